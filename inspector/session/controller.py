@@ -81,9 +81,8 @@ class Navigation:
         if here:
             timeline.select(here[0] if by > 0 else here[-1])
             return ""
-        return (
-            f"No {'later' if by > 0 else 'earlier'} step would differ." if slots else "No step would differ."
-        )
+        which = ("later " if by > 0 else "earlier ") if slots else ""
+        return f"No {which}step would differ."
 
     def go_to(self, node: int, through: int | None = None) -> None:
         """Look at a token of the tree: at once on the path, elsewhere once the cache is on its branch.

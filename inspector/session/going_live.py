@@ -90,7 +90,7 @@ class GoingLive:
         self._client.note_running()
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
-        self._progress(f"loading {self._load.model}")
+        self._client.timeline.returning = f"loading {self._load.model}"
         self._client.backend, self._sent = self._live(), []
         if self._there is not None and self._there[0] == self._load:
             self._loaded(self._there[1])
@@ -132,14 +132,14 @@ class GoingLive:
     def _loading(self, record: Record) -> None:
         if isinstance(record, protocol.Loading):
             share = f" {record.done / record.total:.0%}" if record.total else ""
-            self._progress(f"loading {self._load.model}: {record.stage}{share}")
+            self._client.timeline.returning = f"loading {self._load.model}: {record.stage}{share}"
         elif isinstance(record, ModelFacts):
             self._there = (self._load, record)
             self._loaded(record)
 
     def _restoring(self, record: Record) -> None:
         if isinstance(record, protocol.Restoring):
-            self._progress(f"reading the path {record.done:,}/{record.total:,}")
+            self._client.timeline.returning = f"reading the path {record.done:,}/{record.total:,}"
         elif isinstance(record, Restored):  # the session is live from here on
             timeline = self._client.timeline
             difference = largest_difference(timeline, record)
@@ -162,9 +162,6 @@ class GoingLive:
         else:
             self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
 
-    def _progress(self, text: str) -> None:
-        self._client.timeline.returning = text
-
     def _loaded(self, facts: ModelFacts) -> None:
         recorded = self._client.timeline.facts
         assert recorded is not None  # there is a prompt
@@ -181,7 +178,7 @@ class GoingLive:
                 f"{words}{key_for('go_live')} again continues with it and compares, {key_for('open')} names another"
             )
             return
-        self._progress("building the tree")
+        self._client.timeline.returning = "building the tree"
         restore = restore_of(self._client.timeline, self._player.rerolls)
         assert restore is not None  # there is a prompt
         configure = protocol.Configure(self._setup.settings)
@@ -192,7 +189,7 @@ class GoingLive:
 
     def _give_up(self, why: str) -> None:
         """Back to the recording."""
-        self._progress("")
+        self._client.timeline.returning = ""
         self._client.backend = self._recorded
         self._answer(why)
 

@@ -323,9 +323,8 @@ class Player:
         if self.playing and self.position >= self._wanted:
             self._play()
         behind, left = (self.behind, file.left) if more else (0, False)
-        before, self._seen = self._seen, (
-            self.position, self.playing, file.reading, self.telling, behind, left,
-        )  # fmt: skip
+        seen = self.position, self.playing, file.reading, self.telling, behind, left
+        before, self._seen = self._seen, seen
         rests = not (file.reading or self.playing) and self.position == self._wanted
         self._rested = self._place if rests else ()
         return before != self._seen

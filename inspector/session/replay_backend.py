@@ -132,7 +132,10 @@ class ReplayBackend:
         """Do what can be done with the record alone; returns whether it was."""
         match command := sent.command:
             case protocol.MoveTo():
-                return self._visit(command.node)
+                if command.node not in self._controller.timeline.tree.nodes:
+                    self._answer(f"Recorded: no step was taken here.{self._way}")
+                    return False
+                self._controller.timeline.visit(command.node)
             case protocol.Choose():
                 return self._choose(command.node, command.token)
             case protocol.Explain():
@@ -146,13 +149,6 @@ class ReplayBackend:
             case _:
                 self._answer(self._controller.transport.bound or with_keys(REFUSED))
                 return False
-        return True
-
-    def _visit(self, node: int) -> bool:
-        if node not in self._controller.timeline.tree.nodes:
-            self._answer(f"Recorded: no step was taken here.{self._way}")
-            return False
-        self._controller.timeline.visit(node)
         return True
 
     def _choose(self, node: int, token: int) -> bool:
@@ -187,9 +183,8 @@ class ReplayBackend:
             return _failure(command, "No candidates were recorded here.")
         query = read_query(command.query)
         found = tuple(each for each in timeline.candidates if _matches(each, query))
-        return protocol.TokensFound(
-            command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)
-        )
+        shown, prob = found[: command.limit], sum(each.prob for each in found)
+        return protocol.TokensFound(command.node, command.query, shown, len(found), prob)
 
     # ---- answers in threads -----------------------------------------------------------------
 

@@ -24,14 +24,8 @@ LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step was not read in the recorded time."""
 WORDS_A_SECOND = 3.0
 _QUIET = (
-    Marked,
-    protocol.Ended,
-    protocol.Measuring,
-    protocol.Failure,
-    protocol.Finished,
-    protocol.Verified,
-    protocol.Undone,
-)
+    Marked, protocol.Ended, protocol.Measuring, protocol.Failure, protocol.Finished, protocol.Verified, protocol.Undone,
+)  # fmt: skip
 """Records that change nothing on show."""
 
 
@@ -134,10 +128,8 @@ class Captions:
         if mark.node not in self._reached:
             return None
         written = self._of.setdefault((self._tree, mark.node), [])
-        same = (
-            n for n, (_, each) in enumerate(written) if (each.text, each.tool) == (mark.caption, mark.tool)
-        )
-        known = next(same, None)
+        said = mark.caption, mark.tool
+        known = next((n for n, (_, each) in enumerate(written) if (each.text, each.tool) == said), None)
         if known is not None or not mark.caption:  # another mark was made there, or a caption was taken back
             self._forget(written, len(written) - 1 if known is None else known + 1)
             return None

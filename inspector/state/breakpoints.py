@@ -67,9 +67,8 @@ class BreakpointState:
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(
-        truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions
-    )
+    shown = (truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions)
+    return (" and " if points.all_of else ", ").join(shown)
 
 
 def marker(points: Breakpoints, room: int) -> str:

@@ -17,9 +17,8 @@ def own_candidate(item: Item) -> Candidate | None:
     if item.prob is None or item.logprob is None or item.rank is None:
         return None
     drawn = item.sampler_prob if isinstance(item, Step) else item.prob
-    return Candidate(
-        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, drawn, None
-    )
+    token = item.id, item.text, item.raw, item.special
+    return Candidate(*token, item.logprob, item.prob, item.rank, drawn, None)
 
 
 def with_own(distribution: Distribution, item: Item | None, tried: bool = False) -> Distribution:

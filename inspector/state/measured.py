@@ -104,12 +104,8 @@ class Measured(Struct, CapabilityState):
             case protocol.KVCompared(costs=costs):  # how far logits change may be no number
                 return all(measurable((each.bits, each.used_bytes, each.allocated_bytes)) for each in costs)
             case protocol.RaceStep():
-                divisors = (
-                    record.cached_ms,
-                    record.uncached_ms,
-                    record.cached_total_ms,
-                    record.uncached_total_ms,
-                )
+                step = record.cached_ms, record.uncached_ms
+                divisors = *step, record.cached_total_ms, record.uncached_total_ms
             case protocol.Profiled():
                 divisors = record.fenced_ms, record.unfenced_ms
             case protocol.RooflineMeasured(decode=decode, prefill=prefill):

@@ -92,13 +92,8 @@ def rung(word: WordApart, place: int) -> Rung:
 
 def told_rungs(word: WordApart) -> Iterator[int | None]:
     """The places of the rungs that are listed; None in place of those that are left out."""
-    count = rungs(word)
-    if count <= TOLD:
-        yield from range(count)
-        return
-    yield from range(TOLD // 2)
-    yield None
-    yield from range(count - TOLD // 2, count)
+    count, half = rungs(word), TOLD // 2
+    yield from range(count) if count <= TOLD else (*range(half), None, *range(count - half, count))
 
 
 def labels(pieces: Sequence[bytes]) -> list[str]:
@@ -213,9 +208,9 @@ def token_labels(word: WordApart) -> list[str]:
         return labels(pieces)
     if len(word.ids) == 1:  # unknown characters that are one token
         return [word_label(word)]
-    return labels([bytes([byte]) for byte in b"".join(word.symbols)][: len(word.ids)]) + [
-        "?" for _ in range(len(word.ids) - len(b"".join(word.symbols)))
-    ]
+    raw = b"".join(word.symbols)
+    made = labels([bytes([byte]) for byte in raw[: len(word.ids)]])
+    return made + ["?"] * (len(word.ids) - len(raw))
 
 
 def faced(made: Sequence[Column], width: int) -> Iterator[tuple[str, str]]:

@@ -30,14 +30,8 @@ from inspector.state.session_tree import Item, SessionTree
 from inspector.state.speculation import Speculation
 
 STATES: tuple[type[CapabilityState], ...] = (
-    BeamHistory,
-    Batches,
-    Answers,
-    Measured,
-    Speculation,
-    LockstepSoFar,
-    Segments,
-)
+    BeamHistory, Batches, Answers, Measured, Speculation, LockstepSoFar, Segments,
+)  # fmt: skip
 """The states of all capabilities that come with the program."""
 
 
@@ -252,6 +246,7 @@ def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
 # ---- the session --------------------------------------------------------------------------------
 
 State = TypeVar("State", bound=CapabilityState)
+States = dict[type[CapabilityState], CapabilityState]
 TO_PREDICT = "hidden until you predict"
 
 
@@ -321,9 +316,7 @@ class Timeline(Struct):
     """The KV cache at the tip."""
     memory: protocol.Memory | None = None
 
-    states: dict[type[CapabilityState], CapabilityState] = field(
-        default_factory=lambda: {kind: kind() for kind in STATES}
-    )
+    states: States = field(default_factory=lambda: {kind: kind() for kind in STATES})
     """The state of each capability: see `of`."""
 
     tree: SessionTree = field(default_factory=SessionTree)

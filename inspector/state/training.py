@@ -36,9 +36,8 @@ class TrainingSoFar:
     @property
     def step(self) -> int:
         """Steps made."""
-        if self.steps:
-            return self.steps[-1].step
-        return self.begun.step if self.begun is not None else 0
+        latest = self.steps[-1] if self.steps else self.begun
+        return latest.step if latest is not None else 0
 
     @property
     def over(self) -> bool:
