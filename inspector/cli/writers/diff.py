@@ -55,7 +55,7 @@ class Judged(Struct, frozen=True):
     bound: float
     verdict: Verdict
     value: Mean | None
-    """None if there is none."""
+    """The figure; None if there is none."""
 
 
 def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
