@@ -196,9 +196,10 @@ class EngineClient:
             command = request.command
             if isinstance(record, Ended):
                 del self.requests[id]
-                place = next((n for n, each in enumerate(self.outstanding) if each is command), None)
-                if place is not None:  # questions that are answered meanwhile are not among them
-                    del self.outstanding[place]
+                for place, each in enumerate(self.outstanding):
+                    if each is command:
+                        del self.outstanding[place]
+                        break
                 if isinstance(command, Run):
                     self.note_running()
             request.take(record)
@@ -251,7 +252,8 @@ class EngineClient:
         """
         request = Request(command, self, then, each, hides)
         if not command.interleavable:
-            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
+            if self.requests:
+                self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
             self.outstanding.append(command)
         self.requests[request.id] = request
         self.backend.send(Sent(command, request.id))

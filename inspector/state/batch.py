@@ -38,8 +38,7 @@ class LaneSoFar(Struct):
     @property
     def said(self) -> list[protocol.LaneToken]:
         """Its tokens, without the end of sequence."""
-        ends = self.ended is not None and self.ended.reason == "eos"
-        return self.tokens[:-1] if ends else self.tokens
+        return self.tokens[:-1] if self.ended is not None and self.ended.reason == "eos" else self.tokens
 
     @property
     def text(self) -> str:

@@ -31,9 +31,8 @@ def with_own(distribution: Distribution, item: Item | None, tried: bool = False)
         tried: Whether the distribution is of other settings than the token was taken with: then its probability after
             the sampler isn't known, NaN, and is among the others'.
     """
-    if item is None or any(each.id == item.id for each in distribution.candidates):
-        return distribution
-    if (own := own_candidate(item)) is None:
+    own = own_candidate(item) if item is not None else None
+    if own is None or any(each.id == own.id for each in distribution.candidates):
         return distribution
     drawn = 0.0 if tried else own.sampler_prob
     return replace(

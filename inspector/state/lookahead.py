@@ -138,7 +138,5 @@ def wanted(candidates: Sequence[Candidate], highlighted: Candidate | None) -> tu
         candidates: Best first.
         highlighted: None if there is none.
     """
-    ids = [candidate.id for candidate in candidates[:CANDIDATES]]
-    if highlighted is not None and highlighted.id not in ids:
-        ids.append(highlighted.id)
-    return tuple(ids)
+    shown = [*candidates[:CANDIDATES], *([highlighted] if highlighted is not None else [])]
+    return tuple(dict.fromkeys(candidate.id for candidate in shown))

@@ -142,6 +142,10 @@ class PathSegments(Struct):
                 place = slot - back
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
+        last, own = self.runs[-1] if self.runs else None, -1 if kind in (None, MARKUP) else message
+        if first == slot and last and (last.kind, last.message) == (kind, own) and last.word < last.end:
+            last.end += 1  # as most do
+            return
         while self.runs and self.runs[-1].begin >= first:
             self.runs.pop()
         if self.runs and self.runs[-1].end > first:

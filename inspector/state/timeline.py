@@ -469,9 +469,7 @@ class Timeline(Struct):
 
     def siblings(self, slot: int) -> list[int]:
         """The token of a slot and its siblings, as nodes, oldest first."""
-        if not 0 <= slot < len(self.items):
-            return []
-        return self.tree.siblings(self.items[slot].node)
+        return self.tree.siblings(self.items[slot].node) if 0 <= slot < len(self.items) else []
 
     def visit(self, node: int) -> None:
         """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
