@@ -42,14 +42,24 @@ from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
+from inspector import passage
 from inspector.border import checked, settings_of
 from inspector.display import token_label
+from inspector.passage import MOST_SHOWN, Candidate, Step
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
-from inspector.state import passage
-from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
+from inspector.state.attribution import (
+    TokenShare,
+    asked_words,
+    baseline_of,
+    by_weight,
+    in_words,
+    key_shares,
+    largest,
+    method_words,
+    query_shares,
+    shares_of,
+)
 from inspector.state.merges import ladder_lines, rung, rungs
-from inspector.state.passage import MOST_SHOWN, Candidate, Step
-from inspector.state.scores import by_weight, in_words, key_shares, query_shares
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from engine.protocol import Record
 from inspector.display import visible
 from inspector.lessons.lesson import Beat
-from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -66,15 +65,15 @@ def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:
     return (each for each in every if each.node is None or each.node in of.places)
 
 
-def of_both(of: Exported, exhibits: Callable[[InsideViews], Iterable[Exhibit]]) -> Iterator[Exhibit]:
+def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iterator[Exhibit]:
     """What was found in the session's model, then in the second one, which is named.
 
     Args:
         of: The session.
-        exhibits: Of one model.
+        exhibits: Called with whether those of the second model are wanted.
     """
-    yield from exhibits(of.timeline.of(InsideViews))
+    yield from exhibits(False)
     opened = of.timeline.of(LockstepSoFar).opened
     title = f": {visible(opened.title)}" if opened is not None else ""
-    for each in exhibits(of.timeline.of(SecondInside)):
+    for each in exhibits(True):
         yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")

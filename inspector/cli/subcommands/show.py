@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -129,7 +130,7 @@ def _add_patching(parser: flags.Parser) -> None:
     add("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
     facing = "which tokens of the two texts correspond, counted from 0, such as 0-4:0-4,5:7,6-8:8-10 (default: the " \
              "blocks that both have)"  # fmt: skip
-    add("--facing", type=_facing, metavar="PLACE:PLACE,...", help=facing)
+    add("--facing", type=facing_from, metavar="PLACE:PLACE,...", help=facing)
 
 
 # ---- values of flags --------------------------------------------------------------------------
@@ -159,11 +160,30 @@ def _head(text: str) -> Intervention:
     return units[0]
 
 
-def _facing(text: str) -> Facing:
-    from inspector.state.patching import facing_from
+_STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
+MOST_FACING = 1_000_000
+"""Tokens of a stretch, at most."""
 
-    facing: Facing = _read(facing_from, text)
-    return facing
+
+def facing_from(text: str) -> Facing:
+    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
+
+    Raises:
+        ArgumentTypeError: A part is no place or stretch of each path, or the stretches differ in length.
+    """
+    pairs: list[tuple[int, int]] = []
+    for part in text.split(","):
+        named = _STRETCH.fullmatch(part.strip())
+        if named is None:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
+        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
+        assert first is not None
+        assert partner is not None
+        length = (last if last is not None else first) - first
+        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: both stretches must have the same length")
+        pairs += [(first + at, partner + at) for at in range(length + 1)]
+    return tuple(pairs)
 
 
 def _views(text: str) -> tuple[str, ...]:

@@ -165,9 +165,8 @@ def run_diff(args: Namespace) -> int:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
     from engine.protocol import DiffText
-    from inspector.cli.writers.diff import DiffReading, DiffTable
+    from inspector.cli.writers.diff import Bounds, DiffReading, DiffTable
     from inspector.cli.writers.generation import report
-    from inspector.state.lockstep import Bounds
 
     if args.model is not None:
         raise EngineError("The first model was named twice: as A and with --model.", "Leave --model out.")
@@ -283,7 +282,6 @@ def run_tokens(args: Namespace) -> int:
     from engine.protocol import CutText, TakeApart
     from inspector.cli.writers import tokens
     from inspector.cli.writers.generation import report
-    from inspector.session.tokenizer_files import TokenizerBackend, needs_no_engine
 
     asked, listed = tokens_request_from(args), not args.summary
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
@@ -291,10 +289,10 @@ def run_tokens(args: Namespace) -> int:
         return report(asked, tokens.TokenTable, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
     text = tokens.TextApart(asked.prompt, args.merges, listed)
-    on_disk = not asked.chat and all(needs_no_engine(each.model) for each in models)
+    on_disk = not asked.chat and all(tokens.needs_no_engine(each.model) for each in models)
     return report(
         asked, tokens.ApartTable, text, [cut] if asked.chat else [],  # the chat template's text
-        make_backend=TokenizerBackend if on_disk else None, loads=False,
+        make_backend=tokens.TokenizerBackend if on_disk else None, loads=False,
         after=lambda summary: [TakeApart(text.text, each) for each in models],
     )  # fmt: skip
 

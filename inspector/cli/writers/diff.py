@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from msgspec import Struct
 
@@ -15,13 +16,82 @@ from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
-from inspector.state.lockstep import PERCENTILES, Bounds, Divergences, Judged, Mean, judge, mean, percentile
+from inspector.state.lockstep import Divergences, Mean, mean, percentile
 
 WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
 Line = tuple[str, str]
+PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
+
+
+# ---- a gate: bounds that a comparison must hold --------------------------------------------------
+
+Verdict = Literal["holds", "undecided", "broken", "unknown"]
+"""`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
+
+
+class Bounds(Struct, frozen=True):
+    """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
+
+    max_kld: float | None = None
+    """Mean KL divergence, in bits a token."""
+    min_same_top: float | None = None
+    """Share of places where both have the same most probable token, 0 to 1."""
+    max_ppl_ratio: float | None = None
+    """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
+
+    def __bool__(self) -> bool:
+        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
+
+
+class Judged(Struct, frozen=True):
+    """One figure against its bound."""
+
+    name: str
+    bound: float
+    verdict: Verdict
+    value: Mean | None
+    """The figure; None if there is none."""
+
+
+def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
+    """Hold the figures of a comparison against bounds.
+
+    Args:
+        bounds: The requested ones.
+        figures: Those of all that was read.
+        complete: Whether the whole text was read; of a part nothing is known.
+    """
+    judged = []
+    if bounds.max_kld is not None:
+        kl = mean(figures.kl) if complete and figures.kl else None
+        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
+    if bounds.min_same_top is not None:
+        top = figures.same_top if complete and figures.tops else None
+        off = None if top is None else Mean(1 - top.value, top.error)
+        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
+    if bounds.max_ppl_ratio is not None:
+        known = complete and figures.by_ids
+        log, ratio = (figures.log_ratio, figures.ratio) if known else (None, None)
+        either = None if log is None else Mean(abs(log.value), log.error)
+        most = math.log(bounds.max_ppl_ratio)
+        judged.append(_judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, most))
+    return judged
+
+
+def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
+    """A figure as it is shown, and a value that must not be above `most`; not a number is unknown."""
+    if held is None or math.isnan(held.value):
+        return Judged(name, bound, "unknown", shown)
+    holds = held.value <= most
+    distance = most - held.value if holds else held.value - most
+    verdict: Verdict = "undecided" if distance < 2 * held.error else "holds" if holds else "broken"
+    return Judged(name, bound, verdict, shown)
+
+
+# ---- the figures ---------------------------------------------------------------------------------
 
 
 class KLSpread(Struct, frozen=True):

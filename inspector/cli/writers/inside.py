@@ -29,29 +29,32 @@ from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
-from inspector.state.contributions import compared, head_rows, part_rows
-from inspector.state.gradients import (
+from inspector.state.attribution import (
     MEANINGS,
+    ROLES,
     asked_words,
     baseline_of,
-    complete_words,
-    largest,
-    method_words,
-    notes_of,
-    shares_of,
-)
-from inspector.state.heads import ROLES, best_of, found_words, measured_on
-from inspector.state.inside import interventions_words, sides, steered_words
-from inspector.state.patching import after, facing_words, pair
-from inspector.state.scores import (
+    best_of,
     by_weight,
+    compared,
     compared_to,
+    complete_words,
+    found_words,
     head_name,
+    head_rows,
     in_words,
     key_shares,
+    largest,
+    measured_on,
+    method_words,
+    notes_of,
     pair_shares,
+    part_rows,
     query_shares,
+    shares_of,
 )
+from inspector.state.inside import interventions_words, sides, steered_words
+from inspector.state.patching import after, facing_words, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times

@@ -31,7 +31,7 @@ from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, swi
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import step_of
-from inspector.session.requests import LookReplies, Replies
+from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
@@ -42,7 +42,7 @@ from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
-Asked = LookReplies[Answer] | Replies[Answer]
+Asked = Replies[Answer]
 """Asks the engine about the model that is looked at, and keeps what it answered."""
 Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30

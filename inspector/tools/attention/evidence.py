@@ -13,8 +13,8 @@ from inspector.lessons.lesson import Beat
 from inspector.main.elements import explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
-from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on
-from inspector.state.inside import InsideViews
+from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on
+from inspector.state.inside import Answers
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
 
@@ -27,14 +27,15 @@ PLACES = 6
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for node, read in seen.attention.items():
-            make = partial(_strongest, read, of.timeline.tree, node)
-            yield Exhibit("attention", "Where the model looked", make, node)
-        for (node, texts), scored in seen.scored.items():
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(AttentionRead, second):
+            make = partial(_strongest, read, of.timeline.tree, read.node)
+            yield Exhibit("attention", "Where the model looked", make, read.node)
+        for scored in of.timeline.of(Answers).found(HeadsScored, second):
+            texts = scored.texts
             name = "heads" if texts is None else f"heads-{texts.count}-{texts.length}-{texts.seed}"
             heading = f"What the heads do, over {measured_on(scored)}"
-            yield Exhibit(name, heading, partial(_roles, scored), node)
+            yield Exhibit(name, heading, partial(_roles, scored), scored.node)
 
     return of_both(of, exhibits)
 
@@ -84,8 +85,8 @@ LEAST = 0.004
 
 def _data(of: Exported) -> Mapping[str, Any]:
     """Rows of the tokens whose attention was read, each with it."""
-    read = of.timeline.of(InsideViews).attention.items()
-    return {"inside": [[of.places[node], _attention(each)] for node, each in read if node in of.places]}
+    read = of.timeline.of(Answers).found(AttentionRead)
+    return {"inside": [[of.places[each.node], _attention(each)] for each in read if each.node in of.places]}
 
 
 def _attention(read: AttentionRead) -> list[Any]:
@@ -104,7 +105,8 @@ def _weights(row: tuple[float, ...]) -> list[int]:
 
 def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The attention from the last token of the heads that the beat asks about."""
-    read = timeline.of(InsideViews).attention.get(timeline.tip)
+    found = timeline.of(Answers).found(AttentionRead)
+    read = next((each for each in found if each.node == timeline.tip), None)
     if read is None:
         return
     layers = {each.layer + 1: each for each in read.layers}

@@ -14,7 +14,7 @@ from inspector import scales
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import part_shown
 from inspector.scales import bits, percent, step_of
-from inspector.state.heads import ROLES, found_words, measured_on
+from inspector.state.attribution import ROLES, found_words, measured_on
 from inspector.state.session_tree import Item
 from inspector.tools.attention.control import (
     NAMES,

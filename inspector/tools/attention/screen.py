@@ -29,8 +29,8 @@ from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
 from inspector.main.tool import Host
 from inspector.scales import bits, percent, size
-from inspector.session.requests import LookReplies
-from inspector.state.heads import measured_on, names_of
+from inspector.session.requests import Replies
+from inspector.state.attribution import measured_on, names_of
 from inspector.state.session_tree import Item
 from inspector.tools.attention.control import (
     ATTENTION_SCREEN,
@@ -105,7 +105,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _over(self, answers: LookReplies[Known], *head: int) -> Known | None:
+    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
         if (answer := answers.get((self.end, *head))) is not None:
             return answer
@@ -250,9 +250,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
             return ranking(answer, scored, control.order, chosen, on, width, height)
         return head_maps(answer, chosen, on, width, height)
 
-    def _absent(
-        self, answers: LookReplies[Any], key: Hashable, on: Canvas, width: int, height: int
-    ) -> list[Row]:
+    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
         """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [(self._runs, on.rich_style)]

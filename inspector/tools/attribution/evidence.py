@@ -12,8 +12,8 @@ from inspector.display import quoted, token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.contributions import ContributionRow, head_rows, part_rows
-from inspector.state.inside import InsideViews
+from inspector.state.attribution import ContributionRow, head_rows, part_rows
+from inspector.state.inside import Answers
 
 MOST = 24
 """Writers that have a bar: the largest, where a model has more."""
@@ -22,9 +22,9 @@ STRONGEST = 8
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for (node, token), read in seen.contributions.items():
-            yield Exhibit("contributions", _heading(read), partial(_bars, read), node, token)
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(AttributionRead, second):
+            yield Exhibit("contributions", _heading(read), partial(_bars, read), read.node, read.tokens[0].id)
 
     return of_both(of, exhibits)
 

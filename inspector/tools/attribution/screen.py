@@ -16,8 +16,8 @@ from inspector.keys import with_keys
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, percent, signed
-from inspector.session.requests import LookReplies
-from inspector.state.contributions import (
+from inspector.session.requests import Replies
+from inspector.state.attribution import (
     ContributionRow,
     head_rows,
     heads_of,
@@ -46,9 +46,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     TOOL: ClassVar[str] = "attribution"
     ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
 
-    def __init__(
-        self, host: Host, answers: LookReplies[AttributionRead], choices: AttributionChoices
-    ) -> None:
+    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None

@@ -12,7 +12,7 @@ from inspector.display import visible
 from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.gradients import (
+from inspector.state.attribution import (
     MEANINGS,
     asked_words,
     complete_words,
@@ -21,7 +21,7 @@ from inspector.state.gradients import (
     notes_of,
     shares_of,
 )
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.session_tree import SessionTree
 
 LISTED = 12
@@ -33,8 +33,9 @@ COLOURED = 512
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for ((node, token), _), read in seen.gradients.items():
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(GradientsRead, second):
+            node, token = read.node, read.tokens[0].id
             heading = f"What {asked_words(read)} hangs on: {method_words(read)}"
             yield Exhibit("gradients", heading, partial(_shown, read, of.timeline.tree, node), node, token)
 

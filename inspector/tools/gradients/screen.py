@@ -14,17 +14,18 @@ from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
 from inspector.scales import signed
-from inspector.session.requests import LookReplies
-from inspector.state.contributions import label_of, told_here
-from inspector.state.gradients import (
+from inspector.session.requests import Replies
+from inspector.state.attribution import (
     MEANINGS,
     METHODS,
     TokenShare,
     complete_words,
+    label_of,
     largest,
     method_words,
     notes_of,
     shares_of,
+    told_here,
 )
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
@@ -52,7 +53,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = GRADIENTS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[GradientsRead], choices: GradientChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 

@@ -14,7 +14,7 @@ from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
-from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
+from inspector.state.inside import Answers, interventions_words, sides, steered_words
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
@@ -43,18 +43,18 @@ MAPPED = 1500
 
 
 def _switched(of: Exported) -> Iterator[Exhibit]:
-    seen = of.timeline.of(InsideViews)
-    for ((node, token), scope), swept in seen.sweeps.items():
+    answers = of.timeline.of(Answers)
+    for swept in answers.found(HeadsSwept):
         heading = "What each part is worth: switched off alone" + " in the whole context" * (
-            scope == "context"
+            swept.scope == "context"
         )
-        kind = "sweep" if scope == "token" else "sweep-context"
-        yield Exhibit(kind, heading, partial(_sweep, swept), node, token)
+        kind = "sweep" if swept.scope == "token" else "sweep-context"
+        yield Exhibit(kind, heading, partial(_sweep, swept), swept.node, swept.token)
     places: Counter[int] = Counter()
-    for (node, *_), tried in seen.tried.items():
+    for tried in answers.found(Intervened):
         heading = f"With {interventions_words(tried.interventions)}"
-        yield Exhibit(f"tried-{places[node]}", heading, partial(_effect, tried), node)
-        places[node] += 1
+        yield Exhibit(f"tried-{places[tried.node]}", heading, partial(_effect, tried), tried.node)
+        places[tried.node] += 1
 
 
 def _sweep(swept: HeadsSwept) -> Iterator[Element]:
@@ -161,18 +161,19 @@ def _effect(tried: Intervened) -> Iterator[Element]:
 
 
 def _patched(of: Exported) -> Iterator[Exhibit]:
-    tree, places = of.timeline.tree, Counter[int]()
-    for (node, source, part, _), read in of.timeline.of(InsideViews).patched.items():
+    tree, places, answers = of.timeline.tree, Counter[int](), of.timeline.of(Answers)
+    for read in answers.found(ActivationsPatched):
+        node, source = read.node, read.source
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
-        heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"
+        heading = f"With {NAMES[read.part]} put in from “{difference(tree.path(node), tree.path(source))}”"
         yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
         places[node] += 1
 
-    for part, pairs in of.timeline.of(InsideViews).pairs.items():
+    for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
-        heading = f"With {NAMES[part]} put in, over {done} pair{'s' * (done != 1)} of texts"
-        yield Exhibit(f"pairs-{part}", heading, partial(_over_pairs, pairs))
+        heading = f"With {NAMES[pairs.part]} put in, over {done} pair{'s' * (done != 1)} of texts"
+        yield Exhibit(f"pairs-{pairs.part}", heading, partial(_over_pairs, pairs))
 
 
 def _over_pairs(read: PairsPatched) -> Iterator[Element]:

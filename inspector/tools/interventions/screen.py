@@ -37,7 +37,7 @@ from inspector.main.inside.screen import (
 )
 from inspector.main.tool import Host
 from inspector.scales import bits, count, left_over, milliseconds, percent
-from inspector.state.contributions import told_here
+from inspector.state.attribution import told_here
 from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,

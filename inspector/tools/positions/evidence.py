@@ -12,13 +12,13 @@ from inspector.display import token_label
 from inspector.main.elements import explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import bits, percent
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.tools.positions.trials import facts_line, likeliest_after, trial_of
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        tried = sorted(seen.positions.values(), key=lambda each: each.node)
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        tried = sorted(of.timeline.of(Answers).found(PositionTried, second), key=lambda each: each.node)
         for node, answers in groupby(tried, key=lambda each: each.node):
             yield Exhibit(
                 "positions", "What if the token stood elsewhere", partial(_table, list(answers)), node

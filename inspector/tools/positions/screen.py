@@ -14,7 +14,7 @@ from inspector.display import pad, token_label
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import left_over, percent
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
 from inspector.tools.positions.trials import LATER, PositionTrial, facts_line, trials
 from inspector.widgets.actions import ActionTable
@@ -139,7 +139,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     TOOL: ClassVar[str] = "positions"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

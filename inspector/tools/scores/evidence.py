@@ -12,8 +12,7 @@ from inspector.display import token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.inside import InsideViews
-from inspector.state.scores import (
+from inspector.state.attribution import (
     ScoreShare,
     by_weight,
     head_name,
@@ -22,6 +21,7 @@ from inspector.state.scores import (
     pair_shares,
     query_shares,
 )
+from inspector.state.inside import Answers
 
 MOST = 10
 """Rows of a table."""
@@ -32,9 +32,11 @@ SAYS = (
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for (node, _, _), read in seen.scores.items():
-            yield Exhibit("scores", f"Why {head_name(read)} looks there", partial(_tables, read, of), node)
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(ScoreRead, second):
+            yield Exhibit(
+                "scores", f"Why {head_name(read)} looks there", partial(_tables, read, of), read.node
+            )
 
     return of_both(of, exhibits)
 

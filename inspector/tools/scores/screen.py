@@ -14,8 +14,8 @@ from inspector.display import pad, quoted, token_label, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import count, signed
-from inspector.session.requests import LookReplies
-from inspector.state.scores import (
+from inspector.session.requests import Replies
+from inspector.state.attribution import (
     ScoreShare,
     by_weight,
     compared_to,
@@ -63,7 +63,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = SCORES_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[ScoreRead], choices: ScoreChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[ScoreRead], choices: ScoreChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 

@@ -13,7 +13,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import bits, percent, signed
-from inspector.state.inside import InsideViews, steered_words
+from inspector.state.inside import Answers, steered_words
 
 _WIDE, _HIGH, _EDGE = 320, 120, 34
 """Of a curve's drawing, in its own unit."""
@@ -23,11 +23,11 @@ Three = Callable[[SteeredStrength], tuple[float, float, float]]
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     places: Counter[int] = Counter()
-    for ((node, *_), _), swept in of.timeline.of(InsideViews).strengths.items():
+    for swept in of.timeline.of(Answers).found(StrengthsSwept):
         unit = Intervention("direction", swept.layer, None, 1.0, swept.direction)
         heading = f"Steered by {visible(unit.label)}, {steered_words(swept.scope, swept.begin)}"
-        yield Exhibit(f"steered-{places[node]}", heading, partial(_swept, swept), node)
-        places[node] += 1
+        yield Exhibit(f"steered-{places[swept.node]}", heading, partial(_swept, swept), swept.node)
+        places[swept.node] += 1
 
 
 def _swept(swept: StrengthsSwept) -> Iterator[Element]:

@@ -336,7 +336,7 @@ def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPa
     def leave(code: int) -> None:
         raise SystemExit(code + 40)  # what the real one does can't be caught
 
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr("inspector.cli.exit._exit", leave)
     assert open_screen(monkeypatch, code=2, in_time=False)["exit"] == 42
 
 

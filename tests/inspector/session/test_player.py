@@ -260,7 +260,7 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     path.write_bytes(path.read_bytes()[:-40])
     shown = Shown(path)
     assert shown.steps == 9
-    assert shown.replay.file.torn > 0
+    assert shown.replay.file.reader.torn > 0
     assert shown.replay.file.failure is None
 
 

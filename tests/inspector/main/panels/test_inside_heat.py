@@ -19,7 +19,7 @@ from engine.protocol import (
 from inspector.main.panels.text import TextPanel
 from inspector.main.tool import OfferedHeat
 from inspector.scales import INSIDE, SHARES
-from inspector.state.scores import over_path
+from inspector.state.attribution import over_path
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FACTS, FAILED, on, read
 from tests.inspector.tools.gradients.reads import read as gradients

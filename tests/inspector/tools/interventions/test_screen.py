@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from engine.protocol import (
     Ended,
     Failure,
+    HeadsSwept,
     HoldInterventions,
     Intervene,
     Intervention,
@@ -32,7 +33,7 @@ from inspector.app import InspectorApp
 from inspector.main.inside.screen import TITLED, part_shown
 from inspector.main.panels.text import TextPanel
 from inspector.scales import INSIDE
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.patching import pairs_from
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
@@ -237,9 +238,8 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     assert f"heads of L{layer + 1}" not in text
     assert ("   attn" in text) == (size[0] == 240), "the parts keep their numbers where there is room"
     assert len(screen.answer.units) == 94 * 3 + 64
-    assert len(rig.timeline.of(InsideViews).sweeps[screen.node, "token"].units) == 94 * 3 + 64, (
-        "the page of E has them too"
-    )
+    found = [each for each in rig.timeline.of(Answers).found(HeadsSwept) if each.scope == "token"]
+    assert [len(each.units) for each in found] == [94 * 3 + 64], "the page of E has them too"
     await rig.press("up")
     assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
     await rig.press("enter", "escape")
@@ -431,7 +431,7 @@ async def test_a_map_that_a_file_made_up_is_drawn_and_exported_or_left_out(
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
     assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
-    if InsideViews.sound(odd):
+    if Answers.sound(odd):
         question = await patching(rig)
         await rig.push([replace(odd, node=question.node, source=question.source), Ended("PatchActivations")])
         assert "\x1b" not in rig.screen_text()
@@ -449,7 +449,7 @@ async def test_pairs_that_a_file_made_up_are_exported_or_left_out(means: tuple[f
     made = over_pairs()
     told = replace(made.pairs[0], token="\x1b[2J", pair=PatchPair("\x1b", "\x07"))
     odd = replace(made, pairs=(told,), places=(PlaceShares("last", 3, means, means),))
-    assert InsideViews.sound(odd) is (len(means) == len(made.layers))
+    assert Answers.sound(odd) is (len(means) == len(made.layers))
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
     assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)

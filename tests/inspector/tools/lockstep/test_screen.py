@@ -34,7 +34,7 @@ from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.main.dialogs.model import ModelList, Offer
 from inspector.scales import size
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.interventions.screen import InterventionsScreen
@@ -554,9 +554,9 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     node = rig.timeline.before
     facts = CaptureFacts((), 1.0, 1.0, "llama", model=SECOND.title)
     await rig.push([LensRead(node, (), (), facts)])  # nobody asked for it
-    assert not rig.timeline.of(InsideViews).lens
+    assert not rig.timeline.of(Answers).found(LensRead)
     await rig.push([LensRead(node, (), (), replace(facts, model=""))])
-    assert list(rig.timeline.of(InsideViews).lens) == [node]
+    assert [each.node for each in rig.timeline.of(Answers).found(LensRead)] == [node]
     lens = rig.app.main.actions["lens"]
     assert isinstance(lens, LensActions)
     for looking, model in ((False, ""), (True, SECOND.title)):

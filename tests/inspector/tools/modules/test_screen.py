@@ -25,7 +25,7 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.key_table import available
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.lines import experts_summary, states_summary
 from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
@@ -364,13 +364,13 @@ def test_what_no_engine_said_is_not_drawn() -> None:
         replace(layer, weights=layer.weights[:-1]),
         replace(layer, weights=(math.nan,) * len(layer.chosen)),
     ]
-    assert InsideViews.sound(read)
-    assert not any(InsideViews.sound(replace(read, layers=(lie,))) for lie in lies)
+    assert Answers.sound(read)
+    assert not any(Answers.sound(replace(read, layers=(lie,))) for lie in lies)
     block, table = MODULES.blocks[0], MODULES.before[0]
-    assert InsideViews.sound(MODULES)
+    assert Answers.sound(MODULES)
     for lie in (
         replace(MODULES, blocks=(replace(block, parts=()),)),
         replace(MODULES, blocks=(replace(block, layers=()),)),
         replace(MODULES, before=(replace(table, arrays=(replace(table.arrays[0], shape=()),)),)),
     ):
-        assert not InsideViews.sound(lie)
+        assert not Answers.sound(lie)

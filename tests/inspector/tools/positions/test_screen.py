@@ -21,8 +21,9 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.state.inside import KEYS
 from inspector.tools.positions.screen import PositionsScreen
-from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, key_of, trials
+from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, trials
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 
@@ -143,7 +144,7 @@ async def test_every_size_has_all_rows(rig: Rig, size) -> None:
 def test_a_question_and_its_answer_have_one_key():
     for trial in trials(10, [-1, 1, 100, 1000], 3, 14):
         key, question = trial.question(4)
-        assert key_of(told(question, trial.later)) == key
+        assert KEYS[PositionTried](told(question, trial.later)) == key
         assert question.until == (14 if trial.change == "mask" else None)
     assert PositionTrial(0, "token", 0).label(False) == "it is given position 0, not 0"
 
