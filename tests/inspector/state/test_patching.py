@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inspector.cli.subcommands.inside import facing_from
+from inspector.cli.subcommands.show import facing_from
 from msgspec.structs import replace
 
 from engine.errors import PromptError
