@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from rich.console import RenderableType
@@ -15,6 +16,7 @@ from rich.text import Text
 from textual import constants, events, on
 from textual.app import App
 from textual.css.query import NoMatches
+from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
@@ -442,7 +444,7 @@ class InspectorApp(App[int]):
         """Leave since something failed; with one line where it is no fault of the program."""
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
-        elif not (isinstance(error, NoMatches) and self.leaving):  # then widgets go one by one
+        elif not (isinstance(error, NoMatches) and (self.leaving or _from_what_goes(error))):
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:
@@ -460,6 +462,14 @@ class InspectorApp(App[int]):
             title="Still here",
             markup=False,
         )
+
+
+def _from_what_goes(error: Exception) -> bool:
+    """True if an error comes from a view or a dialog that was left: its widgets go one by one, while messages to them
+    are still on their way."""
+    nodes = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    ancestors = (each for node in nodes if isinstance(node, DOMNode) for each in node.ancestors_with_self)
+    return any(getattr(each, "left", None) is True for each in ancestors)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:
