@@ -250,7 +250,7 @@ class BeamScreen(ToolScreen[int]):
 
     def show(self) -> None:
         """Show everything, now."""
-        if not self.screen.is_current:
+        if self.left or not self.screen.is_current:
             return
         beams = self.host.controller.timeline.of(BeamHistory)
         self.listed = entries(beams, self.step) if self.step else []

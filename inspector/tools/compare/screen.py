@@ -88,7 +88,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def _look(self) -> None:
         """Compare again where the tree has changed; leave where there is nothing to compare any more."""
-        if not self.screen.is_current or self._stamp() == self._seen:
+        if self.left or not self.screen.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
             other = nearest(self.timeline)
