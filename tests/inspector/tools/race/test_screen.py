@@ -217,7 +217,7 @@ async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
             while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                 await asyncio.sleep(0.05)
         await pilot.press("5", "z", "left", "left", "space")
-        racing = app.main.actions["race"].control
+        racing = app.main.actions["race"]
         for _ in range(1200):
             await asyncio.sleep(0.05)
             if racing.over and not racing.job.running:
