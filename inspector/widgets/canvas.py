@@ -341,7 +341,7 @@ class DrawnPanel(PanelCanvas):
 
     _page: Page | None = None
 
-    def put(self, title: str, page: Page, subtitle: str = "") -> None:
+    def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
         """Show a page.
 
         Args:
@@ -350,7 +350,9 @@ class DrawnPanel(PanelCanvas):
             subtitle: In the lower line of the frame; printable, empty for none.
         """
         self._page = page
-        self.title(Content(title), Content(subtitle) if subtitle else None)
+        self.title(
+            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
+        )
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:

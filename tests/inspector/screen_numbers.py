@@ -642,7 +642,8 @@ class ScreenNumbers:
         else:
             ends = ((n, told.spans.get(item.node)) for n, item in enumerate(timeline.items[slot:]))
             span = next((found for n, found in ends if found is not None and n < max(1, found.tokens)), None)
-        for panel, second in ((screen.first, False), (screen.second, True)):
+        for id, second in (("#lockstep-first", False), ("#lockstep-second", True)):
+            panel = screen.query_one(id, DrawnPanel)
             if (lines := self._lines_of(screen, panel)) and screen.way is None:
                 self._side(lines, span, second)
 
