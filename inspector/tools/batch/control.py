@@ -36,9 +36,9 @@ class BatchActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.size, self.static = 8, False
-        """Of the next batch."""
+        """The size and kind of the next batch."""
         self.prompts: list[LanePrompt] = []
-        """Those of the lanes of the batch that was begun here, by number."""
+        """The prompts of the lanes of the batch that was begun here, by number."""
         self.job = Job(self.controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
         self.controller.client.listen(self._receive, BatchOpened)
 

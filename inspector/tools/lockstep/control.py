@@ -41,11 +41,11 @@ class LockstepActions(ToolActions):
         self.job = Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
         self._against = against
         self._fingerprint: str | None = None
-        """Of the first model that the second was asked for with."""
+        """The fingerprint of the first model that the second was asked for with."""
         self._asked: tuple[LockstepOpened, int] | None = None
         """The last question: it isn't asked again if it failed."""
         self.memory: LockstepMemory | None = None
-        """What the second model needs that is being loaded, once that is known."""
+        """The memory that the loading model needs, once that is known."""
         self.stopped = False
         """True if the last one was stopped while it was loading."""
         client.listen(self._receive, ModelFacts, Resampled)
@@ -55,16 +55,12 @@ class LockstepActions(ToolActions):
         """The lockstep so far, live or recorded."""
         return self.timeline.of(LockstepSoFar)
 
-    @property
-    def live(self) -> bool:
-        """True if an engine can be asked."""
-        return not self.controller.transport.recorded
-
     def _receive(self, record: Record) -> None:
         """Open the second model with another first one; what was drawn again is read again."""
-        if isinstance(record, ModelFacts) and self.live and self._against is not None:
+        if isinstance(record, ModelFacts) and self._against is not None:
             # a second one was asked for with this one, or with any
-            if self._fingerprint in (None, record.fingerprint):
+            known = self._fingerprint in (None, record.fingerprint)
+            if known and not self.controller.transport.recorded:
                 self._fingerprint = record.fingerprint
                 self._load(self._against)
         elif isinstance(record, Resampled):
@@ -98,7 +94,8 @@ class LockstepActions(ToolActions):
     def want(self) -> None:
         """Have the rest of the path on show read."""
         timeline, opened = self.timeline, self.state.opened
-        if not self.live or opened is None or not timeline.items or timeline.prompts.reading:
+        recorded = self.controller.transport.recorded
+        if recorded or opened is None or not timeline.items or timeline.prompts.reading:
             return
         node = timeline.tip
         if self.job.running or node in self.state.ahead or self._asked == (opened, node):

@@ -20,7 +20,6 @@ from textual.containers import Container
 from textual.content import Content
 
 from engine.protocol import (
-    Candidate,
     FollowSecond,
     LockstepMemory,
     LockstepOpened,
@@ -39,7 +38,6 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, left_over, percent, size
 from inspector.state.lockstep import Divergences, mean
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepActions
 from inspector.widgets.actions import ActionTable
@@ -72,7 +70,7 @@ class Colouring(Struct, frozen=True):
     steps: tuple[float, ...]
     """Sizes from which on a token has the next colour."""
     form: str
-    """How it is written."""
+    """The format of the number."""
 
     def step(self, span: LockstepSpan | None) -> int:
         """The heat of a span, 0 to 5."""
@@ -100,127 +98,6 @@ COLOURINGS = (
 )  # fmt: skip
 BY_BYTES = 1
 """The only one that models with different tokens have."""
-
-
-def text_rows(
-    on: Canvas,
-    items: Sequence[Item],
-    spans: Sequence[LockstepSpan | None],
-    measure: Colouring,
-    cursor: int,
-    width: int,
-    height: int,
-) -> list[Row]:
-    """A path, each token in the colour of a measure, its number under it.
-
-    Args:
-        on: Has the inks.
-        items: Its tokens.
-        spans: What is known of each.
-        measure: They are coloured by it.
-        cursor: Slot of the cursor; one past the end is the token to come.
-        width: Cells of a line.
-        height: Lines; from two on, each line of text has one of numbers under it.
-    """
-    dark, colours, numbered = is_dark(on.app), colourful(on.app), height >= 2
-    wrap = Wrap(width - 1, numbered)
-    known = [*spans, *[None] * (len(items) - len(spans))]
-    for item, span in zip(items, known, strict=False):
-        parts = item.text.split("\n")
-        whole = [token_text(item.text, item.raw, unfinished(item.raw))]
-        number = ""
-        if span is not None and span.node == item.node:  # the last token of its span
-            number = measure.written(span) + (FLIP if span.same_top is False else "")
-        texts = list(map(visible, parts)) if len(parts) > 1 else whole
-        wrap.append(texts, "", truncate(number, width - 2) if numbered else "")
-    lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
-    last = len(lines) - 1
-    at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
-    top = max(0, min(at - room // 2, last + 1 - room))
-    plain = on.rich_style
-
-    def coloured(piece: TextPiece) -> list[Segment]:
-        blank, linked = Segment(" " * (piece.blank + piece.edge), plain), link_of(piece)
-        if piece.slot == cursor:
-            return [Segment(piece.text, on.ink("cursor") + linked), blank]
-        heat = heat_style(measure.step(known[piece.slot]), dark, colours)
-        core = piece.text.lstrip(" ")
-        begin = Segment(piece.text[: len(piece.text) - len(core)], plain + linked)
-        return [begin, Segment(core, plain + heat + linked), blank]
-
-    rows: list[Row] = []
-    for line in lines[top : top + room]:
-        rows.append([part for piece in line.pieces for part in coloured(piece)])
-        if numbered:
-            inks = (on.ink("accent" if piece.slot == cursor else "muted") for piece in line.pieces)
-            under = (pad(piece.under, piece.cells) for piece in line.pieces)
-            rows.append([Segment(*each) for each in zip(under, inks, strict=True)])
-    if cursor >= len(items) and rows and top + room > last:
-        rows[-2 if numbered else -1].append(Segment(" ", on.ink("cursor")))
-    return rows
-
-
-# ---- one model's candidates, or its own way -----------------------------------------------------
-
-
-def candidate_table(
-    on: Canvas,
-    candidates: Sequence[Candidate],
-    ranks: dict[int, int],
-    other: str,
-    taken: int | None,
-    width: int,
-) -> list[Row]:
-    """One model's candidates, and the probability of all others.
-
-    Args:
-        on: Has the inks.
-        candidates: The likeliest first.
-        ranks: Of tokens in the other model, by their ids.
-        other: Head of the column of these.
-        taken: Id of the token that was taken; None for none.
-        width: Cells of a line.
-    """
-    wide, muted = width >= NARROW, on.ink("muted")
-    label = max(6, min(20, width - (18 if wide else 11)))
-    cells = max(0, min(16, width - label - 18))
-    head = f"  {pad('token', label)}{'p':>7}  " + (f"{pad('', cells)} {other:>6}" if wide else "")
-    rows: list[Row] = [[Segment(head, muted)]]
-    for each in candidates:
-        share, chosen, rank = min(1.0, max(0.0, each.prob)), each.id == taken, ranks.get(each.id)
-        name = truncate(token_label(each.text, each.raw), label - 1)
-        row = [
-            Segment("▶ " if chosen else "  ", on.ink("accent")),
-            Segment(pad(name, label), on.ink("strong") if chosen else on.rich_style),
-            Segment(f"{percent(share):>7}  ", on.rich_style),
-            Segment(bar(share, cells) if cells else "", on.data(share)),
-        ]
-        if wide:
-            ink = muted if rank in (None, each.rank) else on.ink("warn")
-            row.append(Segment(f" {'–' if rank is None else f'#{rank}':>6}", ink))
-        rows.append(row)
-    rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in candidates))
-    return [*rows, [Segment(f"  {pad('others', label)}{rest:>7}", muted)]]
-
-
-def way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:
-    """The text of one model's way: in plain ink what both have."""
-    wrap = Wrap(width - 1)
-    parts = [
-        (word, each.same)
-        for each in ways.parts
-        for word in WORD.findall(each.other_text if second else each.text)
-    ]
-    for word, _ in parts:  # so that lines break between words
-        wrap.append([visible(line) for line in word.split("\n")])
-    styles = on.rich_style, on.ink("accent") + Style(underline=True)
-    return [
-        [
-            Segment("".join(piece.text for piece in pieces), styles[not parts[slot][1]])
-            for slot, pieces in groupby(line.pieces, key=lambda piece: piece.slot)
-        ]
-        for line in wrap.lines
-    ]
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -328,12 +205,44 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.write(f"Lockstep · {recorded}{told}", self.control.job.failure is not None)
 
     def _text(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The path, or why there is none."""
+        """The path, each token in the colour of the measure, its number under it; or why there is none."""
         if (instead := self._instead()) is not None:
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
-        timeline = self.timeline
-        return text_rows(on, timeline.items, self.spans, self.measure, timeline.slot, width, height)
+        items, cursor, measure, numbered = self.timeline.items, self.timeline.slot, self.measure, height >= 2
+        spans = [*self.spans, *[None] * len(items)][: len(items)]
+        wrap = Wrap(width - 1, numbered)
+        for item, span in zip(items, spans, strict=True):
+            parts, number = item.text.split("\n"), ""
+            if span is not None and span.node == item.node:  # the last token of its span
+                number = measure.written(span) + (FLIP if span.same_top is False else "")
+            whole = [token_text(item.text, item.raw, unfinished(item.raw))]
+            texts = list(map(visible, parts)) if len(parts) > 1 else whole
+            wrap.append(texts, "", truncate(number, width - 2) if numbered else "")
+        lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
+        last = len(lines) - 1
+        at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
+        top = max(0, min(at - room // 2, last + 1 - room))
+        plain, dark, colours = on.rich_style, is_dark(self.app), colourful(self.app)
+
+        def coloured(piece: TextPiece) -> list[Segment]:
+            blank, linked = Segment(" " * (piece.blank + piece.edge), plain), link_of(piece)
+            if piece.slot == cursor:
+                return [Segment(piece.text, on.ink("cursor") + linked), blank]
+            heat = heat_style(measure.step(spans[piece.slot]), dark, colours)
+            core = piece.text.lstrip(" ")
+            begin = Segment(piece.text[: len(piece.text) - len(core)], plain + linked)
+            return [begin, Segment(core, plain + heat + linked), blank]
+
+        rows: list[Row] = []
+        for line in lines[top : top + room]:
+            rows.append([part for piece in line.pieces for part in coloured(piece)])
+            if numbered:
+                under = ((pad(each.under, each.cells), each.slot == cursor) for each in line.pieces)
+                rows.append([Segment(text, on.ink("accent" if here else "muted")) for text, here in under])
+        if cursor >= len(items) and rows and top + room > last:
+            rows[-2 if numbered else -1].append(Segment(" ", on.ink("cursor")))
+        return rows
 
     def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The tokens at which the two differ most, in one line: as many as there is room for."""
@@ -351,20 +260,38 @@ class LockstepScreen(ToolScreen[WaysParted]):
         return [row]
 
     def _side(self, second: int, on: Canvas, width: int, height: int) -> list[Row]:
-        """One model's candidates at the cursor, or its own way from there."""
+        """One model's candidates at the cursor and the probability of all others, or its own way from there."""
         if (way := self.way) is not None:
-            return way_rows(on, way, bool(second), width)
-        here, opened = self.here, self.opened
+            return _way_rows(on, way, bool(second), width)
+        here, muted, wide = self.here, on.ink("muted"), width >= NARROW
         lists = (here.candidates, here.other_candidates) if here is not None else ((), ())
         if not lists[second]:
-            return centred([(self._why(), on.ink("muted"))], width, height)
-        known = not self.timeline.following and (
-            not second or (opened is not None and opened.aligned == "ids")
+            return centred([(self._why(), muted)], width, height)
+        unknown = self.timeline.following or (second and self.by_bytes)
+        taken, ranks = (
+            None if unknown else self.timeline.taken,
+            {each.id: each.rank for each in lists[1 - second]},
         )
-        taken = self.timeline.taken if known else None
-        ranks = {each.id: each.rank for each in lists[1 - second]}
+        label = max(6, min(20, width - (18 if wide else 11)))
+        cells = max(0, min(16, width - label - 18))
+        other = f"{pad('', cells)} {'in P' if second else 'in Q':>6}" if wide else ""
+        rows: list[Row] = [[Segment(f"  {pad('token', label)}{'p':>7}  {other}", muted)]]
         shown = lists[second][: max(1, height - 2)]
-        return candidate_table(on, shown, ranks, "in P" if second else "in Q", taken, width)
+        for each in shown:
+            share, chosen, rank = min(1.0, max(0.0, each.prob)), each.id == taken, ranks.get(each.id)
+            name = truncate(token_label(each.text, each.raw), label - 1)
+            row = [
+                Segment("▶ " if chosen else "  ", on.ink("accent")),
+                Segment(pad(name, label), on.ink("strong") if chosen else on.rich_style),
+                Segment(f"{percent(share):>7}  ", on.rich_style),
+                Segment(bar(share, cells) if cells else "", on.data(share)),
+            ]
+            if wide:
+                ink = muted if rank in (None, each.rank) else on.ink("warn")
+                row.append(Segment(f" {'–' if rank is None else f'#{rank}':>6}", ink))
+            rows.append(row)
+        rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in shown))
+        return [*rows, [Segment(f"  {pad('others', label)}{rest:>7}", muted)]]
 
     def _side_words(self, second: int) -> str:
         """The figure of one model at the cursor, or of its own way from there."""
@@ -381,15 +308,11 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None and not self.control.loading:
             return None
         if self.recorded:
-            return (
-                "No second model was recorded up to here.",
-                f"{key_for('step').capitalize()} shows what came next.",
-            )
+            advice = f"{key_for('step').capitalize()} shows what came next."
+            return "No second model was recorded up to here.", advice
         if self.control.loading:
-            return (
-                "The second model is loading; the session stays as it is.",
-                f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it.",
-            )
+            advice = f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it."
+            return "The second model is loading; the session stays as it is.", advice
         other = f"Press {key_for('lockstep.open')} to choose another one."
         if (failure := self.control.job.failures.get(OpenLockstep.kind)) is not None:
             return visible(failure.message), visible(f"{failure.hint} {other}".strip())
@@ -414,12 +337,12 @@ class LockstepScreen(ToolScreen[WaysParted]):
     def _why(self) -> str:
         if self.timeline.slot == 0:
             return "There is nothing before the first token."
-        return "Not read yet." if self.control.live else "Not recorded here."
+        return "Not recorded here." if self.recorded else "Not read yet."
 
     def situation(self) -> str:
         """The work under way or the failure, else the cursor's figures."""
         job, failure = self.control.job, self.control.job.failure
-        if failure is not None and self.control.live:
+        if failure is not None and not self.recorded:
             return visible(f"{failure.message} {failure.hint}".strip())
         if job.progress is not None:
             total = f" {job.progress.done}/{job.progress.total}" if job.progress.total else ""
@@ -467,9 +390,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if found:
             self.look_at(found[0] if by > 0 else found[-1])
         else:
-            self.say(
-                f"No {'further' if by > 0 else 'earlier'} token has another top token in the second model"
-            )
+            which = "further" if by > 0 else "earlier"
+            self.say(f"No {which} token has another top token in the second model")
 
     def go_to_largest(self) -> None:
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
@@ -596,8 +518,25 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.dismiss(None)
 
 
+def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:
+    """The text of one model's way: in plain ink the part that both have."""
+    wrap = Wrap(width - 1)
+    texts = ((each.other_text if second else each.text, each.same) for each in ways.parts)
+    parts = [(word, same) for text, same in texts for word in WORD.findall(text)]
+    for word, _ in parts:  # so that lines break between words
+        wrap.append([visible(line) for line in word.split("\n")])
+    styles = on.ink("accent") + Style(underline=True), on.rich_style
+    return [
+        [
+            Segment("".join(piece.text for piece in pieces), styles[parts[slot][1]])
+            for slot, pieces in groupby(line.pieces, key=lambda piece: piece.slot)
+        ]
+        for line in wrap.lines
+    ]
+
+
 def needs(memory: LockstepMemory | None) -> str:
-    """What a second model needs beside the first, against what is free; empty until it is known."""
+    """Return the memory of a second model beside the first, against the free memory; empty until it is known."""
     if memory is None:
         return ""
     free = f"; {size(memory.free_bytes)} were free" if memory.free_bytes is not None else ""

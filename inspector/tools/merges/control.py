@@ -28,7 +28,7 @@ class MergesActions(ToolActions):
         self.other = ""
         """The second tokenizer, as it was typed."""
         self.rung: int | None = None
-        """Of the ladder, from 0; None for the one with the tokens."""
+        """The rung of the ladder that is looked at, from 0; None for the one with the tokens."""
         self.top = 0
         """First line of what is scrolled."""
 

@@ -49,7 +49,7 @@ class RaceActions(ToolActions):
 
     @property
     def tokens(self) -> int:
-        """Of the sequence so far."""
+        """Tokens of the sequence so far."""
         return self.steps[-1].tokens if self.steps else FIRST
 
     @property
@@ -59,7 +59,7 @@ class RaceActions(ToolActions):
 
     @property
     def lengths(self) -> list[int]:
-        """Those that this model can go to."""
+        """The lengths that this model can go to."""
         facts = self.timeline.facts
         window = facts.context_window if facts else None
         return [each for each in LENGTHS if window is None or each <= window] or [window or LENGTHS[0]]
@@ -88,7 +88,7 @@ class RaceActions(ToolActions):
         self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
 
     def toggle(self) -> None:
-        """Start, pause, or go on; one that is over starts again."""
+        """Start, pause or continue; a race that is over starts again."""
         if self.job.stop():
             return
         if self.over:

@@ -41,7 +41,7 @@ class SpeculationActions(ToolActions):
 
     @property
     def settings(self) -> SpeculationSettings:
-        """Those of the next round; in a replay those of the latest."""
+        """The settings of the next round; in a replay those of the latest."""
         latest = self.state.latest
         return latest.settings if self.controller.transport.recorded and latest is not None else self._asked
 
@@ -72,7 +72,7 @@ class SpeculationActions(ToolActions):
     # ---- rounds -----------------------------------------------------------------------------
 
     def step(self, inside: bool) -> None:
-        """Take a round, or the next stage of one; while a run goes on, pause it."""
+        """Take a round, or the next stage of one; pause a run that is under way."""
         if not self.job.stop():
             self.job.start(TakeRound(self._asked, inside))
 

@@ -41,7 +41,7 @@ _FATE = 12
 _SLIM = 50
 """Cells below which a token has less room."""
 _NEXT = {"proposed": "verify", "verified": "take"}
-"""By the stage that a round is in, the verb for the key of the next stage."""
+"""The verb for the key of the next stage, by the stage of the round."""
 _FATES = {
     "drafted": "not verified yet",
     "accepted": "accepted: the draw's token",
