@@ -336,6 +336,29 @@ class PanelCanvas(Canvas):
     DEFAULT_CSS = panel_css("PanelCanvas")
 
 
+class DrawnPanel(PanelCanvas):
+    """Shows as much of a page as there is room for."""
+
+    _page: Page | None = None
+
+    def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
+        """Show a page.
+
+        Args:
+            title: Printable.
+            page: Draws it, also when the size or the colours change.
+            subtitle: In the lower line of the frame; printable, empty for none.
+        """
+        self._page = page
+        self.title(
+            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
+        )
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        return self._page(self, width, height) if self._page is not None else []
+
+
 class PageView(PanelCanvas, can_focus=True):
     """Shows one page."""
 

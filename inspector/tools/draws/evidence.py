@@ -24,7 +24,7 @@ LABEL = 16
 FIGURES = 54
 """Cells of the figures, of the space around them and of what marks an outlier."""
 SHARES = 38
-"""Cells of the shares and of the space before them: how many draws that were is told where there is more room."""
+"""Cells of the shares and of the space before them: with more room the number of draws is written, too."""
 DEEPEST = 12
 LISTED = 24
 """Tokens of an export at most, the most frequent first."""

@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from inspector.cli.subcommands.show import facing_from
 from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.protocol import Candidate, PatchPair
+from inspector.cli.subcommands.show import facing_from
 from inspector.state.patching import faced_with, facing_words, pair, pairs_from
 from tests.inspector.explanations import candidate
 
