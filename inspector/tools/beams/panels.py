@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
-from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -24,26 +21,17 @@ from inspector.widgets.charts import bar
 
 # ---- the list -----------------------------------------------------------------------------------
 
-_MARK, _BAR = 2, 6
-
-
-class _Columns(Struct, frozen=True):
-    """Cells of each column; 0 for one that there is no room for."""
-
-    place: int
-    score: int
-    bar: int
-    logprob: int
-    tokens: int
-    standing: int
-    short: bool = False
-    """True if the state is given in one or two words."""
-
-
-_WIDE = _Columns(4, 9, _BAR + 2, 10, 8, 32)
-_NORMAL = _Columns(4, 9, 0, 10, 0, 24)
-_MEDIUM = _Columns(3, 9, 0, 0, 0, 24)
-_NARROW = _Columns(3, 8, 0, 0, 0, 10)
+_BAR = 6
+_SHORT = 56
+"""Cells of the list below which a state has one or two words."""
+_HEADS = ("", "#", "score", "", "logprob", "tokens")
+_FORMS = (
+    (100, (2, 4, 9, _BAR + 2, 10, 8), 32),
+    (70, (2, 4, 9, 0, 10, 0), 24),
+    (_SHORT, (2, 3, 9, 0, 0, 0), 24),
+    (0, (2, 3, 8, 0, 0, 0), 10),
+)
+"""Least width of the list, cells of the mark and of each figure, 0 for none, and most cells of the state."""
 
 
 class BeamTable(PanelCanvas):
@@ -93,49 +81,43 @@ class BeamTable(PanelCanvas):
             inks = ["strong", *("muted" for _ in self._empty[1:])]
             texts = [(text, self.ink(ink)) for text, ink in zip(self._empty, inks, strict=False)]
             return centred(texts, width, height)
-        columns = self._columns(width)
+        cells, most = next((cells, most) for least, cells, most in _FORMS if width >= least)
+        states = [state_phrase(entry, width < _SHORT) for entry in self.entries]
+        standing = min(most, max(map(cell_len, states)) + 2)
+        names = "".join(pad(name, room, right=True) for name, room in zip(_HEADS, cells, strict=True) if room)
+        head = [Segment(f"{names}  {pad('', standing)}text", self.ink("muted"))]
         rows = max(1, height - 1)
         self._top = max(0, min(self._top, self.place, len(self.entries) - rows), self.place - rows + 1)
-        seen = self.entries[self._top : self._top + rows]
-        return [self._head(columns), *(self._row(entry, columns, width) for entry in seen)]
+        seen = range(self._top, min(self._top + rows, len(self.entries)))
+        return [head, *(self._row(self.entries[n], cells, pad(states[n], standing - 2), width) for n in seen)]
 
-    def _columns(self, width: int) -> _Columns:
-        """Those that fit, the words no wider than they must be."""
-        columns = _WIDE if width >= 100 else _NORMAL if width >= 70 else _MEDIUM if width >= 56 else _NARROW
-        words = max(cell_len(state_phrase(entry, columns is _NARROW)) for entry in self.entries)
-        return replace(columns, standing=min(max(columns.standing, 6), words + 2), short=columns is _NARROW)
-
-    def _head(self, columns: _Columns) -> Row:
-        names = ("", "#", "score", "", "logprob", "tokens")
-        cells = (_MARK, columns.place, columns.score, columns.bar, columns.logprob, columns.tokens)
-        words = "".join(pad(name, room, right=True) for name, room in zip(names, cells, strict=True) if room)
-        return [Segment(words + "  " + pad("", columns.standing) + "text", self.ink("muted"))]
-
-    def _row(self, entry: BeamEntry, columns: _Columns, width: int) -> Row:
-        chosen, out = entry is self.entries[self.place], entry.kind == "fell"
-        row = [Segment("▶ " if chosen else "  ", self.ink("accent"))]
-        row += self._figures(entry, columns)
-        words = state_phrase(entry, columns.short)
-        style = self.ink("faint" if out else "good" if entry.kind == "finished" else "muted")
-        row.append(Segment(f"  {pad(words, columns.standing - 2)}  ", style))
-        row += self._text(entry, width - _cells(row))
+    def _row(self, entry: BeamEntry, cells: Sequence[int], state: str, width: int) -> Row:
+        chosen, fell, likely = (
+            entry is self.entries[self.place],
+            entry.kind == "fell",
+            likelihood(entry, self._best),
+        )
+        out, good = self.ink("faint") if fell else Style(), self.ink("good")
+        figures = (
+            ("▶ " if chosen else "  ", self.ink("accent")),
+            (self._numbered(entry), out or self.ink("strong")),
+            (number(entry.last.score, 4), out),
+            (bar(likely, _BAR), out or (good if entry.greedy else self.ink("primary"))),
+            (number(entry.last.total), out),
+            (str(entry.last.length), out),
+        )
+        row = [
+            Segment(pad(text, room, right=True), ink)
+            for (text, ink), room in zip(figures, cells, strict=True)
+            if room
+        ]
+        row.append(Segment(f"  {state}  ", out or (good if entry.kind == "finished" else self.ink("muted"))))
+        for text, own in excerpt(pieces(entry, self._passing), width - Segment.get_line_length(row)):
+            row.append(Segment(text, out or self.ink("strong" if own else "muted")))
         if not chosen:
             return row
-        rest = Segment(" " * (width - _cells(row)))
-        ground = Style(bgcolor=self.ink("row").bgcolor)
-        return list(Segment.apply_style([*row, rest], post_style=ground))
-
-    def _figures(self, entry: BeamEntry, columns: _Columns) -> Iterator[Segment]:
-        out = self.ink("faint") if entry.kind == "fell" else Style()
-        yield Segment(pad(self._numbered(entry), columns.place, right=True), out or self.ink("strong"))
-        yield Segment(pad(number(entry.last.score, 4), columns.score, right=True), out)
-        if columns.bar:
-            ink = out or (self.ink("good") if entry.greedy else self.ink("primary"))
-            yield Segment("  " + bar(likelihood(entry, self._best), _BAR), ink)
-        if columns.logprob:
-            yield Segment(pad(number(entry.last.total), columns.logprob, right=True), out)
-        if columns.tokens:
-            yield Segment(pad(str(entry.length), columns.tokens, right=True), out)
+        row.append(Segment(" " * (width - Segment.get_line_length(row))))
+        return list(Segment.apply_style(row, post_style=Style(bgcolor=self.ink("row").bgcolor)))
 
     def _numbered(self, entry: BeamEntry) -> str:
         """Its place; a hypothesis is marked while it is below live beams, which have their own places."""
@@ -144,22 +126,13 @@ class BeamTable(PanelCanvas):
         mixed = entry.kind == "finished" and self.entries[0].kind == "live"
         return f"■{entry.place}" if mixed else str(entry.place)
 
-    def _text(self, entry: BeamEntry, room: int) -> Iterator[Segment]:
-        out = entry.kind == "fell"
-        for text, own in excerpt(pieces(entry, self._passing), room):
-            yield Segment(text, self.ink("faint" if out else "strong" if own else "muted"))
-
     # ---- the mouse --------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
         """Point at the beam that was clicked."""
-        place = event.get_content_offset_capture(self).y - 1 + self._top
-        if 0 <= place < len(self.entries) and event.get_content_offset_capture(self).y > 0:
+        y = event.get_content_offset_capture(self).y
+        if y > 0 and (place := y - 1 + self._top) < len(self.entries):
             self.post_message(self.BeamClicked(self.entries[place].node))
-
-
-def _cells(row: Row) -> int:
-    return sum(segment.cell_length for segment in row)
 
 
 def likelihood(entry: BeamEntry, best: float) -> float:
@@ -177,7 +150,7 @@ def likelihood(entry: BeamEntry, best: float) -> float:
 
 
 class BeamTextPanel(PanelCanvas):
-    """The text of the highlighted beam; where it differs from the others it is bold."""
+    """The text of the highlighted beam; the tokens that differ from the others are bold."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -198,7 +171,7 @@ class BeamTextPanel(PanelCanvas):
 
 
 def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
-    """Lines of `width` cells at most, broken where a token begins with a blank, and after a line's end."""
+    """Lines of `width` cells at most, broken before a token that begins with a blank, and after a line's end."""
     line: list[Piece] = []
     for word in words(pieces):
         room = width - sum(cell_len(text) for text, _ in line)
@@ -255,58 +228,94 @@ class BeamTree(PanelCanvas):
 
     def draw(self, width: int, height: int) -> list[Row]:
         self._lines = []
-        if self.beams is None or not self.entries:
-            return []
-        node = self.entries[self.place].node
-        self._lines = lattice(self.beams, self.entries, self.at, height, width, node)
-        return [self._row(line) for line in self._lines]
-
-    def _row(self, line: LatticeLine) -> Row:
-        return [Segment(bit.text, self.ink(bit.ink) if bit.ink else Style()) for bit in line.bits]
+        if self.beams is not None and self.entries:
+            node = self.entries[self.place].node
+            self._lines = lattice(self.beams, self.entries, self.at, height, width, node)
+        return [
+            [Segment(text, self.ink(ink) if ink else Style()) for text, ink in bits]
+            for bits, _ in self._lines
+        ]
 
     def on_click(self, event: events.Click) -> None:
         """Point at the beam that ends in the row that was clicked."""
         row = event.get_content_offset_capture(self).y
-        if 0 <= row < len(self._lines) and (node := self._lines[row].node) is not None:
+        if 0 <= row < len(self._lines) and (node := self._lines[row][1]) is not None:
             self.post_message(BeamTable.BeamClicked(node))
 
 
-class Bit(Struct, frozen=True):
-    """A stretch of a row in one ink."""
-
-    text: str
-    ink: str
-    """Its name; empty for none."""
-
-
-class LatticeLine(Struct, frozen=True):
-    """One row: a beam's end, or the head of the columns."""
-
-    bits: tuple[Bit, ...]
-    node: int | None = None
-    """The beam that ends here."""
+Bit = tuple[str, str]
+"""A stretch of a row, and the name of its ink; empty for none."""
+LatticeLine = tuple[list[Bit], int | None]
+"""A row, and the last node of the beam that ends in it; None for the head of the columns."""
 
 
 def lattice(
     beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
 ) -> list[LatticeLine]:
-    """The lines of the tree as far as there is room: the last steps, and of what fell out the latest.
+    """The lines of the tree that fit: the last steps, and the latest of the beams that fell out.
 
     Args:
-        beams: Of the search.
-        entries: What is listed after the step, at least one.
+        beams: Every token that a beam reached.
+        entries: The list after the step, at least one.
         at: The step.
-        rows: Lines that there is room for, the head included.
+        rows: Lines available, with the head.
         cells: Cells of a line.
-        node: Of the beam that is highlighted.
+        node: Last node of the highlighted beam.
     """
     leaves = _leaves(beams, entries, at, max(1, rows - 1))
     if not leaves:
         return []
     first, widths = _window(leaves, at, cells)
-    seen = [leaf for leaf in leaves if leaf.length >= first]
-    drawing = _Drawing(seen, first, widths, node, at)
-    return [drawing.head(), *drawing.lines()]
+    leaves = [leaf for leaf in leaves if leaf.last.length >= first]
+    chosen = {beam.node for leaf in leaves if leaf.node == node for beam in leaf.path}
+    through: dict[int, list[BeamEntry]] = defaultdict(list)
+    tokens: dict[int, BeamNode] = {}
+    for leaf in leaves:
+        for beam in leaf.path[first - 1 :]:
+            tokens[beam.node] = beam
+            through[beam.node].append(leaf)
+    families: dict[int, list[int]] = defaultdict(list)  # by the node that they grew from
+    for token in tokens.values():
+        if token.length > first:
+            families[token.parent].append(token.node)
+    roots = {leaf.path[first - 1].node for leaf in leaves}
+    placed, ends = _rows(roots, families, through)
+
+    # those that the window begins with are separate, unless the whole tree is in it
+    alone = [[*roots]] if first == 1 else [[root] for root in roots]
+    joins: dict[tuple[int, int], Bit] = {}
+    for family in (*families.values(), *alone):
+        own = {placed[each]: "accent" if each in chosen else "faint" for each in family}
+        for row in range(min(own), max(own) + 1):
+            joins[tokens[family[0]].length, row] = _join(row, sorted(own)), own.get(row, "faint")
+
+    alive = sum(leaf.kind != "fell" for leaf in leaves)
+
+    def ink(token: BeamNode) -> str:
+        going = sum(leaf.kind != "fell" for leaf in through[token.node])
+        if token.node in chosen:
+            return "accent"
+        if not going or (token.fell is not None and token.fell <= at):
+            return "faint"
+        return "muted" if going == alive > 1 else ""
+
+    by_place = {(token.length, placed[token.node]): token for token in tokens.values()}
+    lines: list[LatticeLine] = [(_head(widths), None)]
+    for row, leaf in enumerate(ends):
+        begins = row == 0 if first == 1 else (first, row) in by_place
+        bits = [(("● " if first == 1 else "… ") if begins else "  ", "faint")]
+        for step in range(first, leaf.last.length + 1):
+            bits.append(joins.get((step, row), (" " * JOIN, "faint")))
+            beam_here = by_place.get((step, row))
+            if beam_here is None:
+                bits.append((" " * widths[step], "faint"))
+                continue
+            text = shown(beam_here)
+            rest = widths[step] - cell_len(text)
+            line = " " + "─" * (rest - 1) if beam_here.node in families else " " * rest
+            bits.append((text + line, ink(beam_here)))
+        lines.append(([*bits, *_end(leaf)], leaf.node))
+    return lines
 
 
 def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
@@ -320,7 +329,7 @@ def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int
         if fell is not None and fell <= at and last not in listed:
             leaves.append(BeamEntry("fell", None, tuple(beams.path(last))))
     on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
-    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may go on from one that fell
+    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue one that fell
     return ends[:rows]
 
 
@@ -332,10 +341,10 @@ def _order(entry: BeamEntry) -> tuple[int, float]:
 def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict[int, int]]:
     """The first step that is drawn, and the cells of each step's tokens: as many steps as fit, the last at least."""
     widths: dict[int, int] = {}
-    last = max(leaf.length for leaf in leaves)
+    last = max(leaf.last.length for leaf in leaves)
     room = cells - TAIL - JOIN
     for step in range(min(at, last), 0, -1):
-        tokens = [leaf.path[step - 1] for leaf in leaves if leaf.length >= step]
+        tokens = [leaf.path[step - 1] for leaf in leaves if leaf.last.length >= step]
         width = max(cell_len(shown(token)) for token in tokens) + 1
         room -= width + JOIN
         if widths and room < 0:
@@ -352,121 +361,39 @@ def shown(token: BeamNode) -> str:
     return truncate(text or SPACE * len(token.text), WIDEST)
 
 
-class _Drawing:
-    """One tree on its way to lines.
+def _rows(
+    roots: set[int], families: dict[int, list[int]], through: dict[int, list[BeamEntry]]
+) -> tuple[dict[int, int], list[BeamEntry]]:
+    """The row of each node, and the beam that ends in each row: the best one is drawn in a straight line.
 
     Args:
-        leaves: That reach into the window.
-        first: Its first step.
-        widths: Cells of the tokens of each of its steps.
-        node: Of the beam that is highlighted.
-        at: The step shown.
+        roots: Nodes of the first step.
+        families: Nodes by the one that they grew from.
+        through: Beams by the nodes that they go through.
     """
 
-    def __init__(
-        self, leaves: Sequence[BeamEntry], first: int, widths: dict[int, int], node: int, at: int
-    ) -> None:
-        self._first, self._widths, self._node, self._at = first, widths, node, at
-        self._leaves = {leaf.node: leaf for leaf in leaves}
-        self._through: dict[int, list[BeamEntry]] = defaultdict(list)
-        self._children: dict[int, list[int]] = defaultdict(list)
-        self._tokens: dict[int, BeamNode] = {}
-        for leaf in leaves:
-            self._take(leaf)
-        self._alive = sum(1 for leaf in leaves if leaf.kind != "fell")
-        self._chosen = {beam.node for leaf in leaves if leaf.node == node for beam in leaf.path}
-        self._rows: dict[int, int] = {}
-        self._order: list[int] = []
-        roots = {leaf.path[first - 1].node for leaf in leaves}
-        for root in sorted(roots, key=self._best):
-            self._lay(root)
-        self._columns = {step: list(self._column(step)) for step in widths}
+    def best_last(nodes: Iterable[int]) -> list[int]:
+        return sorted(nodes, key=lambda node: min(map(_order, through[node])), reverse=True)
 
-    def _take(self, leaf: BeamEntry) -> None:
-        for beam in leaf.path[self._first - 1 :]:
-            self._tokens[beam.node] = beam
-            self._through[beam.node].append(leaf)
-        for one, other in pairwise(beam.node for beam in leaf.path[self._first - 1 :]):
-            if other not in self._children[one]:
-                self._children[one].append(other)
+    placed: dict[int, int] = {}
+    ends: list[BeamEntry] = []
+    waiting = best_last(roots)
+    while waiting:
+        node = waiting.pop()
+        placed[node] = len(ends)
+        ends += [leaf for leaf in through[node] if leaf.node == node]
+        waiting += best_last(families.get(node, ()))
+    return placed, ends
 
-    def _best(self, node: int) -> tuple[int, float]:
-        return min(_order(leaf) for leaf in self._through[node])
 
-    def _lay(self, root: int) -> None:
-        """Give a node and all that grew from it their rows: the best goes straight on."""
-        waiting = [root]
-        while waiting:
-            node = waiting.pop()
-            self._rows[node] = len(self._order)
-            if node in self._leaves:
-                self._order.append(node)
-            waiting += sorted(self._children[node], key=self._best, reverse=True)
-
-    # ---- columns ----------------------------------------------------------------------------
-
-    def _column(self, step: int) -> Iterator[Bit]:
-        """The cells of one step, row by row: the line to the token, then the token."""
-        by_row = {self._rows[node]: node for node, token in self._tokens.items() if token.length == step}
-        joins = self._joins(step)
-        for row in range(len(self._order)):
-            join, ink = joins.get(row, (" " * JOIN, "faint"))
-            yield Bit(join, ink)
-            node = by_row.get(row)
-            yield Bit(" " * self._widths[step], "faint") if node is None else self._cell(node)
-
-    def _joins(self, step: int) -> dict[int, tuple[str, str]]:
-        """The lines between the step before and this one, by row."""
-        joins: dict[int, tuple[str, str]] = {}
-        families: dict[int, list[int]] = defaultdict(list)
-        for token in self._tokens.values():
-            # those that the window begins with are separate, unless the whole tree is in it
-            if token.length == step:
-                families[token.parent if step > self._first or step == 1 else token.node].append(token.node)
-        for children in families.values():
-            rows = sorted(self._rows[child] for child in children)
-            chosen = {self._rows[child] for child in children if child in self._chosen}
-            for row in range(rows[0], rows[-1] + 1):
-                joins[row] = (_join(row, rows), "accent" if row in chosen else "faint")
-        return joins
-
-    def _cell(self, node: int) -> Bit:
-        token = self._tokens[node]
-        text = shown(token)
-        rest = self._widths[token.length] - cell_len(text)
-        on = self._children[node]
-        return Bit(text + (" " + "─" * (rest - 1) if on else " " * rest), self._ink(node))
-
-    def _ink(self, node: int) -> str:
-        token, through = self._tokens[node], self._through[node]
-        alive = sum(1 for leaf in through if leaf.kind != "fell")
-        if node in self._chosen:
-            return "accent"
-        if not alive or (token.fell is not None and token.fell <= self._at):
-            return "faint"
-        return "muted" if alive == self._alive > 1 else ""
-
-    # ---- lines ------------------------------------------------------------------------------
-
-    def head(self) -> LatticeLine:
-        """The numbers of the steps."""
-        bits = [Bit("  ", "muted")]
-        for step in sorted(self._widths):
-            label = f" {step}" if JOIN + self._widths[step] > len(str(step)) + 1 else ""
-            bits.append(Bit((" " * JOIN + label).ljust(JOIN + self._widths[step]), "muted"))
-        return LatticeLine(tuple(bits))
-
-    def lines(self) -> Iterator[LatticeLine]:
-        """A line for each beam's end, the best of each fork first."""
-        begin = {self._rows[node] for node, token in self._tokens.items() if token.length == self._first}
-        for row, node in enumerate(self._order):
-            leaf = self._leaves[node]
-            mark = row == 0 if self._first == 1 else row in begin
-            bits = [Bit(("● " if self._first == 1 else "… ") if mark else "  ", "faint")]
-            for step in range(self._first, leaf.length + 1):
-                column = self._columns[step]
-                bits += column[2 * row : 2 * row + 2]
-            yield LatticeLine((*bits, *_end(leaf)), node)
+def _head(widths: dict[int, int]) -> list[Bit]:
+    """The numbers of the steps."""
+    bits = [("  ", "muted")]
+    for step in sorted(widths):
+        cells = JOIN + widths[step]
+        label = f" {step}" if cells > len(str(step)) + 1 else ""
+        bits.append(((" " * JOIN + label).ljust(cells), "muted"))
+    return bits
 
 
 def _join(row: int, rows: Sequence[int]) -> str:
@@ -482,12 +409,12 @@ def _join(row: int, rows: Sequence[int]) -> str:
 def _end(entry: BeamEntry) -> Iterator[Bit]:
     """The label behind a beam's last token."""
     if entry.kind == "fell":
-        yield Bit(f"{FELL} {entry.fell}", "faint")
+        yield (f"{FELL} {entry.fell}", "faint")
         return
     if entry.place is not None:
-        yield Bit(f"{entry.place}", "strong")
-        yield Bit(f" {number(entry.last.score)}", "")
+        yield (f"{entry.place}", "strong")
+        yield (f" {number(entry.last.score)}", "")
     if entry.kind == "left":
-        yield Bit("not finished", "muted")
+        yield ("not finished", "muted")
     if entry.greedy or entry.kind == "greedy":
-        yield Bit(" greedy", "primary")
+        yield (" greedy", "primary")

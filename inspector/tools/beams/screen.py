@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rich.cells import cell_len
@@ -11,8 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, HorizontalGroup, VerticalGroup
 from textual.content import Content
-from textual.message import Message
-from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from engine import protocol
@@ -24,17 +22,16 @@ from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import milliseconds
-from inspector.state.beams import BeamHistory, BeamSearch
+from inspector.state.beams import BeamSearch
 from inspector.state.branches import ROOT
 from inspector.state.timeline import Timeline
-from inspector.tools.beams.control import BEAM_FORM, BEAM_SCREEN, BeamControl
+from inspector.tools.beams.control import BEAM_FORM, BEAM_SCREEN, BeamActions
 from inspector.tools.beams.entries import (
     BeamEntry,
-    compare_with_greedy,
+    beside_greedy,
     counts,
     entries,
     follow,
-    greedy_sentence,
     name_of,
     passing,
     pieces,
@@ -46,7 +43,7 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
 
 _LEAST_BEGUN = 12
-"""Cells of the text before the beams below which less is told of the token that they replace."""
+"""Cells of the text before the beams below which the token that they replace is described in fewer words."""
 
 # ---- the settings -------------------------------------------------------------------------------
 
@@ -54,79 +51,70 @@ TYPED = ("width", "max_tokens", "length_penalty")
 """The settings that are typed, in the order of their fields."""
 
 
-class Switch(Choice):
+class Switch(Choice, inherit_bindings=False):
     """Off or on; up and down leave it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "turn(-1)", "Before", show=False),
         Binding("right,space", "turn(1)", "Next", show=False),
-        Binding("up", "app.focus_previous", "Previous field", show=False),
-        Binding("down", "app.focus_next", "Next field", show=False),
-        Binding("enter", "submit", "Start", show=False),
     ]
-
-    class SwitchSubmitted(Message):
-        """Enter was pressed."""
-
-    def action_submit(self) -> None:
-        """Start with the present settings."""
-        self.post_message(self.SwitchSubmitted())
 
 
 class BeamForm(Container):
-    """Asks for the settings of a search."""
+    """Asks for the settings of a search.
 
-    class FormSubmitted(Message):
-        """A search is to begin."""
+    Args:
+        begin: Begins a search with them.
+        id: Id of the widget.
+    """
 
-        def __init__(self, settings: BeamSettings) -> None:
-            self.settings = settings
-            super().__init__()
-
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, begin: Callable[[BeamSettings], None], id: str) -> None:
         super().__init__(id=id)
+        self._begin = begin
         self._wrong: dict[str, str] = {}
+        """Errors by setting."""
 
     def compose(self) -> ComposeResult:
         with HorizontalGroup(id="beam-fields"):
-            for name in TYPED:
-                yield from self._field(name, SafeInput(id=f"beam-{name}"))
-            yield from self._field("early_stopping", Switch(("off", "on"), id="beam-early_stopping"))
+            for name in (*TYPED, "early_stopping"):
+                with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
+                    yield Label(BEAM_SETTINGS[name].label, classes="field-label", markup=False)
+                    yield (
+                        SafeInput(id=f"beam-{name}")
+                        if name in TYPED
+                        else Switch(("off", "on"), id=f"beam-{name}")
+                    )
         yield Remark(id="beam-remark")
 
-    def _field(self, name: str, field: Widget) -> ComposeResult:
-        with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
-            yield Label(BEAM_SETTINGS[name].label, classes="field-label", markup=False)
-            yield field
+    def _field(self, name: str) -> SafeInput:
+        return self.query_one(f"#beam-{name}", SafeInput)
 
     def put(self, settings: BeamSettings) -> None:
         """Fill the fields."""
         self._wrong = {}
         with self.prevent(Input.Changed, Choice.Changed):
             for name in TYPED:
-                field = self.query_one(f"#beam-{name}", SafeInput)
-                field.value = f"{getattr(settings, name):g}"
-                field.set_class(False, "-wrong")
+                self._field(name).value = f"{getattr(settings, name):g}"
+                self._field(name).set_class(False, "-wrong")
             self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
         self.query_one("#beam-remark", Remark).say(BEAM_SETTINGS["width"].help)
 
     def begin(self) -> None:
         """Put the cursor into the first field."""
-        self.query_one("#beam-width", SafeInput).focus()
+        self._field("width").focus()
 
-    # ---- what is typed ----------------------------------------------------------------------
+    # ---- its fields -------------------------------------------------------------------------
 
     def read(self) -> BeamSettings | None:
-        """The settings in the fields, None while any of them is wrong."""
+        """The settings in the fields; None while any of them is wrong."""
         values: dict[str, Any] = {}
         self._wrong = {}
         for name in TYPED:
-            field = self.query_one(f"#beam-{name}", SafeInput)
             try:
-                values[name] = BEAM_SETTINGS[name].parse(field.value)
+                values[name] = BEAM_SETTINGS[name].parse(self._field(name).value)
             except SettingsError as error:
                 self._wrong[name] = str(error)
-            field.set_class(name in self._wrong, "-wrong")
+            self._field(name).set_class(name in self._wrong, "-wrong")
         early = bool(self.query_one("#beam-early_stopping", Switch).chosen)
         return None if self._wrong else BeamSettings(**values, early_stopping=early)
 
@@ -136,11 +124,9 @@ class BeamForm(Container):
         self.read()
         self._explain()
 
-    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """Explain the field, or what is wrong with it."""
-        self._explain()
-
+    @on(events.DescendantFocus)
     def _explain(self) -> None:
+        """Explain the field that has the focus, or what is wrong."""
         focused = self.screen.focused
         name = (focused.id or "").removeprefix("beam-") if focused else ""
         wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
@@ -148,18 +134,17 @@ class BeamForm(Container):
         self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
 
     @on(Input.Submitted)
-    @on(Switch.SwitchSubmitted)
-    def _submitted(self, event: Message) -> None:
+    def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.submit()
 
     def submit(self) -> None:
-        """Begin a search, if all fields are right; otherwise go to the first that isn't."""
+        """Begin a search if all fields are right; otherwise go to the first that isn't."""
         settings = self.read()
         if settings is not None:
-            self.post_message(self.FormSubmitted(settings))
+            self._begin(settings)
             return
-        self.query_one(f"#beam-{next(iter(self._wrong))}", SafeInput).focus()
+        self._field(next(iter(self._wrong))).focus()
         self._explain()
 
 
@@ -175,38 +160,34 @@ ABOUT = (
 )
 GO = next(each for each in BEAM_SCREEN.actions if each.id == "beams.go")
 LOW, TALL = 22, 32
-"""Rows from which the list is above the tree, and from which the text of a beam has room too."""
+"""Rows from which the list is above the tree, and from which there is room for a beam's text too."""
 
 
 class BeamScreen(ToolScreen[int]):
-    """Searches with beams; returns the node of the beam that is to be gone to, None to stay.
+    """Searches with beams; its result is the last node of the beam to go to, None to stay.
 
     Args:
         host: The main screen.
-        control: Knows the engine and the settings last requested.
+        control: The search and its settings.
     """
 
-    KEPT: ClassVar[tuple[str, ...]] = (
-        "host", "control", "at", "node", "listed", "said", "_place", "_view", "_rows", "_setting",
-    )  # fmt: skip
     TOOL: ClassVar[str] = "beams"
     ACTIONS: ClassVar[ActionTable] = BEAM_SCREEN
     MEASURES: ClassVar[str] = "A search"
     TELLING: ClassVar[tuple[type[protocol.Record], ...]] = (protocol.BeamStep, protocol.BeamEnded)
-    AUTO_FOCUS = ""
 
     form = getters.query_one("#beam-form", BeamForm)
     table = getters.query_one("#beam-table", BeamTable)
     reading = getters.query_one("#beam-reading", BeamTextPanel)
     lattice = getters.query_one("#beam-lattice", BeamTree)
 
-    def __init__(self, host: Host, control: BeamControl) -> None:
+    def __init__(self, host: Host, control: BeamActions) -> None:
         super().__init__(host)
         self.control = control
         self.at: int | None = None
-        """The step shown, None for the last one."""
+        """The step shown; None for the last one."""
         self.node: int | None = None
-        """Of the highlighted beam, None for the best one, whichever that is."""
+        """Last node of the highlighted beam; None for the best one."""
         self.listed: list[BeamEntry] = []
         self._place = 0
         self._view = 0
@@ -215,7 +196,7 @@ class BeamScreen(ToolScreen[int]):
         """True if the form was asked for; without a search it is there anyway."""
 
     def body(self) -> ComposeResult:
-        yield BeamForm(id="beam-form")
+        yield BeamForm(self._begin, id="beam-form")
         yield Static(id="beam-asked")
         yield BeamTable(id="beam-table")
         yield BeamTree(id="beam-lattice")
@@ -223,10 +204,9 @@ class BeamScreen(ToolScreen[int]):
         yield Static(id="beam-against")
 
     def begin(self) -> None:
-        """Begin with the settings, where there is no search."""
-        super().begin()
+        """Begin with the settings if there is no search."""
         self.form.put(self.control.settings)
-        self.host.controller.timeline.of(BeamHistory).refused = None  # it was reported then
+        self.control.beams.refused = None  # it was reported then
         if self.setting:
             self.after_paint(self.form.begin)
 
@@ -244,32 +224,36 @@ class BeamScreen(ToolScreen[int]):
 
     @property
     def step(self) -> int:
-        """The step that is shown, 0 while there is none."""
-        steps = len(self.control.search.steps) if self.control.search else 0
-        return steps if self.at is None else min(self.at, steps)
+        """The step that is shown; 0 while there is none."""
+        return self.steps if self.at is None else min(self.at, self.steps)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the search so far."""
+        return len(self.control.search.steps) if self.control.search else 0
 
     def show(self) -> None:
         """Show everything, now."""
         if not self.screen.is_current:
             return
-        beams = self.host.controller.timeline.of(BeamHistory)
+        beams, search, width = self.control.beams, self.control.search, self.area.width - 2
         self.listed = entries(beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, beams)
         self._arrange()
         if self.listed:
-            self.table.put(self.listed, self._place, self._title(), counts(self.listed))
+            ended = search is not None and search.ended is not None and self.step == self.steps
+            title = "Ranking" if ended else f"Beams after step {self.step}"
+            self.table.put(self.listed, self._place, title, counts(self.listed))
         else:
             self.table.explain((*ABOUT, self._advice()))
         self.lattice.put(beams, self.listed, self.step, self._place)
         if (entry := self.entry) is not None:
             self.reading.put(pieces(entry, passing(self.listed)), f"Text of {name_of(entry)}")
-        self._write()
-
-    def _title(self) -> str:
-        search = self.control.search
-        if search is not None and search.ended is not None and self.step == len(search.steps):
-            return "Ranking"
-        return f"Beams after step {self.step}"
+        settings = settings_phrase(search, width < 64) if search else ""
+        self.query_one("#beam-asked", Static).update(Content(settings))
+        against = beside_greedy(beams, entry, self.step) if entry else ""
+        self.query_one("#beam-against", Static).update(Content(against))
+        self.write(self._begun_after(width), failed=bool(self._failure()))
 
     def _advice(self) -> str:
         if self.recorded:
@@ -283,27 +267,16 @@ class BeamScreen(ToolScreen[int]):
         """The highlighted beam."""
         return self.listed[self._place] if self.listed else None
 
-    def _write(self) -> None:
-        """The lines around the panels."""
-        width, entry = self.area.width - 2, self.entry
-        search, beams = self.control.search, self.host.controller.timeline.of(BeamHistory)
-        settings = settings_phrase(search, width < 64) if search else ""
-        self.query_one("#beam-asked", Static).update(Content(settings))
-        against = greedy_sentence(entry, compare_with_greedy(beams, entry, self.step)) if entry else ""
-        self.query_one("#beam-against", Static).update(Content(against))
-        self.write(self._begun_after(width), failed=bool(self._failure()))
-
     @property
     def views(self) -> tuple[frozenset[str], ...]:
         """The panels that `tab` goes through, at this size."""
-        height = self.area.height + 2
         single = (frozenset({"list"}), frozenset({"tree"}), frozenset({"text"}))
-        if height < LOW:
+        if self.room < LOW:
             return single
-        return (frozenset({"list", "tree", "text"} if height >= TALL else {"list", "tree"}), *single[::-1])
+        return (frozenset({"list", "tree", "text"} if self.room >= TALL else {"list", "tree"}), *single[::-1])
 
     def _arrange(self) -> None:
-        """Decide what is on screen. The list never shrinks while one search is shown, so that nothing jumps."""
+        """Decide which panels are shown. The list never shrinks while one search is shown, so that nothing jumps."""
         view = self.views[self._view % len(self.views)] if self.listed else frozenset({"list"})
         self.form.display = self.setting
         if not self.setting and self.form.has_focus_within:
@@ -321,7 +294,7 @@ class BeamScreen(ToolScreen[int]):
     # ---- the lines around the panels --------------------------------------------------------
 
     def situation(self) -> str:
-        """The state of the search, and what to do about it."""
+        """The state of the search, and the keys that matter."""
         search = self.control.search
         if self.recorded:
             return self._recorded(search)
@@ -330,7 +303,7 @@ class BeamScreen(ToolScreen[int]):
         if self.setting or search is None:
             return "⏎ starts a search with these settings"
         if self.at is not None:
-            return f"Looking at step {self.at} of {len(search.steps)}. end goes back to the last one"
+            return f"Looking at step {self.at} of {self.steps}. end goes back to the last one"
         if search.ended is None:
             return self._under_way(search)
         why = "max tokens" if search.ended.reason == "length" else "what finished is good enough"
@@ -340,7 +313,7 @@ class BeamScreen(ToolScreen[int]):
 
     def _failure(self) -> str:
         """The failure by which no search was begun, or by which the one that is shown broke off; empty for none."""
-        beams = self.host.controller.timeline.of(BeamHistory)
+        beams = self.control.beams
         what, failure = "No search was begun", beams.refused
         if failure is None and beams.search is not None and not self.setting:
             what, failure = "The search broke off", beams.search.failure
@@ -354,10 +327,10 @@ class BeamScreen(ToolScreen[int]):
         if self.at is not None:
             return f"Recorded, at step {self.at}. {self.needs_model}"
         over = ", over" if search.ended is not None else ""
-        return f"Recorded, step {len(search.steps)} of at most {search.opened.max_tokens}{over}. {self.needs_model}"
+        return f"Recorded, step {self.steps} of at most {search.opened.max_tokens}{over}. {self.needs_model}"
 
     def _under_way(self, search: BeamSearch) -> str:
-        step, most = len(search.steps), search.opened.max_tokens
+        step, most = self.steps, search.opened.max_tokens
         if self.control.running:
             return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
         if search.step is None:
@@ -369,7 +342,7 @@ class BeamScreen(ToolScreen[int]):
         return f"Step {step} of at most {most}, {cost}.{alone} {keys}.{note}"
 
     def _begun_after(self, width: int) -> Content:
-        """The text after which beams begin, or began: as much of its end as fits."""
+        """The text after which beams begin, or began: the part of its end that fits."""
         timeline, search = self.host.controller.timeline, self.control.search
         node = self.control.start if self.setting or search is None else search.opened.node
         head, tail = (
@@ -383,9 +356,8 @@ class BeamScreen(ToolScreen[int]):
 
     # ---- searching --------------------------------------------------------------------------
 
-    @on(BeamForm.FormSubmitted)
-    def _begin(self, message: BeamForm.FormSubmitted) -> None:
-        self.control.begin(message.settings)
+    def _begin(self, settings: BeamSettings) -> None:
+        self.control.begin(settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.screen.set_focus(None)
         self.say()
@@ -407,20 +379,19 @@ class BeamScreen(ToolScreen[int]):
         if self.at is not None:
             self.look(1)
         else:
-            self.control.step()
-            self.say(self._idle())
+            self._advance(1)
 
     def run_search(self) -> None:
         """Search to the end, or pause."""
         self.at = None
-        self.control.run()
-        self.say(self._idle())
+        self._advance(None)
 
-    def _idle(self) -> str:
-        """The reason why a key did nothing; empty where it did something."""
+    def _advance(self, steps: int | None) -> None:
+        """Take so many steps, all if None, or pause; say why if nothing can be done."""
+        self.control.advance(steps)
         search = self.control.search
-        over = search is not None and search.over and not self.control.busy
-        return f"This search is over. Press {key_for('beams.new')} to set up another one" if over else ""
+        over = search is not None and search.over and not self.control.requests
+        self.say(f"This search is over. Press {key_for('beams.new')} to set up another one" if over else "")
 
     # ---- looking ----------------------------------------------------------------------------
 
@@ -440,9 +411,8 @@ class BeamScreen(ToolScreen[int]):
 
     def look(self, by: int) -> None:
         """See the search as it was some steps before or after."""
-        steps = len(self.control.search.steps) if self.control.search else 0
-        at = max(1, min(steps, self.step + by))
-        self.at = at if at < steps else None
+        at = max(1, min(self.steps, self.step + by))
+        self.at = at if at < self.steps else None
 
     def to_last(self) -> None:
         """Show the last step of the search."""
@@ -452,10 +422,8 @@ class BeamScreen(ToolScreen[int]):
         """Change between list, tree and text; among the settings, go to another field."""
         if not self.setting:
             self._view += by
-        elif by > 0:
-            self.screen.focus_next()
         else:
-            self.screen.focus_previous()
+            self.screen.focus_next() if by > 0 else self.screen.focus_previous()
 
     # ---- leaving ----------------------------------------------------------------------------
 
@@ -466,7 +434,7 @@ class BeamScreen(ToolScreen[int]):
             self.dismiss(self.entry.node)
 
     def leave(self) -> None:
-        """Leave the settings for the search that there is, or go back; what runs is paused."""
+        """Leave the settings for the search that there is, or pause it and go back."""
         if self.setting and self.control.search is not None:
             self._setting = False
             self.screen.set_focus(None)
@@ -476,7 +444,7 @@ class BeamScreen(ToolScreen[int]):
 
 
 def _replaced(timeline: Timeline) -> str:
-    """Which older token the beams would replace."""
+    """The older token that the beams would replace; empty for none."""
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
