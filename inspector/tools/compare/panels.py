@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -18,16 +18,17 @@ from textual.strip import Strip
 
 from inspector import scales
 from inspector.display import joined_to_fit, pad, token_label, truncate, truncate_words
-from inspector.state.session_tree import Item
-from inspector.tools.compare.changes import LEAST_SEEN, TokenChange, by_size
 from inspector.tools.compare.comparison import (
+    LEAST_SEEN,
     LEFT,
     RIGHT,
     Comparison,
     Line,
     Pair,
     Rule,
+    TokenChange,
     Totals,
+    by_size,
     lines,
     summary,
 )
@@ -36,127 +37,60 @@ from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import heat_style
 
-# ---- the columns of a half ----------------------------------------------------------------------
+# ---- the columns --------------------------------------------------------------------------------
 
-
-class PairColumn(Struct, frozen=True):
-    """One number of a token."""
-
-    head: str
-    cells: int
-    text: Callable[[Item], str]
-
-
-def _prob(item: Item) -> str:
-    return "" if item.prob is None else scales.percent(item.prob)
-
-
-def _bits(item: Item) -> str:
-    value = scales.METRIC["surprisal"].value(item)
-    return "" if value is None else scales.bits(value)
-
-
-def _rank(item: Item) -> str:
-    return "" if item.rank is None else scales.count(item.rank)
-
-
-PROB, BITS = PairColumn("p", 9, _prob), PairColumn("bits", 7, _bits)
-RANK = PairColumn("rank", 7, _rank)
-SUM_CELLS = 10
-"""Of the cumulative logprob, which is no figure of the token alone."""
-POSITION_CELLS = 6
+CELLS = {"pos": 6, "p": 9, "bits": 7, "rank": 7, "sum": 10, "Δp": 9, "Δbits": 8, "KL ≥": 7}
+"""Cells of each column by its head; `sum` is the cumulative logprob."""
 TOKEN_CELLS = 9
 """The least that a token should have."""
-
-
-class PairColumns(Struct, frozen=True):
-    """The columns that a half has room for."""
-
-    position: bool
-    numbers: tuple[PairColumn, ...]
-    sum: bool
-
-    @property
-    def cells(self) -> int:
-        """Cells without the token."""
-        numbers = sum(column.cells for column in self.numbers)
-        return POSITION_CELLS * self.position + numbers + SUM_CELLS * self.sum
-
-
 FORMS = (
-    PairColumns(True, (PROB, BITS, RANK), True),
-    PairColumns(True, (PROB, BITS, RANK), False),
-    PairColumns(True, (PROB, BITS), False),
-    PairColumns(True, (PROB,), False),
-    PairColumns(False, (PROB,), False),
+    ("pos", "p", "bits", "rank", "sum"),
+    ("pos", "p", "bits", "rank"),
+    ("pos", "p", "bits"),
+    ("pos", "p"),
+    ("p",),
 )
-"""From the roomiest to the narrowest."""
+"""Columns of a half, from the roomiest to the narrowest."""
+CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
+"""Columns between the halves, for a token that both have: right less left."""
+_MARK, _GUTTER = 2, 3
 
 
-def fitting(width: int) -> PairColumns:
+def cells_of(form: Sequence[str]) -> int:
+    """Cells of some columns."""
+    return sum(CELLS[head] for head in form)
+
+
+def fitting(width: int) -> Sequence[str]:
     """The most columns that leave room for the token in a half of `width` cells."""
-    return next((form for form in FORMS if width - form.cells >= TOKEN_CELLS), FORMS[-1])
+    return next((form for form in FORMS if width - cells_of(form) >= TOKEN_CELLS), FORMS[-1])
 
 
-# ---- the columns between the halves: what differs where both have the same token ----------------
-
-
-class ChangeColumn(Struct, frozen=True):
-    """One number of a token that both have: right less left."""
-
-    head: str
-    cells: int
-    text: Callable[[TokenChange], str]
-
-
-CHANGE = ChangeColumn("Δp", 9, lambda change: _points(change.prob))
-CHANGE_BITS = ChangeColumn("Δbits", 8, lambda change: scales.signed(change.bits))
-LEAST_KL = ChangeColumn(
-    "KL ≥", 7, lambda change: "" if change.kl_bits is None else scales.bits(change.kl_bits)
-)
-CHANGE_FORMS: tuple[tuple[ChangeColumn, ...], ...] = (
-    (CHANGE, CHANGE_BITS, LEAST_KL),
-    (CHANGE, LEAST_KL),
-    (CHANGE,),
-)
-"""From the roomiest to the narrowest."""
-_LARGEST = "◆"
-
-
-def _points(difference: float) -> str:
-    """A difference of two probabilities in hundredths: `−21.00`."""
-    return scales.signed(100 * difference)
-
-
-def fitting_changes(width: int) -> tuple[ChangeColumn, ...]:
+def fitting_changes(width: int) -> Sequence[str]:
     """The most columns between the halves of a table of `width` cells that leave those their surprisals, or else
     their probabilities."""
     for form in CHANGE_FORMS:
-        half = (width - _GUTTER - sum(column.cells for column in form)) // 2 - _MARK
-        needed = PairColumns(True, (PROB, BITS) if form is CHANGE_FORMS[0] else (PROB,), False)
-        if half - needed.cells >= TOKEN_CELLS:
+        half = (width - _GUTTER - cells_of(form)) // 2 - _MARK
+        if half - cells_of(("pos", "p", "bits") if "Δbits" in form else ("pos", "p")) >= TOKEN_CELLS:
             return form
     return CHANGE_FORMS[-1]
+
+
+def _numbers(form: Iterable[str], texts: Mapping[str, str]) -> str:
+    """Some columns of a row."""
+    return "".join(pad(texts[head], CELLS[head], True) for head in form)
+
+
+_HEADS = {head: head for head in CELLS}
 
 
 # ---- both, token for token ----------------------------------------------------------------------
 
 HEAD = 2
-"""Lines above the tokens: whose half it is, and the names of its columns."""
-_MARK, _GUTTER = 2, 3
+"""Lines above the tokens: the name of each half, and the heads of its columns."""
 _CACHED = 512
 _BESIDE = {(True, True): " ═ ", (True, False): " = ", (False, False): "   "}
 """Between the halves, by whether the two tokens are the same, and whether they are part of a meeting."""
-
-
-class _Inks(Struct, frozen=True):
-    """Styles of one token's line."""
-
-    words: Style
-    numbers: Style
-    ground: Style
-    heat: bool
-    """True if its surprisal is coloured."""
 
 
 class CompareTable(ScrollView, Inked, can_focus=True):
@@ -178,15 +112,15 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         self.cursor, self.side = 0, RIGHT
         self.lines: list[Line] = []
         self._places: list[int] = []
-        self._columns: PairColumns = fitting(0)
+        self._columns = fitting(0)
         self._changes: dict[int, TokenChange] = {}
-        """By the place of the pair."""
+        """Changes by the place of the pair."""
         self._largest: int | None = None
-        """The place of the one whose probability differs most."""
-        self._between: tuple[ChangeColumn, ...] = ()
+        """The place with the largest difference of a probability."""
+        self._between: Sequence[str] = ()
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED)
 
-    # ---- what is shown ----------------------------------------------------------------------
+    # ---- its content ------------------------------------------------------------------------
 
     def show(
         self, comparison: Comparison, names: tuple[str, str], changes: Sequence[TokenChange] = ()
@@ -194,9 +128,9 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         """Show a comparison; the cursor stays where it is, as far as there are lines.
 
         Args:
-            comparison: What is shown.
-            names: Of left and right; printable.
-            changes: Of the tokens that both have though they were made twice.
+            comparison: The comparison.
+            names: Names of left and right; printable.
+            changes: Changes of the tokens that both have though they were made twice.
         """
         self.comparison, self.names = comparison, names
         self._changes = {each.place: each for each in changes}
@@ -220,7 +154,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view: a line above it, as the parting, and one below where there is room for both."""
+        """Bring the cursor into view, with a line above it, as the parting, and one below if there is room for both."""
         rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
         if rows <= 0:
             return
@@ -232,7 +166,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
             self.scroll_to(y=last - rows + 1, animate=False, immediate=True, force=True)
 
     def centre(self) -> None:
-        """Bring the cursor into the upper third of what is seen."""
+        """Bring the cursor into the upper third of the lines in sight."""
         at = self._line(self.cursor) - max(1, (self.size.height - HEAD) // 3)
         self.scroll_to(y=max(0, at), animate=False, immediate=True, force=True)
 
@@ -279,7 +213,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
     @property
     def _gutter(self) -> int:
         """Cells between the halves."""
-        return _GUTTER + sum(column.cells for column in self._between)
+        return _GUTTER + cells_of(self._between)
 
     @property
     def _half(self) -> int:
@@ -287,12 +221,12 @@ class CompareTable(ScrollView, Inked, can_focus=True):
 
     @property
     def _token_cells(self) -> int:
-        return max(1, self._half - _MARK - self._columns.cells)
+        return max(1, self._half - _MARK - cells_of(self._columns))
 
     def render_line(self, y: int) -> Strip:
         width, base = self.scrollable_size.width, self.rich_style
         if y < HEAD:
-            return strip_of(self._names() if y == 0 else self._heads(), width, base)
+            return strip_of(self._head(y), width, base)
         place = self.scroll_offset.y + y - HEAD
         if place >= len(self.lines) or self.comparison is None:
             return Strip.blank(width, base)
@@ -301,105 +235,90 @@ class CompareTable(ScrollView, Inked, can_focus=True):
             strip = self._strips[place] = strip_of(self._row(self.comparison, self.lines[place]), width, base)
         return strip
 
-    def _names(self) -> Row:
-        chosen, other = self.ink("accent"), self.ink("muted")
+    def _head(self, y: int) -> Row:
+        muted, columns = self.ink("muted"), self._columns
+        if y > 0:
+            text = " " * _MARK + (pad("pos", CELLS["pos"] - 1, True) + " " if "pos" in columns else "")
+            text += pad("token", self._token_cells) + _numbers(
+                (head for head in columns if head != "pos"), _HEADS
+            )
+            return [Segment(text + _numbers(self._between, _HEADS) + " " * _GUTTER + text, muted)]
         left, right = (
             Segment(pad(f"{'◉' if side == self.side else '○'} {name}", self._half),
-                    chosen if side == self.side else other)
+                    self.ink("accent") if side == self.side else muted)
             for side, name in enumerate(joined_to_fit(each.split(" · "), self._half - 2) for each in self.names)
         )  # fmt: skip
         between = "right less left" if self._gutter > 2 * _GUTTER + 15 else ""
-        return [left, Segment(between.center(self._gutter), other), right]
-
-    def _heads(self) -> Row:
-        text = " " * _MARK + (pad("pos", POSITION_CELLS - 1, True) + " " if self._columns.position else "")
-        text += pad("token", self._token_cells)
-        text += "".join(pad(column.head, column.cells, True) for column in self._columns.numbers)
-        text += pad("sum", SUM_CELLS, True) if self._columns.sum else ""
-        between = "".join(pad(column.head, column.cells, True) for column in self._between)
-        return [Segment(text + between + " " * _GUTTER + text, self.ink("muted"))]
+        return [left, Segment(between.center(self._gutter), muted), right]
 
     def _row(self, comparison: Comparison, line: Line) -> Row:
         if isinstance(line, Rule):
-            return self._rule(line)
+            width = self.scrollable_size.width
+            words = truncate_words(f" {line.words} ", max(0, width - 4))
+            return [Segment(f"──{words}".ljust(width, "─"), self.ink("good" if line.joins else "warn"))]
         left, right = comparison.items(line)
         same = left is not None and right is not None and left.id == right.id
-        ink = "faint" if self._is_shared(comparison, line) else "good" if line.joined else "muted"
+        shared = line.left is not None and line.left < comparison.shared
         return [
-            *self._side(comparison, line, LEFT),
-            *self._changed(line),
-            Segment(_BESIDE[same, same and line.joined], self.ink(ink)),
-            *self._side(comparison, line, RIGHT),
-        ]
+            *self._side(comparison, line, LEFT, shared),
+            self._changed(line),
+            Segment(_BESIDE[same, same and line.joined],
+                    self.ink("faint" if shared else "good" if line.joined else "muted")),
+            *self._side(comparison, line, RIGHT, shared),
+        ]  # fmt: skip
 
-    def _changed(self, line: Pair) -> Row:
-        """The columns between the halves: of a token that both have, right less left."""
-        cells = sum(column.cells for column in self._between)
+    def _changed(self, line: Pair) -> Segment:
+        """The columns between the halves."""
         change = self._changes.get(line.left) if line.left is not None else None
-        if change is None or not cells:
-            return [Segment(" " * cells)]
-        largest = change.place == self._largest
-        ink = self.ink("accent" if largest else "strong" if abs(change.prob) >= LEAST_SEEN else "faint")
-        numbers = "".join(pad(column.text(change), column.cells, True) for column in self._between)
-        return [Segment(f"{' ' + _LARGEST}{numbers[2:]}" if largest else numbers, ink)]
+        if change is None or not self._between:
+            return Segment(" " * cells_of(self._between))
+        texts = {
+            "Δp": scales.signed(100 * change.prob),
+            "Δbits": scales.signed(change.bits),
+            "KL ≥": "" if change.kl_bits is None else scales.bits(change.kl_bits),
+        }
+        numbers = _numbers(self._between, texts)
+        if change.place == self._largest:
+            return Segment(f" ◆{numbers[2:]}", self.ink("accent"))
+        return Segment(numbers, self.ink("strong" if abs(change.prob) >= LEAST_SEEN else "faint"))
 
-    def _is_shared(self, comparison: Comparison, line: Pair) -> bool:
-        return line.left is not None and line.left < comparison.shared
-
-    def _rule(self, rule: Rule) -> Row:
-        width = self.scrollable_size.width
-        words = truncate_words(f" {rule.words} ", max(0, width - 4))
-        text = f"──{words}".ljust(width, "─")
-        return [Segment(text, self.ink("good" if rule.joins else "warn"))]
-
-    def _side(self, comparison: Comparison, line: Pair, side: int) -> Row:
+    def _side(self, comparison: Comparison, line: Pair, side: int, shared: bool) -> Row:
         here = side == self.side and self.pair is line
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if here else Style()
-        mark = Segment("▶ " if here else "  ", Style(color=self.ink("accent").color) + ground)
+
+        def on_ground(ink: str) -> Style:
+            return Style(color=self.ink(ink).color) + ground
+
+        row = [Segment("▶ " if here else "  ", on_ground("accent"))]
         item = comparison.items(line)[side]
         if item is None:
-            return [mark, Segment(" " * (self._half - _MARK), ground)]
-        inks = self._inks(comparison, line, ground)
-        label = token_label(item.text, item.raw, getattr(item, "pending", b""))
-        return [
-            mark,
-            *self._position(item, inks),
-            Segment(pad(label, self._token_cells), inks.words),
-            *(part for column in self._columns.numbers for part in self._number(column, item, inks)),
-            *self._sum(comparison.sum(line, side), inks),
-        ]
-
-    def _inks(self, comparison: Comparison, line: Pair, ground: Style) -> _Inks:
-        if self._is_shared(comparison, line):
-            words, numbers = self.ink("muted").color, self.ink("faint").color
-            return _Inks(Style(color=words) + ground, Style(color=numbers) + ground, ground, False)
-        words = self.ink("good").color if line.joined else None
-        return _Inks(Style(color=words) + ground, ground, ground, True)
-
-    def _position(self, item: Item, inks: _Inks) -> Row:
-        if not self._columns.position:
-            return []
-        text = pad(str(item.position + 1), POSITION_CELLS - 1, True) + " "
-        muted = Style(color=self.ink("muted").color) + inks.ground
-        return [Segment(text, muted if inks.heat else inks.numbers)]
-
-    def _number(self, column: PairColumn, item: Item, inks: _Inks) -> Row:
-        text = column.text(item)
-        hot = BITS if BITS in self._columns.numbers else PROB
-        if not inks.heat or column is not hot:
-            return [Segment(pad(text, column.cells, True), inks.numbers)]
-        metric = scales.METRIC["surprisal"]
-        heat = heat_style(metric.step(metric.value(item)), is_dark(self.app), colourful(self.app))
-        return [
-            Segment(" " * max(0, column.cells - len(text)), inks.ground),
-            Segment(text, inks.ground + heat),
-        ]
-
-    def _sum(self, value: float | None, inks: _Inks) -> Row:
-        if not self._columns.sum:
-            return []
-        text = "" if value is None else _plain(value)
-        return [Segment(pad(text, SUM_CELLS, True), inks.numbers)]
+            return [*row, Segment(" " * (self._half - _MARK), ground)]
+        metric, total = scales.METRIC["surprisal"], comparison.sum(line, side)
+        surprisal = metric.value(item)
+        texts = {
+            "pos": str(item.position + 1),
+            "p": "" if item.prob is None else scales.percent(item.prob),
+            "bits": "" if surprisal is None else scales.bits(surprisal),
+            "rank": "" if item.rank is None else scales.count(item.rank),
+            "sum": "" if total is None else _plain(total),
+        }
+        if "pos" in self._columns:
+            position = pad(texts["pos"], CELLS["pos"] - 1, True) + " "
+            row.append(Segment(position, on_ground("faint" if shared else "muted")))
+        label = pad(token_label(item.text, item.raw, getattr(item, "pending", b"")), self._token_cells)
+        row.append(
+            Segment(label, on_ground("muted") if shared else on_ground("good") if line.joined else ground)
+        )
+        hot = "bits" if "bits" in self._columns else "p"
+        for head in self._columns:
+            text = texts[head]
+            if head == hot and not shared:
+                heat = heat_style(metric.step(surprisal), is_dark(self.app), colourful(self.app))
+                row.append(Segment(" " * max(0, CELLS[head] - len(text)), ground))
+                row.append(Segment(text, ground + heat))
+            elif head != "pos":
+                row.append(Segment(pad(text, CELLS[head], True), on_ground("faint") if shared else ground))
+        return row
 
 
 # ---- the gap of their logprobs ------------------------------------------------------------------
@@ -414,42 +333,33 @@ _ROOMY = 40
 """Cells from which a panel uses its long texts."""
 
 
-class Halves(Struct, frozen=True):
-    """The lines of a chart above and below its zero line."""
-
-    above: int
-    below: int
-    line: float
-    """Logprob of one line."""
+Halves = tuple[int, int, float]
+"""The lines of a chart above and below its zero line, and the logprob of one line."""
 
 
 def halves(values: Sequence[float], height: int) -> Halves:
-    """Lines for what is above nothing and for what is below, in about the same proportion as their extremes.
+    """Lines for values above zero and for those below, in about the same proportion as their extremes.
 
     Args:
-        values: What is drawn.
-        height: Lines available, 2 at least where there are values of both signs.
+        values: Values of the chart.
+        height: Lines available, at least 2 for values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
     fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
-    worth = {above: _worth(top, above, bottom, height - above) for above in fewest}
+    worth = {}
+    for above in fewest:  # the least logprob of a line with which both extremes fit
+        below = height - above
+        worth[above] = max(top / above if above else 0.0, bottom / below if below else 0.0)
     above = min(worth, key=lambda lines: (worth[lines], -lines))
-    return Halves(above, height - above, worth[above] or 1.0)
-
-
-def _worth(top: float, above: int, bottom: float, below: int) -> float:
-    """The least logprob of a line with which both extremes fit."""
-    return max(top / above if above else 0.0, bottom / below if below else 0.0)
+    return above, height - above, worth[above] or 1.0
 
 
 class GapChart(PanelCanvas):
     """The gap between two cumulative logprobs, a column or more a step: up where left is ahead."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.comparison: Comparison | None = None
-        self.step = 0
-        """Tokens since the parting that the cursor has come to, 0 before it."""
+    comparison: Comparison | None = None
+    step = 0
+    """Tokens from the parting to the cursor; 0 before it."""
 
     def put(self, comparison: Comparison, step: int) -> None:
         """Show the gap of a comparison, and the cursor's place."""
@@ -478,15 +388,19 @@ class GapChart(PanelCanvas):
         return f"after {scales.count(step)}: {both}{scales.signed(comparison.gap[step - 1], 1)}"
 
     def _chart(self, values: Sequence[float], marked: Sequence[bool], height: int) -> list[Row]:
-        parts, accent = halves(values, height), self.ink("accent")
-        up = area([max(0.0, value) for value in values], parts.above, parts.line * parts.above)
-        down = area([max(0.0, -value) for value in values], parts.below, parts.line * parts.below)[::-1]
-        left, right = self.data(0.25), self.data(0.95)
-        rows = [_above_zero(line, marked, left, accent) for line in up]
-        rows += [_below_zero(line, marked, right, accent) for line in down]
-        labels, muted = axis(values, parts), self.ink("muted")
-        labelled = (Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted) for n in range(len(rows)))
-        return [[label, *row] for label, row in zip(labelled, rows, strict=True)]
+        above, below, line = parts = halves(values, height)
+        up = area([max(0.0, value) for value in values], above, line * above)
+        down = area([max(0.0, -value) for value in values], below, line * below)[::-1]
+        labels, muted, rows = axis(values, parts), self.ink("muted"), []
+        for n, chars in enumerate((*up, *down)):
+            row = [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted)]
+            for char, here in zip(chars, marked, strict=True):
+                ink = self.ink("accent") if here else self.data(0.25 if n < len(up) else 0.95)
+                if n >= len(up) and char not in " █":  # a cell filled in part: ink and ground are exchanged
+                    char, ink = char.translate(_FREE), Style(color=ink.color, reverse=True)
+                row.append(Segment(char, ink))
+            rows.append(row)
+        return rows
 
 
 def columns(steps: int, cells: int) -> list[int]:
@@ -497,32 +411,15 @@ def columns(steps: int, cells: int) -> list[int]:
     return [column * steps // used for column in range(used)]
 
 
-def _above_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area above its zero line; marked columns have another colour."""
-    row = [Segment(char, accent if here else ink) for char, here in zip(line, marked, strict=True)]
-    return list(Segment.simplify(row))
-
-
-def _below_zero(line: str, marked: Sequence[bool], ink: Style, accent: Style) -> Row:
-    """A line of an area below its zero line: in a cell filled in part, ink and ground are exchanged."""
-    turned = {here: Style(color=style.color, reverse=True) for here, style in ((False, ink), (True, accent))}
-    row = [
-        Segment(char, accent if here else ink)
-        if char in " █"
-        else Segment(char.translate(_FREE), turned[here])
-        for char, here in zip(line, marked, strict=True)
-    ]
-    return list(Segment.simplify(row))
-
-
 def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
     """Labels of the lines: the extremes where they reach to, and the zero line between them."""
+    above, below, line = parts
     top, bottom = max(0.0, *values), min(0.0, *values)
-    labels = {parts.above - 1: "0"} if parts.above else {}
+    labels = {above - 1: "0"} if above else {}
     if top:
-        labels[parts.above - min(parts.above, math.ceil(top / parts.line))] = scales.signed(top, 1)
+        labels[above - min(above, math.ceil(top / line))] = scales.signed(top, 1)
     if bottom:
-        labels[parts.above + min(parts.below, math.ceil(-bottom / parts.line)) - 1] = scales.signed(bottom, 1)
+        labels[above + min(below, math.ceil(-bottom / line)) - 1] = scales.signed(bottom, 1)
     return labels
 
 
@@ -537,13 +434,13 @@ class ComparedFigure(Struct, frozen=True):
 
     name: str
     unit: str
-    """Shown where there is room."""
+    """Shown if there is room."""
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int
-    """Of the difference, where that is below 100: larger ones have fewer, and so fit their column."""
+    """Decimals of a difference below 100: larger ones have fewer, and so fit their column."""
     worth: int
-    """The least worthy goes first where there is no room."""
+    """The least worthy goes first if there is no room."""
 
 
 def _gap(value: float, digits: int) -> str:
@@ -585,28 +482,19 @@ class TotalsPanel(PanelCanvas):
             names = {figure: figure.name for figure in kept}
         named = max(map(len, names.values())) + 1
         cells = max(_LEAST, (width - named) // 3)
-        rows = [self._head(named, cells)]
-        shown = (figure for figure in FIGURES if figure in kept)
-        rows += [self._row(figure, names[figure], left, right, named, cells) for figure in shown]
+        heads = ("left", "right", "left − right" if cells > 12 else "gap")
+        text = " " * named + "".join(pad(head, cells, True) for head in heads)
+        rows = [[Segment(text, self.ink("muted"))]]
+        for figure in (figure for figure in FIGURES if figure in kept):
+            one, other = figure.value(left), figure.value(right)
+            texts = ("–" if value is None else figure.format(value) for value in (one, other))
+            differs = "" if one is None or other is None else _gap(one - other, figure.digits)
+            rows.append([
+                Segment(pad(names[figure], named), self.ink("muted")),
+                Segment("".join(pad(text, cells, True) for text in texts)),
+                Segment(pad(differs, cells, True), self.ink("strong")),
+            ])  # fmt: skip
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             words = f"{unknown} without a logprob are left out"
             rows.append([Segment(truncate(words, width), self.ink("warn"))])
         return rows
-
-    def _head(self, named: int, cells: int) -> Row:
-        heads = ("left", "right", "left − right" if cells > 12 else "gap")
-        text = " " * named + "".join(pad(head, cells, True) for head in heads)
-        return [Segment(text, self.ink("muted"))]
-
-    def _row(
-        self, figure: ComparedFigure, name: str, left: Totals, right: Totals, named: int, cells: int
-    ) -> Row:
-        one, other = figure.value(left), figure.value(right)
-        texts = ("–" if value is None else figure.format(value) for value in (one, other))
-        numbers = "".join(pad(text, cells, True) for text in texts)
-        differs = "" if one is None or other is None else _gap(one - other, figure.digits)
-        return [
-            Segment(pad(name, named), self.ink("muted")),
-            Segment(numbers),
-            Segment(pad(differs, cells, True), self.ink("strong")),
-        ]

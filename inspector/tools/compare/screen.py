@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from textual import getters, on
@@ -17,11 +16,23 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import METRIC, bits
 from inspector.state.conditions import in_short, made_with
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.compare import COMPARE_SCREEN, ComparedPlace
-from inspector.tools.compare.changes import TokenChange, apart, by_size, change_words, changes, lead
-from inspector.tools.compare.comparison import LEFT, RIGHT, Comparison, compare, nearest, others
+from inspector.tools.compare.comparison import (
+    LEFT,
+    RIGHT,
+    Comparison,
+    TokenChange,
+    apart,
+    by_size,
+    change_words,
+    changes,
+    compare,
+    lead,
+    nearest,
+    others,
+    tokens_words,
+)
 from inspector.tools.compare.panels import CompareTable, GapChart, TotalsPanel
 from inspector.widgets.actions import ActionTable
 
@@ -40,7 +51,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     Args:
         host: The main screen; its timeline has a branch besides the current path.
-        other: Where the branch ends that is shown first.
+        other: Last node of the branch that is shown first.
     """
 
     TOOL: ClassVar[str] = "compare"
@@ -55,9 +66,9 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     def __init__(self, host: Host, other: int) -> None:
         super().__init__(host)
         self.other = other
-        self.comparison: Comparison | None = None
+        self.comparison: Comparison
         self.changes: tuple[TokenChange, ...] = ()
-        """Of the tokens that both have though they were made twice."""
+        """Changes of the tokens that both have though they were made twice."""
         self._others: list[int] = []
         self._seen: tuple[int, ...] = ()
 
@@ -73,21 +84,21 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             yield GapChart(id="compare-gap")
             yield TotalsPanel(id="compare-totals")
 
-    def on_mount(self) -> None:
-        """Begin where they part; go on looking whether the tree grows."""
+    def begin(self) -> None:
+        """Begin where they part; look now and then whether the tree has grown."""
         self._compare()
         self.after_paint(self._begin)
         self.set_interval(LOOK_SECONDS, self._look)
 
     def _fit(self) -> None:
-        """Leave the figures out where they would leave the table no room, and the chart where it would have none."""
+        """Leave the figures out if they would leave the table no room, and the chart if it would have none."""
         self.set_class(self.area.height < (LOW_LED if self.lead.display else LOW), "-low")
         self.set_class(self.area.width < SLIM, "-slim")
 
-    # ---- what is compared -------------------------------------------------------------------
+    # ---- the branches -----------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Compare again where the tree has changed; leave where there is nothing to compare any more."""
+        """Compare again if the tree has changed; leave if there is nothing to compare any more."""
         if not self.screen.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
@@ -117,30 +128,26 @@ class CompareScreen(ToolScreen[ComparedPlace]):
         self.lead.update(Content(words))
         self.lead.display = bool(words)
         self._fit()
-        self.table.show(self.comparison, self._names(self.comparison), self.changes)
+        self.table.show(self.comparison, self._names(), self.changes)
         self.totals.put(self.comparison)
         self._pointed()
 
-    def _names(self, comparison: Comparison) -> tuple[str, str]:
-        left, right = (_tokens(of.tokens + comparison.shared) for of in comparison.totals)
-        made = [self._made(side[comparison.shared :]) for side in (comparison.left, comparison.right)]
-        return f"this path{made[0]} · {left}", f"{self._other_name(comparison)}{made[1]} · {right}"
-
-    def _made(self, own: Sequence[Item]) -> str:
-        """The conditions of a side's own tokens; empty where that is the model and its sampler alone."""
-        words = in_short(made_with(self.timeline.tree, own))
-        return f" · {words}" if words else ""
-
-    def _other_name(self, comparison: Comparison) -> str:
+    def _names(self) -> tuple[str, str]:
+        """The name of each side, the conditions of its own tokens if there are any, and its number of tokens."""
+        of, texts = self.comparison, []
         place = self._others.index(self.other) + 1 if self.other in self._others else 1
-        first = comparison.right[comparison.shared : comparison.shared + 1]
-        name = self.timeline.tree.marks.at(first[0].node).name if first else ""
         which = f"other {place} of {len(self._others)}" if len(self._others) > 1 else "the other"
-        return f"{visible(name)} · {which}" if name else which
+        first = of.right[of.shared : of.shared + 1]
+        name = self.timeline.tree.marks.at(first[0].node).name if first else ""
+        whose = "this path", f"{visible(name)} · {which}" if name else which
+        for words, side, totals in zip(whose, (of.left, of.right), of.totals, strict=True):
+            made = in_short(made_with(self.timeline.tree, side[of.shared :]))
+            count = tokens_words(totals.tokens + of.shared)
+            texts.append(" · ".join(filter(None, (words, made, count))))
+        return texts[LEFT], texts[RIGHT]
 
     def _begin(self) -> None:
         """The first token after the parting, on the side that has one."""
-        assert self.comparison is not None
         right = self.comparison.totals[RIGHT].tokens > 0
         self.table.point(self.comparison.shared, RIGHT if right else LEFT)
         self.table.centre()
@@ -154,11 +161,10 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def _pointed(self) -> None:
         """Describe the pair under the cursor, and mark it in the chart."""
-        comparison, pair = self.comparison, self.table.pair
-        if comparison is None or pair is None:
+        if (pair := self.table.pair) is None:
             return
-        place = pair.left if self.table.side == LEFT else pair.right
-        self.gap.put(comparison, 0 if place is None else max(0, place - comparison.shared + 1))
+        place = pair.on(self.table.side)
+        self.gap.put(self.comparison, 0 if place is None else max(0, place - self.comparison.shared + 1))
         self.say()
 
     def show(self) -> None:
@@ -168,13 +174,13 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def situation(self) -> str:
         """The token under the cursor, and what enter does with it."""
-        comparison, pair = self.comparison, self.table.pair
-        if comparison is None or pair is None:
+        if (pair := self.table.pair) is None:
             return ""
-        item = comparison.items(pair)[self.table.side]
+        item = self.comparison.items(pair)[self.table.side]
         if item is None:
             return f"There is no token on this side. {key_for('compare.other_side')} goes to the other one"
         label = quoted(token_label(item.text, item.raw))
+        goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
         change = next((each for each in self.changes if each.place == self.table.cursor), None)
         if change is not None:
             before, after = (METRIC["surprisal"].value(each) for each in (change.left, change.right))
@@ -182,10 +188,8 @@ class CompareScreen(ToolScreen[ComparedPlace]):
                 f"{bits(before)} → {bits(after)} bits" if before is not None and after is not None else ""
             )
             figures = f"{label}: {change_words(change, self.app.size.width >= NARROW)}, {surprisal}. "
-            return f"{figures}⏎ {'looks at' if self.table.side == LEFT else 'goes to'} it"
-        if self.table.side == LEFT:
-            return f"⏎ looks at {label}, token {item.position + 1} of this path"
-        return f"⏎ goes to {label}, token {item.position + 1} of this branch"
+            return f"{figures}⏎ {goes} it"
+        return f"⏎ {goes} {label}, token {item.position + 1} of {path}"
 
     def walk(self, by: int) -> None:
         """Walk up or down."""
@@ -193,7 +197,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def go_to_parting(self) -> None:
         """Go to the first token after the parting; from there to the first of all."""
-        shared = self.comparison.shared if self.comparison else 0
+        shared = self.comparison.shared
         self._point(0 if self.table.cursor == shared else shared)
 
     def go_to_side(self, side: int | None = None) -> None:
@@ -202,9 +206,8 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def go_to_meeting(self, by: int) -> None:
         """Go to where they meet or part next, or did before."""
-        turns = self.comparison.turns if self.comparison else ()
         here = self.table.cursor
-        ahead = [place for place in turns if (place > here if by > 0 else place < here)]
+        ahead = [place for place in self.comparison.turns if (place > here if by > 0 else place < here)]
         if ahead:
             self._point(ahead[0] if by > 0 else ahead[-1])
             self.table.centre()
@@ -245,15 +248,11 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def go(self) -> None:
         """Leave for the token under the cursor."""
-        comparison, pair, side = self.comparison, self.table.pair, self.table.side
-        slot = None if pair is None else pair.left if side == LEFT else pair.right
-        if comparison is None or slot is None:
+        pair, side = self.table.pair, self.table.side
+        slot = None if pair is None else pair.on(side)
+        if slot is None:
             self.say(
                 f"There is no token on this side here. {key_for('compare.other_side')} goes to the other one"
             )
         else:
-            self.dismiss(ComparedPlace(None if side == LEFT else self.other, slot))
-
-
-def _tokens(count: int) -> str:
-    return f"{count:,} token{'' if count == 1 else 's'}"
+            self.dismiss((None if side == LEFT else self.other, slot))
