@@ -75,12 +75,12 @@ def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
     """The meetings of two runs of ids, as many as are in the same order on both sides.
 
     Args:
-        left: Ids, of which the first `MOST` are compared.
-        right: As many.
+        left: Ids; the first `MOST` are compared.
+        right: Ids of the other side.
 
     Returns:
-        Runs of `LEAST` ids and more, in order, none overlapping another on either side. The sides exchanged, the
-        meetings are the same.
+        Runs of `LEAST` ids and more, in order; no two overlap on either side. They are the same if the sides are
+        exchanged.
     """
     one, other = tuple(left[:MOST]), tuple(right[:MOST])
     if (len(other), other) < (len(one), one):  # ties are cut in the same way from both sides
@@ -95,7 +95,17 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
     A bit of a row is 0 if one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of the
     table that the textbook fills cell by cell. Its rows are kept, and walked back.
     """
-    rows, places = _rows(left, right), []
+    held: dict[_Window, int] = {}
+    for place, window in enumerate(left):
+        held[window] = held.get(window, 0) | 1 << place
+    line = full = (1 << len(left)) - 1
+    rows = [full]
+    for window in right:
+        if (here := line & held.get(window, 0)) != 0:
+            line = ((line + here) | (line - here)) & full
+        rows.append(line)
+
+    places = []
     at, row = len(left) - 1, len(right)
     while at >= 0 and row > 0:
         if rows[row] >> at & 1:
@@ -107,19 +117,6 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
             places.append((at, row))
             at -= 1
     return places[::-1]
-
-
-def _rows(left: Sequence[_Window], right: Sequence[_Window]) -> list[int]:
-    places: dict[_Window, int] = {}
-    for place, window in enumerate(left):
-        places[window] = places.get(window, 0) | 1 << place
-    full = (1 << len(left)) - 1
-    row, rows = full, [full]
-    for window in right:
-        if (here := row & places.get(window, 0)) != 0:
-            row = ((row + here) | (row - here)) & full
-        rows.append(row)
-    return rows
 
 
 def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
@@ -243,18 +240,10 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     later = meetings([item.id for item in one[same:]], [item.id for item in other[same:]])
     met = [Meeting(0, 0, same)] if same else []
     met += [Meeting(each.left + same, each.right + same, each.length) for each in later]
-    both = (Pair(place, place, True) for place in range(begun))
-    return Comparison(
-        left,
-        right,
-        begun,
-        same,
-        tuple(met),
-        (*both, *pairs(len(one), len(other), met, begun)),
-        (sums[LEFT], sums[RIGHT]),
-        tuple(one - other for one, other in zip(*sums, strict=False)),
-        (totals(one), totals(other)),
-    )
+    faced = (*(Pair(place, place, True) for place in range(begun)), *pairs(len(one), len(other), met, begun))
+    gap = tuple(here - there for here, there in zip(*sums, strict=False))
+    worth = totals(one), totals(other)
+    return Comparison(left, right, begun, same, tuple(met), faced, (sums[LEFT], sums[RIGHT]), gap, worth)
 
 
 def totals(items: Sequence[Item]) -> Totals:
@@ -412,7 +401,7 @@ def changes(comparison: Comparison) -> tuple[TokenChange, ...]:
     """The tokens whose probabilities can be compared: the same, after the same ones, and both known.
 
     Args:
-        comparison: Of two branches.
+        comparison: The comparison.
     """
     found = []
     for place in range(comparison.shared, comparison.shared + comparison.same):
@@ -421,9 +410,8 @@ def changes(comparison: Comparison) -> tuple[TokenChange, ...]:
             continue
         before, after = (METRIC["surprisal"].value(item) for item in (left, right))
         differs = 0.0 if before is None or after is None or before == after else after - before
-        found.append(
-            TokenChange(place, left, right, right.prob - left.prob, differs, least_kl_bits(left, right))
-        )
+        least = least_kl_bits(left, right)
+        found.append(TokenChange(place, left, right, right.prob - left.prob, differs, least))
     return tuple(found)
 
 
@@ -448,10 +436,8 @@ def least_kl_bits(left: Item, right: Item) -> float | None:
         return None
     both = one.keys() & other.keys()
     pairs = [(one[id].prob, other[id].prob) for id in both]
-    mine, others = (
-        math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)
-    )
-    pairs.append((one_rest + mine, other_rest + others))
+    rest = [math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)]
+    pairs.append((one_rest + rest[0], other_rest + rest[1]))
     # a probability that float32 rounds to 0 would make a term endless: without it the sum is smaller still
     return max(0.0, math.fsum(p * math.log2(p / q) for p, q in pairs if p > 0 and q > 0))
 
@@ -470,15 +456,13 @@ def apart(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
     """The conditions that only one side's own tokens were made with, of left and right; empty if there are none.
 
     Args:
-        tree: Whose branches they are.
-        comparison: Of the branches.
+        tree: The tree of the branches.
+        comparison: The comparison.
     """
     left, right = (side[comparison.shared :] for side in (comparison.left, comparison.right))
     made = by_token(tree, [*left, *right])
-    one, other = (
-        dict.fromkeys(each for token in side for each in token)
-        for side in (made[: len(left)], made[len(left) :])
-    )
+    parts = made[: len(left)], made[len(left) :]
+    one, other = (dict.fromkeys(each for token in part for each in token) for part in parts)
     return (
         ", ".join(each.short for each in one if each not in other),
         ", ".join(each.short for each in other if each not in one),
@@ -489,7 +473,7 @@ def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, 
     """The different conditions, and what they changed; empty if two branches differ in their tokens alone.
 
     Args:
-        comparison: Of the branches.
+        comparison: The comparison.
         found: Its changes.
         made: The conditions of each side alone.
     """
@@ -498,14 +482,13 @@ def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, 
     if not comparison.same:
         return differently.rstrip()
     tokens = [side.tokens for side in comparison.totals]
-    whole = tokens[0] == tokens[1] == comparison.same
     count = tokens_words(comparison.same)
     same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
     longer = [side for side, own in zip(SIDES, tokens, strict=True) if own > comparison.same]
     more = (
-        f", then the {longer[0]} one continues" if len(longer) == 1 else ", then they part" if longer else ""
+        ", then they part" if len(longer) > 1 else f", then the {longer[0]} one continues" if longer else ""
     )
-    if not sides and whole and len(found) == comparison.same and not any(each.prob for each in found):
+    if not sides and not longer and len(found) == comparison.same and not any(each.prob for each in found):
         return f"{same}, made in the same way, with the same probabilities: nothing differs."
     way = differently or "Made in the same way. "
     return f"{way}{same}{more}{_probabilities(found)}"

@@ -36,7 +36,6 @@ from inspector.widgets.canvas import (
     Canvas,
     Row,
     centred,
-    looks_same,
     reveal,
     set_line_count,
     strip_of,
@@ -471,7 +470,7 @@ class TreePanel(Widget, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         view = TreeView()
         self._table, self._detail = TreeTable(view), TreeDetail(view)
-        self._titles: tuple[Content, Content] | None = None
+        self._titles = ("", "")
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -502,9 +501,10 @@ class TreePanel(Widget, can_focus=True):
         if view.filter:
             words = visible(view.filter.words())
             title = f"Tree · {view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
-        titles = Content(title), Content(f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else "")
-        if self._titles is None or not all(map(looks_same, titles, self._titles)):
-            self.border_title, self.border_subtitle = self._titles = titles
+        titles = title, f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else ""
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = map(Content, titles)
 
     def follows(self, timeline: Timeline) -> bool:
         """True if it has taken in the path of a timeline, but for tokens that were added to it."""

@@ -22,7 +22,7 @@ from inspector.tools.beams.entries import (
     settings_phrase,
     state_phrase,
 )
-from inspector.tools.beams.panels import lattice, likelihood, wrapped
+from inspector.tools.beams.screen import lattice, likelihood, wrapped
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
