@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.tools.attention.evidence import ATTENTION_PART
 from inspector.tools.attribution.evidence import CONTRIBUTIONS_PART
-from inspector.tools.beams.entries import BEAMS_PART
+from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
 from inspector.tools.gradients.evidence import GRADIENTS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART

@@ -1,25 +1,19 @@
-"""The beams after one step of a search: their ranks and differences, in words and in the page of a lesson."""
+"""The beams after one step of a search: their ranks and differences, and all of that in words."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal
-from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis, Record
+from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis
 from engine.tree import common_prefix
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.lessons.lesson import Beat
-from inspector.main.elements import element, row, table
-from inspector.main.evidence import ExportPart
-from inspector.scales import count
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
-from inspector.state.timeline import Timeline
 
 # ---- the list -----------------------------------------------------------------------------------
 
@@ -308,23 +302,3 @@ def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
         elif place == 0 or place - 1 in kept:
             shown.append((GAP, False))
     return shown
-
-
-# ---- on the page of a lesson --------------------------------------------------------------------
-
-
-def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """The ranking of a beam search, and greedy decoding."""
-    ended = next((each for each in reversed(since) if isinstance(each, BeamEnded)), None)
-    if ended is not None:
-        ranked = [_hypothesis(str(place), each) for place, each in enumerate(ended.ranking, 1)]
-        rows = [*ranked, _hypothesis("greedy", ended.greedy)]
-        yield table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
-
-
-def _hypothesis(place: str, found: Hypothesis) -> Element:
-    said = element("span", visible(found.text + found.end), class_="said")
-    return row(place, said, f"{found.logprob:.3f}", f"{found.score:.3f}", count(found.length))
-
-
-BEAMS_PART = ExportPart("beams", beat=_beat)

@@ -17,7 +17,7 @@ def _open(own: BeamActions) -> None:
 
 
 def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.beams.entries import BEAMS_PART
+    from inspector.tools.beams.evidence import BEAMS_PART
 
     return (BEAMS_PART,)
 

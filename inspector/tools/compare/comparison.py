@@ -175,9 +175,9 @@ class Totals(Struct, frozen=True):
     unknown: int
     """Tokens without a logprob: of a prompt whose logprobs are off. The other figures leave them out."""
     logprob: float
-    """Of all tokens together, natural logarithm."""
+    """Logprob of all tokens together, natural logarithm."""
     mean: float | None
-    """Logprob of a token; None where none is known, as with the figures below."""
+    """Logprob of a token; None if none is known, as with the figures below."""
     perplexity: float | None
     entropy_bits: float | None
     """Mean entropy of the distributions that the tokens were taken from."""

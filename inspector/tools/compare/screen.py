@@ -334,7 +334,7 @@ _AXIS = 7
 _WIDEST = 4
 """Cells of one step at most."""
 _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
-"""From the filled part of a cell to the free one."""
+"""Translates the filled part of a cell to the free one."""
 _ROOMY = 40
 """Cells from which a panel uses its long texts."""
 

@@ -151,19 +151,16 @@ class TreeActions(ToolActions):
     def _named(self, mark: Marked | None) -> None:
         if mark is not None:
             self.controller.client.receive(mark)
-            self.host.answer(
-                f"Kept: {written(mark)}" if mark != Marked(mark.node) else "Nothing is written here now."
-            )
+            blank = mark == Marked(mark.node)
+            self.host.answer("Nothing is written here now." if blank else f"Kept: {written(mark)}")
 
     # ---- deletions --------------------------------------------------------------------------
 
     def delete(self) -> None:
         """Delete the branch under the tree's cursor; if the path runs through it, once the path is elsewhere."""
         if not self.is_current:
-            delete = bare_key_for("delete")
-            self.host.answer(
-                f"Press {key_for('tree')} for the tree: there {delete} deletes the branch under the cursor."
-            )
+            there = f"there {bare_key_for('delete')} deletes the branch under the cursor."
+            self.host.answer(f"Press {key_for('tree')} for the tree: {there}")
             return
         view, tree = self.view, self.timeline.tree
         if view.cursor is None:
@@ -199,12 +196,11 @@ class TreeActions(ToolActions):
         """Delete a branch once the move away from it is done; do nothing if another tree has begun."""
         if tree is not self.timeline.tree:
             return
-        if self._is_on_path(node):
-            self.host.answer(
-                "Not deleted: the path still runs through it, since the move away from it was stopped."
-            )
-        else:
+        if not self._is_on_path(node):
             self._delete(node)
+            return
+        why = "the path still runs through it, since the move away from it was stopped."
+        self.host.answer(f"Not deleted: {why}")
 
     def _delete(self, node: int) -> None:
         branches = self.timeline.tree.branches

@@ -28,9 +28,8 @@ class TreeFilter(Struct, frozen=True):
         return bool(self.text) or self.bookmarked
 
     def words(self) -> str:
-        """It as a phrase; the text isn't printable yet."""
-        parts = ["bookmarked"] * self.bookmarked + [f"with ‹{self.text}›"] * bool(self.text)
-        return " ".join(parts)
+        """A phrase for it; the text isn't printable yet."""
+        return " ".join(["bookmarked"] * self.bookmarked + [f"with ‹{self.text}›"] * bool(self.text))
 
 
 class PrunedTree(Struct):
@@ -48,7 +47,7 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
     """Leave out the branches that are not wanted.
 
     Args:
-        timeline: Whose tree it is.
+        timeline: The timeline of the tree.
         wanted: The filter.
         show_fallen: Whether beams that fell out are shown; a filter that is in force decides alone.
     """
@@ -175,7 +174,7 @@ class TreeView:
         moved = not self.has_path(timeline)
         self.tip = self.branches.of(timeline.tip)
         if moved:
-            self._follow_tip()
+            self.follow()
         self._lay(timeline)
         first = self.tip.first if self.tip else None
         trod = (timeline.generation, self.branches, self.branches.version, first)
@@ -266,12 +265,7 @@ class TreeView:
         self.put(self.row + by)
 
     def follow(self) -> None:
-        """Put the cursor on the branch that the current path ends in, and keep it there."""
-        self._follow_tip()
-        self._lay_rows()
-
-    def _follow_tip(self) -> None:
-        """Have the cursor at the tip's branch, and unfold what is above that."""
+        """Put the cursor on the branch that the current path ends in, and keep it there; unfold all above it."""
         self._cursor, self._at_fallen = None, False
         above = self.branches.above(self.tip.parent) if self.tip and self.tip.parent else ()
         if opened := {upper.first for upper in above} & self._folded:
@@ -306,29 +300,26 @@ class TreeView:
         elif 0 <= row == self.fallen_row:
             self.show_fallen = not self.show_fallen
 
-    def fold(self) -> None:
-        """Fold the cursor's branch, or go to the branch above if it has nothing to fold."""
+    def fold(self, away: bool = True) -> None:
+        """Fold the cursor's branch, or go to the branch above if it has nothing to fold.
+
+        Args:
+            away: False to unfold it, or go to the first branch below.
+        """
         branch = self.cursor
         if branch is None:
-            self.show_fallen = self.show_fallen and not self._at_fallen
-        elif branch.children and branch.first not in self._folded:
+            self.show_fallen = not away if self._at_fallen else self.show_fallen
+        elif branch.children and away != (branch.first in self._folded):
             self.put(self.row)
             self.toggle(self.row)
+        elif not away:
+            self._cursor = branch.children[0].first if branch.children else self._cursor
         elif branch.parent is not None and branch.parent is not self.branches.root:
             self._cursor = branch.parent.first
 
     def unfold(self) -> None:
-        """Unfold the cursor's branch, or go to the first branch below if it is unfolded."""
-        branch = self.cursor
-        if branch is None:
-            self.show_fallen = self.show_fallen or self._at_fallen
-        elif not branch.children:
-            return
-        elif branch.first in self._folded:
-            self.put(self.row)
-            self.toggle(self.row)
-        else:
-            self._cursor = branch.children[0].first
+        """Unfold the cursor's branch, or go to the first branch below."""
+        self.fold(away=False)
 
     # ---- lines ------------------------------------------------------------------------------
 
