@@ -27,7 +27,7 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler.strip import SettingsStrip, strip_row
-from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
 from inspector.widgets.charts import places, ruler
 
 LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
@@ -678,9 +678,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
                     own = ink + self.ink("strong") if column.name == FINAL else self.ink("muted")
                 row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
             if candidate.id == self._highlighted:
-                ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-                row.append(Segment(" " * max(0, width - Segment.get_line_length(row))))
-                row = list(Segment.apply_style(row, post_style=ground))
+                row = grounded(row, width, self.ink("row"))
             rows.append(row)
         return rows
 
