@@ -11,7 +11,7 @@ from textual.widget import Widget
 
 from inspector.display import pad
 from inspector.keys import with_keys
-from inspector.tools.copy.tool import COPY_KEYS, Copyable
+from inspector.tools.copy import COPY_KEYS, Copyable
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from msgspec import Struct, json
+from msgspec import json
 
 from engine.protocol import Candidate, Step
 from engine.recording import as_json
@@ -23,7 +23,8 @@ from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
+from inspector.tools.copy import COPY_KEYS, Copyable
+from inspector.widgets.actions import Action, Needs
 
 # ---- what can be copied -------------------------------------------------------------------------
 
@@ -36,20 +37,6 @@ _COPIED = (
 """Of a token's record, what its branch as JSON has; `index` and `sampler_prob` are those of steps."""
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
-
-
-class Copyable(Struct, frozen=True):
-    """One thing that can be copied."""
-
-    key: str
-    """The letter that takes it."""
-    name: str
-    """As a sentence calls it: `the token`."""
-    preview: str
-    """Its beginning, printable."""
-    text: Callable[[], str]
-    complete: bool = False
-    """True if it says what the tokens were made with."""
 
 
 def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
@@ -204,12 +191,6 @@ class CopyActions(ToolActions):
         self.host.answer(answer)
 
 
-COPY_KEYS = dialog_table(
-    "While something is copied",
-    *picking("Go through what can be copied.", "choose"),
-    taking("Copy it to the terminal's clipboard.", "copy", written="`⏎`, or the letter before it"),
-    leaves("Leave."),
-)
 COPY = Tool(
     "copy",
     "Copy",

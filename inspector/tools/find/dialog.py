@@ -28,7 +28,7 @@ from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
-from inspector.tools.find.tool import FIND_KEYS, TEXT_KEYS
+from inspector.tools.find import FIND_KEYS, TEXT_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row, around
 from inspector.widgets.charts import bar

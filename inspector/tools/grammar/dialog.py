@@ -20,7 +20,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import EXAMPLES, allows
 from inspector.state.timeline import Timeline
-from inspector.tools.grammar.tool import GRAMMAR_KEYS
+from inspector.tools.grammar import GRAMMAR_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea

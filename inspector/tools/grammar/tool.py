@@ -18,7 +18,8 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, note
+from inspector.tools.grammar import GRAMMAR_KEYS
+from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import bar
 
@@ -154,14 +155,6 @@ class GrammarPanel(PanelCanvas, can_focus=True):
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-GRAMMAR_KEYS = dialog_table(
-    "While a grammar is typed",
-    note("tab", hint="next field", worth=5),
-    note("left right", hint="choose", worth=4),
-    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
-           worth=6, priority=True),
-    told=False,
-)  # fmt: skip
 GRAMMAR = Tool(
     "grammar",
     "Grammar",

@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from inspector.display import pad
 from inspector.keys import with_keys
-from inspector.tools.marks.tool import MARKS_KEYS, MarkedPlace
+from inspector.tools.marks import MARKS_KEYS, MarkedPlace
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row, around
 from inspector.widgets.dialog import Remark

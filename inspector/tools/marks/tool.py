@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from msgspec import Struct
-
 from engine.protocol import Marked
 from inspector.display import quoted, token_label, truncate, truncate_start, visible
 from inspector.keys import bare_key_for, key_for
@@ -13,7 +11,8 @@ from inspector.main.tool import Tool, ToolActions
 from inspector.state.branches import Branch, Branches
 from inspector.state.session_tree import CAPTION, NOTE, STAR, written
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Needs, dialog_table, leaves, picking, taking
+from inspector.tools.marks import MARKS_KEYS, MarkedPlace
+from inspector.widgets.actions import Action, Needs
 
 
 class MarkActions(ToolActions):
@@ -42,23 +41,6 @@ FORK = "├"
 """The sign of a branch point, before how many branches part there."""
 _AROUND = 24
 """Characters of the text at each side of a token, at most."""
-
-
-class MarkedPlace(Struct, frozen=True):
-    """One token with a mark. Texts are printable."""
-
-    node: int
-    signs: str
-    """Bookmark, note, caption and branches, a sign each."""
-    position: int
-    """Place in the context, from 1."""
-    before: str
-    token: str
-    after: str
-    branch: str
-    """The name of its branch or how that begins; empty on the current path."""
-    written: str
-    """The name, note or caption that was written there."""
 
 
 def slots(timeline: Timeline) -> list[int]:
@@ -168,12 +150,6 @@ def _named(timeline: Timeline, branch: Branch) -> str:
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-MARKS_KEYS = dialog_table(
-    "In the list of marks",
-    *picking("Go through them: those of the path first, then those of other branches.", "mark"),
-    taking("Go there, as a second click on it does; on another branch the KV cache moves.", "go there"),
-    leaves("Leave."),
-)
 MARKS = Tool(
     "marks",
     "Marks",

@@ -21,12 +21,7 @@ from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.tools.sampler.panel import OfSecond, SamplerPanel
 from inspector.tools.sampler.strip import SettingsStrip
-from inspector.widgets.actions import (
-    Action,
-    ActionTable,
-    Needs,
-    both,
-)
+from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 SYNONYMS = {
     "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",

@@ -14,7 +14,7 @@ from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
-from inspector.tools.turns.tool import TURN_KEYS
+from inspector.tools.turns import TURN_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, TypedTextArea

@@ -8,7 +8,8 @@ from typing import Literal
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
-from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
+from inspector.tools.turns import TURN_KEYS
+from inspector.widgets.actions import Action, Needs
 
 
 class TurnActions(ToolActions):
@@ -76,13 +77,6 @@ class TurnActions(ToolActions):
             self.host.answer(f"Nothing was sent. {key_for('reply')} still has your message")
 
 
-TURN_KEYS = dialog_table(
-    "While the next message is typed",
-    applies("Send it.", written="`⏎` or `{dialog.apply}`"),
-    note("enter", hint="send", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; your text is kept."),
-)
 TURNS = Tool(
     "turns",
     "Turns",

@@ -14,7 +14,7 @@ from inspector.display import visible
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text.tool import OWN_TEXT_KEYS, label_of
+from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea

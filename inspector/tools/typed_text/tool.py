@@ -7,12 +7,11 @@ from functools import partial
 
 from engine.protocol import Insert, Step
 from inspector import scales
-from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
 from inspector.session.client import Request
-from inspector.state.session_tree import Item
-from inspector.widgets.actions import Action, Needs, applies, dialog_table, leaves, note
+from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
+from inspector.widgets.actions import Action, Needs
 
 
 class TypedTextActions(ToolActions):
@@ -61,14 +60,6 @@ class TypedTextActions(ToolActions):
 
 # ---- what the model thought of it -------------------------------------------------------------
 
-LABEL = 20
-"""Cells of a token's text in a sentence at most."""
-
-
-def label_of(item: Item) -> str:
-    """A token, as a sentence names it."""
-    return quoted(truncate(token_label(item.text, item.raw), LABEL))
-
 
 def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     """One sentence on the tokens that were typed; printable.
@@ -91,13 +82,6 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
 
 # ---- keys -------------------------------------------------------------------------------------
 
-OWN_TEXT_KEYS = dialog_table(
-    "While a text of your own is typed",
-    applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
-    note("enter", hint="insert", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
-    leaves("Leave; your text is kept."),
-)
 TYPED_TEXT = Tool(
     "typed_text",
     "Type your own",
