@@ -19,8 +19,7 @@ from inspector.session.requests import Replies
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler import SAMPLING_KEYS
-from inspector.tools.sampler.panel import OfSecond, SamplerPanel
-from inspector.tools.sampler.strip import SettingsStrip
+from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
 from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 SYNONYMS = {
