@@ -322,7 +322,9 @@ class Reason(Struct, frozen=True):
             if stage.name in SHAPING:
                 shaping.append(stage.name)
             if stage.kept < left:
-                doings.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
+                doings.append(
+                    f"{visible(stage.name)} kept {scales.count(stage.kept)} token{'s' * (stage.kept != 1)}"
+                )
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
                 doings.append(f"temperature {self.settings.temp:g} {word} them")
@@ -349,10 +351,6 @@ class Reason(Struct, frozen=True):
                 value = following
         word = "lowered" if value < before else "raised"
         return f"{_list(names)} {word} its logit {before:.2f} to {value:.2f}" if names else ""
-
-
-def _tokens(count: int) -> str:
-    return f"{scales.count(count)} token{'s' * (count != 1)}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -382,18 +380,15 @@ def xtc(distribution: Distribution, settings: Settings | None) -> str:
     left = distribution.others + len(distribution.candidates)
     for stage in distribution.stages:
         if stage.name == "xtc":
-            return _fired(stage, left - stage.kept)
+            if not (cut := left - stage.kept):
+                return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
+            which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
+            return (
+                f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
+            )
         left = stage.kept
-    return (
-        f"XTC did not fire here: by a draw of its own it does on {settings.xtc_probability:.0%} of the steps."
-    )
-
-
-def _fired(stage: StageReading, cut: int) -> str:
-    if not cut:
-        return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-    which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
-    return f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
+    share = f"{settings.xtc_probability:.0%}"
+    return f"XTC did not fire here: by a draw of its own it does on {share} of the steps."
 
 
 def penalised(
@@ -407,17 +402,15 @@ def penalised(
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
     by = f" by {_list(on)}" if on else ""
-    where = ", ".join(_place(position, items) for position in earlier)
-    return f"{_label(candidate)} is penalised{by}: it occurs {where}."
-
-
-def _place(position: int, items: Sequence[Item]) -> str:
-    before = items[position - 1] if 0 < position <= len(items) else None
-    after = (
-        f" after {quoted(token_label(before.text, before.raw))}" if before is not None and before.text else ""
-    )
-    item = items[position] if position < len(items) else None
-    return f"at step {item.index + 1}{after}" if isinstance(item, Step) else f"in the prompt{after}"
+    places = []
+    for position in earlier:
+        before = items[position - 1] if 0 < position <= len(items) else None
+        item = items[position] if position < len(items) else None
+        place = f"at step {item.index + 1}" if isinstance(item, Step) else "in the prompt"
+        if before is not None and before.text:
+            place += f" after {quoted(token_label(before.text, before.raw))}"
+        places.append(place)
+    return f"{_label(candidate)} is penalised{by}: it occurs {', '.join(places)}."
 
 
 def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
@@ -548,8 +541,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         if at is None or view is None or not 0 <= (row := at.y - self._first) < len(self._places):
             return
         clicked = view.distribution.candidates[self._places[row]].id
-        chosen = clicked == self._highlighted
-        self.post_message(CandidateChosen(clicked) if chosen else CandidateClicked(clicked))
+        self.post_message((CandidateChosen if clicked == self._highlighted else CandidateClicked)(clicked))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -672,21 +664,23 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        heads: Row = [Segment(" " * _MARK + pad(label, token), self.ink("warn"))]
-        lefts: Row = [Segment(" " * _MARK + pad("tokens left", token), muted)]
-        cuts: Row = [Segment(" " * _MARK + pad("chance cut", token), muted)]
-        settings: Row = [Segment(" " * _MARK + pad("set to", token), muted)]
-        are_set = False
+        names = ((label, self.ink("warn")), ("tokens left", muted), ("chance cut", muted), ("set to", muted))
+        rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
             cut = column.removed > 0
-            heads.append(Segment(pad(column.head, CELLS, right=True), strong))
-            left = "" if column.kept is None else scales.count(column.kept)
-            lefts.append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
-            removed = _cut(column.removed) if cut else "" if column.name in _NO_STAGE else "0"
-            cuts.append(Segment(pad(removed, CELLS, right=True), self.ink("warn") if cut else muted))
-            settings.append(Segment(pad(column.setting, CELLS, right=True), muted))
-            are_set = are_set or bool(column.setting)
-        return [heads, lefts, cuts, *([settings] if are_set else [])]
+            removed = "" if column.name in _NO_STAGE else "0"
+            if cut:  # in as few cells as a column has
+                share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
+                removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
+            cells = (
+                (column.head, strong),
+                ("" if column.kept is None else scales.count(column.kept), self.rich_style if cut else muted),
+                (removed, self.ink("warn") if cut else muted),
+                (column.setting, muted),
+            )
+            for row, (text, ink) in zip(rows, cells, strict=True):
+                row.append(Segment(pad(text, CELLS, right=True), ink))
+        return rows if any(column.setting for column in kept) else rows[:3]
 
     def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
         """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
@@ -764,11 +758,6 @@ def _beside(mine: Distribution | None, theirs: Distribution) -> str:
     return f"With the same settings and the same draw P takes {one}, Q takes {other}."
 
 
-def _cut(share: float) -> str:
-    """A probability that was taken out, in as few cells as a column has."""
-    return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
-
-
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
         return why_empty(timeline, "How the sampler chooses appears here.")
@@ -825,9 +814,9 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     text += f", {by_hand} by hand" if by_hand else ""
     if not dropped:
         return text
-    if timeline.recorded:
-        full = f"{text}; {dropped} can't be answered: their logits were not recorded"
-        return full if len(full) <= room else f"{text}; {dropped} not recorded"
     recall = key_for("recall")
-    full = f"{text}; {dropped} can't be answered: their logits were dropped ({recall} recomputes)"
-    return full if len(full) <= room else f"{text}; {dropped} dropped: {recall}"
+    lacks, short = f"their logits were dropped ({recall} recomputes)", f"dropped: {recall}"
+    if timeline.recorded:
+        lacks, short = "their logits were not recorded", "not recorded"
+    full = f"{text}; {dropped} can't be answered: {lacks}"
+    return full if len(full) <= room else f"{text}; {dropped} {short}"
