@@ -77,7 +77,7 @@ class SafeInput(Input, Inked, inherit_css=False):
     def get_component_rich_style(
         self, *names: str, partial: bool = False, default: Style | None = None
     ) -> Style:
-        """An ink, not the toolkit's component style: a dialog of twenty lines opens in two thirds of the time."""
+        """An ink, not Textual's component style: a dialog of twenty lines opens in two thirds of the time."""
         return self.ink(_INKS[names[0]])
 
 
@@ -130,7 +130,7 @@ def escaped(text: str) -> str:
 
 
 def unescaped(text: str) -> str:
-    """What was typed on one line, with \\n as a newline; other backslashes stay."""
+    """A text that was typed on one line, with \\n as a newline; other backslashes stay."""
     out, chars = [], iter(text)
     for char in chars:
         follower = next(chars, "") if char == "\\" else ""
@@ -269,7 +269,7 @@ class SettingRow(Container):
         self.setting, self.field, self.help = setting, field, help
         self.remark = Remark(help, id=f"remark-{setting.name}") if help else None
         self.more: tuple[str, ...] = ()
-        """Of several texts those after the first, which alone has a field."""
+        """The texts after the first, which alone has a field, if the setting is several."""
         self._filled: tuple[str, Any] = ("", None)
         """The text that the field was filled with, and the value that this is the text of."""
         label = Label(setting.label, classes="field-label", markup=False)

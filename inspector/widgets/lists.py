@@ -65,7 +65,7 @@ class PickList(Canvas):
 
     @property
     def page(self) -> int:
-        """How many rows are visible at once."""
+        """The number of rows that are visible at once."""
         return max(1, self.size.height - 1)
 
     # ---- events -----------------------------------------------------------------------------

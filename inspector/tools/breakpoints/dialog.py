@@ -49,7 +49,7 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         super().__init__()
         self.points, self._problems = points, " ".join(problems)
         self._rows: dict[str, SettingRow] = {}
-        """By the name of the condition."""
+        """The rows, by the name of the condition."""
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="breaks-remark")

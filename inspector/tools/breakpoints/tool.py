@@ -1,6 +1,6 @@
 """Breakpoints as a tool: the keys that set them, skip over sure tokens, and go from one surprise or fork to the next.
 
-Surprises and fork points are read off the records that are there, prompt included where its tokens have readings; one
+Surprises and fork points are read off the records that are there, prompt included if its tokens have readings; one
 pass over the path a key.
 """
 
@@ -49,7 +49,7 @@ class Landmark(Struct, frozen=True):
 
 
 def surprisal(item: Item) -> float | None:
-    """Bits of surprisal of a token; None where the model's opinion isn't known."""
+    """Bits of surprisal of a token; None if its logprob isn't known."""
     if isinstance(item, Step):
         return item.surprisal_bits
     return None if item.logprob is None else max(0.0, -item.logprob / math.log(2))
@@ -70,7 +70,7 @@ def _is_fork(timeline: Timeline, slot: int) -> bool:
 
 
 def _best_two(item: Item) -> tuple[Candidate, Candidate] | None:
-    """The two most probable candidates in a token's place; None where they weren't recorded."""
+    """The two most probable candidates in a token's place; None if they weren't recorded."""
     candidates = item.choice.candidates if isinstance(item, Step) else item.candidates
     return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
 

@@ -36,7 +36,7 @@ COLUMNS = (
 _COPIED = (
     "index", "position", "node", "id", "text", "raw", "special", "logprob", "prob", "sampler_prob", "rank",
 )  # fmt: skip
-"""Of a token's record, what its branch as JSON has; `index` and `sampler_prob` are those of steps."""
+"""Fields of a token's record in its branch as JSON; `index` and `sampler_prob` are those of steps."""
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
@@ -80,7 +80,7 @@ def completion(items: Sequence[Item], slot: int) -> str:
 
     Args:
         items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
-        slot: Where the person looks.
+        slot: The selected one.
     """
     steps = [place for place, item in enumerate(items) if isinstance(item, Step)]
     if not steps:

@@ -25,7 +25,7 @@ SIGNS = (
     "{previous_mark} and {next_mark} walk those of the path."
 )
 _SIGNS, _POSITION, _LEAST, _MORE = 7, 8, 24, 22
-"""Cells of the signs, the position, of the text at least, and of branch and writing each where they have room."""
+"""Cells of the signs, the position, of the text at least, and of branch and writing each if they have room."""
 
 
 class MarksDialog(PickDialog[int]):

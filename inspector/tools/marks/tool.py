@@ -35,7 +35,7 @@ class MarkActions(ToolActions):
             self.host.answer()
 
 
-# ---- the marks: branch points of the path, and what a person wrote anywhere in the tree ---------
+# ---- the marks: branch points of the path, and bookmarks, notes and captions of the whole tree --
 
 FORK = "├"
 """The sign of a branch point, before how many branches part there."""

@@ -27,7 +27,7 @@ from inspector.widgets.fields import Choice, SafeInput, SettingRow, read_all
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
 IN_TITLE = {"token": "walk", "difference": "next difference"}
-"""What the title calls the keys that look elsewhere, by their word in the line of keys."""
+"""Words of the title for the keys that look elsewhere, by their word in the line of keys."""
 PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
@@ -46,12 +46,12 @@ class SamplingDialog(Dialog[Settings]):
 
     Args:
         settings: The initial values of the fields.
-        vocabulary: The model's, where it is known: ids must stay below it.
+        vocabulary: Size of the model's vocabulary: ids must stay below it; None if it isn't known.
         presets: All presets.
         attempt: Is given the settings as they are typed, when they are right.
-        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at` anew.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at`.
         at: Number of the older step from which they will be applied, None at the tip.
-        above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
+        above: Rows of a narrator's card, which says what to set: if there is room, the dialog leaves it in sight.
         first: Name of the field to begin with; empty for the first one.
     """
 
@@ -83,9 +83,9 @@ class SamplingDialog(Dialog[Settings]):
         self._doomed = ""
         """Preset that a second `delete` takes away."""
         self._about = ""
-        """What the frame says of the field."""
+        """The explanation of the field in the frame."""
         self._rows: dict[str, SettingRow] = {}
-        """By the name of the setting."""
+        """The rows, by the name of the setting."""
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
@@ -99,12 +99,10 @@ class SamplingDialog(Dialog[Settings]):
                 for field, after in zip_longest(fields, fields[1:]):
                     # one takes a whole line, too, where none comes that takes the other half
                     wide = field.wide or (left_half and after is not None and after.wide)
-                    line, classes = (
-                        SafeInput(id=f"field-{field.name}"),
-                        "field-box -wide-field" if wide else "field-box",
-                    )
-                    self._rows[field.name] = SettingRow(field, line, classes=classes)
-                    yield self._rows[field.name]
+                    row = SettingRow(field, SafeInput(id=f"field-{field.name}"), classes="field-box")
+                    row.set_class(wide, "-wide-field")
+                    self._rows[field.name] = row
+                    yield row
                     left_half = wide or not left_half
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
@@ -161,8 +159,7 @@ class SamplingDialog(Dialog[Settings]):
     def _changed(self, event: Input.Changed) -> None:
         if event.input.id == "preset-name" or not self.is_current:
             return  # a late message of a change that was applied or discarded tries nothing
-        settings = self.read()
-        if settings is not None:
+        if (settings := self.read()) is not None:
             self._typed = settings
             self._relabel()
 
@@ -190,13 +187,13 @@ class SamplingDialog(Dialog[Settings]):
     # ---- presets ----------------------------------------------------------------------------
 
     def _relabel(self) -> None:
-        """Show the presets there are, and the one that is just what was typed; `as set` where none is."""
+        """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
         choice, labels = self.query_one("#presets", PresetChoice), (AS_SET, *map(visible, self.presets.names))
         if labels != choice.labels:
             choice.labels = labels
             choice.refresh(layout=True)
         chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
-        choice.set_reactive(Choice.chosen, chosen)  # without a message: nobody chose it
+        choice.set_reactive(Choice.chosen, chosen)  # without a message: it was not chosen by hand
         choice.refresh()
 
     def _chosen(self) -> str:
@@ -225,8 +222,7 @@ class SamplingDialog(Dialog[Settings]):
     @on(Input.Submitted, "#preset-name")
     def _save(self, event: Input.Submitted) -> None:
         event.prevent_default()  # which would apply the settings
-        settings = self.read()
-        if settings is None:
+        if (settings := self.read()) is None:
             self._say("A field is wrong: correct it first.", wrong=True)
             return
         try:

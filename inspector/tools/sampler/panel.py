@@ -35,7 +35,7 @@ from inspector.widgets.charts import places, ruler
 LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""
 CELLS = 8
-"""Of a column, its gap at the left included."""
+"""Cells of a column, its gap at the left included."""
 UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
@@ -49,7 +49,7 @@ LISTED = (
     "A server sent this token: how its sampler took it isn't known.",
     "With the model it is computed again.",
 )
-"""In the place of the stages, where a server's reply is all there is."""
+"""Shown instead of the stages if a server's reply is all there is."""
 REPLAY_ADVICE = "{go_live} continues live."
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
@@ -59,9 +59,9 @@ BY_HAND = {
     "inserted": "inserted",
     "intervened": "kept, and run again under interventions",
 }
-"""What was done to a token that the sampler did not take, by its origin."""
+"""Words for a token that the sampler did not take, by its origin."""
 PERCENT = "\u00a0%"
-"""Behind a number that no line break is to tear from it."""
+"""The sign that no line break tears from its number."""
 
 
 # ---- what is shown ------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class OfSecond(Struct, frozen=True):
     """The sampler's work on the second model's distribution at the slot."""
 
     title: str
-    """Of the second model; not yet printable."""
+    """Name of the second model; not yet printable."""
     explained: Explained | None
     why: str
     """Why there is no explanation, as a sentence; not yet printable."""
@@ -84,18 +84,18 @@ class TableColumn(Struct, frozen=True):
     """One column: what it is, what the stage did, and a text for each candidate."""
 
     name: str
-    """Of the stage; or `logit`, `model`, `final`, `now`."""
+    """Name of the stage; or `logit`, `model`, `final`, `now`."""
     head: str
     setting: str
     kept: int | None
-    """Tokens left after it; None where that means nothing."""
+    """Tokens left after it; None if that means nothing."""
     removed: float
     cells: tuple[str, ...]
     """Empty for a candidate that is cut here or was before."""
     shares: tuple[float, ...] = ()
-    """Of each candidate, where the numbers are probabilities; 0 for one that is cut or isn't known."""
+    """Probabilities of the candidates, if it shows probabilities; 0 for one that is cut or isn't known."""
     beyond: float | None = None
-    """That of all other tokens together; None where the numbers are no probabilities, or aren't known."""
+    """Probability of all other tokens together; None if it shows none, or it isn't known."""
 
 
 def columns(
@@ -109,7 +109,7 @@ def columns(
     Args:
         distribution: What is drawn from; it holds the stages, what they kept and what they cut.
         explained: The values in between, None while they are not known.
-        settings: That the stages ran with, None where they are not known.
+        settings: Those that the stages ran with; None if they are not known.
         now: The present distribution, where `distribution` is only tried.
     """
     candidates = distribution.candidates
@@ -147,7 +147,7 @@ def _percent(share: float | None) -> str:
 
 
 def _now(now: Distribution, candidates: Sequence[Candidate]) -> TableColumn:
-    """The column of the present distribution, for candidates that are those of another one."""
+    """The column of the present distribution, for the candidates of the tried one."""
     finals = {each.id: each.sampler_prob for each in now.candidates}
     beyond = now.others_sampler_prob
     if is_untouched(now):  # then a token's share is its probability by the model, also beyond the candidates
@@ -220,7 +220,7 @@ class Reason(Struct, frozen=True):
     distribution: Distribution
     """The distribution that was, or would be, drawn from."""
     settings: Settings | None = None
-    """Of the sampler, None where they are not known."""
+    """Settings of the sampler; None if they are not known."""
     explained: Explained | None = None
     """The values between the stages, None while they are not known."""
     taken: int | None = None
@@ -335,7 +335,7 @@ class Reason(Struct, frozen=True):
         return [self._moved(self.distribution.picked) or others, *doings]
 
     def _moved(self, id: int) -> str:
-        """The stages that changed a token's own logit, and its values; empty where none did or they aren't known."""
+        """The stages that changed a token's own logit, and its values; empty if none did or they aren't known."""
         if self.explained is None:
             return ""
         ids = [candidate.id for candidate in self.explained.next.candidates]
@@ -374,7 +374,7 @@ def label_of(distribution: Distribution, id: int) -> str:
 
 
 def xtc(distribution: Distribution, settings: Settings | None) -> str:
-    """The sentence on whether XTC fired; empty where it is off or not known."""
+    """The sentence on whether XTC fired; empty if it is off or not known."""
     if settings is None or settings.temp == 0 or settings.xtc_probability == 0:
         return ""
     left = distribution.others + len(distribution.candidates)
@@ -397,7 +397,7 @@ def penalised(
     items: Sequence[Item],
     settings: Settings | None,
 ) -> str:
-    """A sentence on the earlier occurrences that a penalty holds against a token; empty where there are none."""
+    """A sentence on the earlier occurrences that a penalty holds against a token; empty if there are none."""
     if not earlier:
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
@@ -414,7 +414,7 @@ def penalised(
 
 
 def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
-    """By candidate, the earlier positions that penalties hold against it; empty if none is on."""
+    """The earlier positions that penalties hold against each candidate, by its id; empty if none is on."""
     explained = reason.explained
     if explained is None or all(stage.name not in PENALTIES for stage in reason.distribution.stages):
         return {}
@@ -425,12 +425,12 @@ def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
 
 
 class SettingsStrip(Struct, frozen=True):
-    """What the row under the table says of the settings, and of what turning the temperature would change."""
+    """The row under the table: the settings, and the changes if the temperature is turned."""
 
     in_force: Settings
-    """What the sampler continues with."""
+    """The settings that the sampler continues with."""
     turned: Settings | None = None
-    """With the temperature as it is turned; None where it is not."""
+    """The settings with the turned temperature; None if it isn't turned."""
     at: int | None = None
     """Number of the older step from which they would be applied; None at the tip."""
     lacking: str = ""
@@ -526,7 +526,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             used: The settings that the slot was, or will be, picked with.
             highlighted: The candidate that Enter takes.
             strip: What is said of the settings; None for nothing.
-            second: What is shown in the place of the session's model; None for that.
+            second: The second model's part, shown instead of the session's model; None for that one.
         """
         self._strip, self._second, self._used = strip, second, used
         self._highlighted = highlighted.id if highlighted else None
@@ -751,7 +751,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
 
 
 def _beside(mine: Distribution | None, theirs: Distribution) -> str:
-    """What the two models take with the same draw."""
+    """The tokens that the two models take with the same draw, as a sentence."""
     if mine is None or mine.picked == theirs.picked:
         return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
     one, other = label_of(mine, mine.picked), label_of(theirs, theirs.picked)
@@ -787,7 +787,7 @@ def _value(name: str, value: object) -> str:
 
 
 def trial_summary(timeline: Timeline, room: int = 1000) -> str:
-    """A count of the steps that the tried settings would have picked otherwise; empty where none are tried.
+    """A count of the steps that the tried settings would have picked otherwise; empty if none are tried.
 
     Args:
         timeline: What is known.

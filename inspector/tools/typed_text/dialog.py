@@ -28,7 +28,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
 
     Args:
         text: The initial value of the field.
-        timeline: It goes in the place of the selected token, or to the end of the path.
+        timeline: It replaces the selected token on a new branch, or goes to the end of the path.
         client: Asks the engine how the text is cut.
     """
 
