@@ -165,6 +165,12 @@ def around(before: str, found: str, after: str, cells: int, muted: Style, ink: S
     return [Segment(left, muted), Segment(found, ink + Style(underline=True)), Segment(right, muted)]
 
 
+def grounded(row: Row, width: int, ink: Style) -> Row:
+    """A row in bold on the ground of an ink, up to the edge."""
+    row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+    return list(Segment.apply_style(row, post_style=Style(bgcolor=ink.bgcolor, bold=True)))
+
+
 # ---- widgets ------------------------------------------------------------------------------------
 
 
