@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from xml.etree.ElementTree import Element
 
 from engine.protocol import PositionTried
@@ -12,26 +13,22 @@ from inspector.display import token_label
 from inspector.main.elements import explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import bits, percent
-from inspector.state.inside import InsideViews
-from inspector.tools.positions.trials import facts_line, likeliest_after, trial_of
+from inspector.tools.positions.trials import facts_line, trial_of
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        tried = sorted(seen.positions.values(), key=lambda each: each.node)
-        for node, answers in groupby(tried, key=lambda each: each.node):
-            yield Exhibit(
-                "positions", "What if the token stood elsewhere", partial(_table, list(answers)), node
-            )
-
-    return of_both(of, exhibits)
+    node_of: Callable[[PositionTried], int] = attrgetter("node")
+    return of_both(of, lambda seen: (
+        Exhibit("positions", "What if the token stood elsewhere", partial(_table, list(answers)), node)
+        for node, answers in groupby(sorted(seen.positions.values(), key=node_of), key=node_of)
+    ))  # fmt: skip
 
 
 def _table(tried: Sequence[PositionTried]) -> Iterator[Element]:
     """A row for each change, in the order in which they were tried."""
     rows = []
     for each in tried:
-        first = likeliest_after(each)
+        first = min(each.tokens, key=lambda token: token.rank_after, default=None)
         said = f"{token_label(first.text)} {percent(first.after)}" if first is not None else ""
         label = f"What if {trial_of(each).label(False)}"
         rows.append(row(label, f"{each.largest_change:.3g}", bits(each.kl_bits), said))

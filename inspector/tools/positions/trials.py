@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
-from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
+from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TryPosition
 from inspector.scales import count
 
 LATER = 32
@@ -116,11 +116,6 @@ def key_of(answer: PositionTried) -> Hashable:
 def trial_of(answer: PositionTried) -> PositionTrial:
     """The trial that an answer is of."""
     return PositionTrial(answer.use.position, answer.change, answer.offset, answer.later)
-
-
-def likeliest_after(answer: PositionTried) -> TokenShift | None:
-    """The most probable token after the change; None where none is listed."""
-    return min(answer.tokens, key=lambda token: token.rank_after, default=None)
 
 
 # ---- how a token is given its position -----------------------------------------------------------

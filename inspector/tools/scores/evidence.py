@@ -12,7 +12,6 @@ from inspector.display import token_label
 from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
-from inspector.state.inside import InsideViews
 from inspector.state.scores import (
     ScoreShare,
     by_weight,
@@ -32,11 +31,10 @@ SAYS = (
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for (node, _, _), read in seen.scores.items():
-            yield Exhibit("scores", f"Why {head_name(read)} looks there", partial(_tables, read, of), node)
-
-    return of_both(of, exhibits)
+    return of_both(of, lambda seen: (
+        Exhibit("scores", f"Why {head_name(read)} looks there", partial(_tables, read, of), node)
+        for (node, _, _), read in seen.scores.items()
+    ))  # fmt: skip
 
 
 def _tables(read: ScoreRead, of: Exported) -> Iterator[Element]:
