@@ -103,6 +103,15 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     ]
 
 
+def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
+    """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
+    if facts is not None and facts.failed is not None:
+        return refused(on, facts.failed, facts.family)
+    if failure is not None:
+        return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+    return []
+
+
 def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
     """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
 
@@ -122,14 +131,6 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
     if len(long) > width:
         long = long.replace(" to ", "-")
     return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
-
-
-def nothing_before(on: Canvas) -> Notice:
-    """The first token was not chosen by the model."""
-    return [
-        ("Nothing went through the model before the first token.", on.rich_style),
-        ("Press → for the next one.", on.ink("muted")),
-    ]
 
 
 def not_recorded(on: Canvas) -> Notice:
@@ -334,9 +335,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
         """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
-        host, recorded = self.host, self.host.controller.transport.recorded
+        host, live = self.host, self.live
         self.leave()
-        if recorded:
+        if not live:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
                 f"{key_for(f'{self.TOOL}.hold')} hold it"
@@ -372,6 +373,11 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.failed = self.checks.failed if self.checks is not None else None
 
     @property
+    def live(self) -> bool:
+        """True if there is an engine: a recording computes nothing."""
+        return not self.host.controller.transport.recorded
+
+    @property
     def facts(self) -> ModelFacts | None:
         """About the model that is looked at."""
         return self.looked.facts if self.looked is not None else self.timeline.facts
@@ -386,7 +392,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Show everything, now; ask for what isn't known."""
         self.look()
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
-        if not (self.host.controller.transport.recorded or running or (self.ASKS and not self.path)):
+        if self.live and not running and (self.path or not self.ASKS):
             self.ask()
         needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
         if rows := self.text_rows(needed):
@@ -417,16 +423,14 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def _instead(self, on: Canvas) -> Notice:
         """The reason that there is nothing to show, with advice."""
-        if self.failed is not None and self.checks is not None:
-            return refused(on, self.failed, self.checks.family)
         if self.ASKS and not self.path:
-            return nothing_before(on)
-        if self.failure is not None:
             return [
-                (visible(self.failure.message), on.ink("bad")),
-                (visible(self.failure.hint), on.ink("muted")),
+                ("Nothing went through the model before the first token.", on.rich_style),
+                ("Press → for the next one.", on.ink("muted")),
             ]
-        if self.host.controller.transport.recorded:
+        if said := why_missing(on, self.checks, self.failure):
+            return said
+        if not self.live:
             return not_recorded(on)
         return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 

@@ -145,16 +145,9 @@ def depth_of(columns: Sequence[LensColumn]) -> int:
 
 
 def table(
-    on: Canvas,
-    columns: Sequence[LensColumn],
-    heads: Sequence[str],
-    measure: CellMeasure,
-    cursor: int,
-    followed: int | None,
-    name: str,
-    width: int,
-    height: int,
-) -> list[Row]:
+    on: Canvas, columns: Sequence[LensColumn], heads: Sequence[str], measure: CellMeasure, cursor: int,
+    followed: int | None, name: str, width: int, height: int,
+) -> list[Row]:  # fmt: skip
     """The head, and as many layers as there is room for, those around the cursor; upwards.
 
     Args:
@@ -167,7 +160,7 @@ def table(
         name: Its label.
         width: Cells.
         height: Rows.
-    """  # fmt: skip
+    """
     count, cells, side = layout(width, len(columns), followed is not None)
     depth, room = depth_of(columns), max(1, height - 1)
     rows: list[Row] = []

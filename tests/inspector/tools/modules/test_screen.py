@@ -110,7 +110,7 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
         "lens": lambda: actions.layer,
         "attention": lambda: actions.control._chosen.layer + 1,
         "attribution": lambda: actions.choices.layer + 1,
-        "interventions": lambda: actions.control._unit.layer + 1,
+        "interventions": lambda: actions.chosen.layer + 1,
     }[tool]
     assert tool == rig.app.top.TOOL
     assert chosen() == 2
