@@ -1,4 +1,4 @@
-"""What interventions are chosen and what the engine answered, the numbers and colours of their maps, and the keys."""
+"""The chosen interventions and the answers of the engine, the numbers and colours of their maps, and the keys."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
 from inspector.widgets.token_lines import heat_style
 
 SCALES = (0.0, 0.5, 2.0)
-"""What a key goes through: off, half, twice."""
+"""The factors that a key goes through: off, half, twice."""
 _ORDER = ("head", "attention", "recurrence", "mlp", "layer")
 Column = tuple[str, int | None]
 """A column of the map: the kind of its units, and which head."""
@@ -64,7 +64,7 @@ class InterventionsActions(ToolActions):
         self.together: dict[Intervention, float] = {}
         """The units that are scaled at once, and by how much; some may be of a model that was left."""
         self.scale = 0.0
-        """Of a unit that is not among them."""
+        """The scale of a unit that is not among them."""
         self.scope: Scope = "token"
         self.part: PatchKind = "layer"
         self.source: int | None = None
@@ -213,7 +213,7 @@ class UnitMeasure(Struct, frozen=True):
     name: str
     unit: str
     says: str
-    """For the legend."""
+    """The words of the legend."""
     value: Callable[[SweptUnit], float]
     edges: tuple[float, ...]
     """The value at which each step of the colours begins, without its sign."""
@@ -234,7 +234,7 @@ MEASURES = (
         lambda unit: unit.logit_change, (0.1, 0.5, 1.0, 2.0, 4.0), True,
     ),
 )  # fmt: skip
-"""In the order in which a key goes through them."""
+"""The measures, in the order in which a key goes through them."""
 
 
 def step_of(value: float, edges: tuple[float, ...]) -> int:
@@ -248,7 +248,7 @@ def step_of(value: float, edges: tuple[float, ...]) -> int:
 SHARE_EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
 """The share at which each step of the colours begins."""
 GLYPHS, BELOW = "·:░▒▓█", "·-~=≡#"
-"""For each step of a value above 0, and of one below, from calm to strongest."""
+"""The glyphs of the steps above 0, and below, from calm to strongest."""
 NOTHING = "·"
 """A number too small for its cells."""
 

@@ -123,7 +123,7 @@ def counted(ids: Sequence[int], answer: PromptPreview) -> str:
 
 
 def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
-    """How two paths face each other, in a sentence or two.
+    """The alignment of two paths in a sentence or two.
 
     Args:
         own: The tokens of the path that is changed.

@@ -73,15 +73,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self._known: tuple[int, int, list[int]] = (-1, -1, [])
         """The node and the size of the tree for which the sources were found, and these."""
         self._adopted = -1
-        """In a recording the token for which the source and the part were chosen that were recorded."""
+        """The token of a recording for which the recorded source and part were chosen."""
         self.editing: Facing | None = None
         """The alignment that is being changed; None while the map is on show."""
         self.over_pairs = False
         """True if the means over a set of pairs are on show."""
         self._top = 0
-        """Of that page the lines that are scrolled out of sight."""
+        """The lines of that page that are scrolled out of sight."""
         self._place = 0
-        """Of the path: the token whose partner is changed."""
+        """The place in the path of the token whose partner is changed."""
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -476,7 +476,7 @@ WIDE = 100
 CELL, WIDEST = 5, 9
 """Cells of a position from which on it has numbers, and at most."""
 GAP = "┆"
-"""Before a column in whose front tokens that face none are left out."""
+"""The mark of a column before which tokens that face none are left out."""
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "

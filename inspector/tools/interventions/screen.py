@@ -252,7 +252,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def more(self) -> str:
-        """What else can be switched off unit by unit, in a word; empty for nothing."""
+        """A word for what else can be switched off unit by unit; empty for nothing."""
         swept = self._swept
         if swept is not None and swept.scope != self.control.scope == "context":
             return "sweep the context"
@@ -461,7 +461,7 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
 
 
 def _figures(answer: Intervened, width: int) -> str:
-    """Of the whole distribution."""
+    """The figures of the whole distribution."""
     what = interventions_words(answer.interventions)
     if width < NARROW:
         return f"{what}: KL {bits(answer.kl_bits)}"

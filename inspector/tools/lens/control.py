@@ -1,4 +1,4 @@
-"""What is chosen in the logit lens and what the engine answered, and the keys of its screen."""
+"""The choices in the logit lens, the answers of the engine, and the keys of its screen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LensActions(ToolActions):
         """The token before the slot at which that was chosen, and the slot's: elsewhere it starts with the latter."""
 
     def heat(self) -> OfferedHeat | None:
-        """How many of the layers it takes until the final token leads, of each position of the latest table."""
+        """The share of the layers before the final token leads, of each position of the latest table."""
         read = self.answers.newest(self.timeline.before)
         if read is None or not read.columns:
             return None

@@ -24,7 +24,7 @@ from inspector.widgets.token_lines import heat_style
 TOP = 10
 """Tokens of a cell's list."""
 CANDIDATES = 4
-"""Of the last layer, that can be followed without asking again."""
+"""Candidates of the last layer that can be followed without asking again."""
 
 
 class LensScreen(InsideScreen[LensRead]):
@@ -337,7 +337,7 @@ def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
 # ---- a cell: probability, rank of the final token, or entropy -----------------------------------
 
 CERTAIN = 0.995
-"""From here on a whole percent would be 100."""
+"""The probability from which on a whole percent would be 100."""
 
 
 def share(value: float) -> str:
@@ -359,11 +359,11 @@ class CellMeasure(Struct, frozen=True):
     says: str
     """The number in words, for the legend."""
     number: Callable[[LensCell], str]
-    """In at most four cells."""
+    """The number as text, in at most four cells."""
     step: Callable[[LensCell], int]
-    """Of the colour, 0 for none to 5."""
+    """The step of the colour, 0 for none to 5."""
     edges: tuple[str, ...]
-    """Where each step begins."""
+    """The value at which each step begins."""
 
 
 _SHARES, _RANKS, _BITS = (0.05, 0.15, 0.35, 0.65, 0.9), (1_000, 100, 10, 3, 1), (8, 6, 4, 2, 1)
@@ -382,4 +382,4 @@ MEASURES = (
         lambda cell: sum(cell.entropy_bits < edge for edge in _BITS), tuple(map(str, _BITS)),
     ),
 )  # fmt: skip
-"""In the order in which a key goes through them."""
+"""The measures, in the order in which a key goes through them."""

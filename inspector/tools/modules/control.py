@@ -1,4 +1,4 @@
-"""What the engine answered about the inside of the model, and the keys of its pages."""
+"""The answers of the engine about the inside of the model, and the keys of its pages."""
 
 from __future__ import annotations
 

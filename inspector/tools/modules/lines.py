@@ -39,24 +39,24 @@ class Line(Struct, frozen=True):
     says: str = ""
     shape: str = ""
     parameters: int = 0
-    """Of all the layers that the line stands for together."""
+    """The sum over all layers of the line."""
     bytes: int = 0
     part: ModulePart | None = None
     path: str = ""
     """Whole; `*` for the number of a folded layer."""
     layers: tuple[int, ...] = ()
-    """That the line stands for."""
+    """The layers of the line."""
     block: int | None = None
-    """For the line of a layer, or of several: the number of its block."""
+    """The number of its block, for the line of a layer or of several."""
     strong: bool = False
     inside: str = ""
     """Role of the direct part of a layer that it belongs to."""
     hooked: tuple[HookPart, ...] = ()
-    """Of the hooks that are found here: see `hooks`."""
+    """The parts whose hooks are found here: see `hooks`."""
 
     @property
     def hooks(self) -> str:
-        """Its hooks, as TransformerLens names them, with spaces between; empty where it has none there."""
+        """Its hooks, as TransformerLens names them, with spaces between; empty if it has none there."""
         layer = str(self.layers[0]) if len(self.layers) == 1 else "N"
         return " ".join(hook.name.replace("N", layer) for hook in HOOKS if hook.part in self.hooked)
 
@@ -195,7 +195,7 @@ OWN: dict[Role, tuple[HookPart, ...]] = {
     "attention": ("scores", "pattern", "head", "attention"),
     "mlp": ("mlp",),
 }
-"""What is found at a direct part of a layer, by its role."""
+"""The hooks at a direct part of a layer, by its role."""
 NAMED: dict[str, tuple[HookPart, ...]] = {
     "q_proj": ("queries",), "k_proj": ("keys",), "v_proj": ("values",),
     "qkv_proj": ("queries", "keys", "values"), "c_attn": ("queries", "keys", "values"),
@@ -253,7 +253,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "shared_experts": ("shared experts", "every token goes through them"),
     "wpe": ("positions", "numbers for each position"),
 }
-"""By the attribute that holds a module: a name, and what it is for. What isn't here keeps the attribute's name."""
+"""Names and purposes of modules, by the attribute that holds them. Others keep the attribute's name."""
 
 
 def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
@@ -371,7 +371,7 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Layers as a person counts them, from 1: `1 to 3, 5`."""
+    """Layers counted from 1: `1 to 3, 5`."""
     spans: list[tuple[int, int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -467,7 +467,7 @@ INDENT = "\N{NO-BREAK SPACE}" * 2
 
 
 def _modules(of: Exported) -> Iterator[Exhibit]:
-    """Of the session's model, and of the second one."""
+    """The modules of the session's model, and of the second one."""
     known, opened = of.timeline.of(InsideViews).modules, of.timeline.of(LockstepSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
         if facts is not None and (read := known.get((facts.path, facts.weight_bytes))) is not None:

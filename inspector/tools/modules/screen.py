@@ -47,9 +47,9 @@ OPENS = {
     "experts": ("experts", "experts", "which experts the token took"),
     "recurrence": ("experts", "states", "its state, before and after"),
 }
-"""For each sort of module: the key that shows what can be seen of it, a word for that, and what it is."""
+"""The action that opens a view of each sort of module, a word for the view, and what it shows."""
 COLUMNS = {"says": "what it is", "shape": "shape", "parameters": "params", "bytes": "bytes", "share": "share"}
-"""After the label: each column's heading."""
+"""The headings of the columns after the label."""
 
 
 class ModulesScreen(InsideScreen[ModelModules]):
@@ -248,18 +248,18 @@ def _widths(width: int, label: int) -> dict[str, int]:
         width: Of all.
         label: Of the longest label: where it is short, there is more room for what a module is.
     """
+    none = dict.fromkeys((*COLUMNS, "bar"), 0)
     if width >= 100:
-        fixed = {"label": 27, "shape": 14, "parameters": 7, "bytes": 8, "share": 6}
-        rest = width - sum(fixed.values()) - 12
-        return {**fixed, "says": min(rest - 8, 40), "bar": max(8, rest - 40)}
+        rest = width - 74  # less those of fixed width, and two blanks before each
+        figures = {"shape": 14, "parameters": 7, "bytes": 8, "share": 6}
+        return {"label": 27, "says": min(rest - 8, 40), **figures, "bar": max(8, rest - 40)}
     if width >= 66:
-        fixed = {"label": min(25, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
-        return {**fixed, "says": width - sum(fixed.values()) - 8}
+        label = min(25, label)
+        return {**none, "label": label, "says": width - label - 26, "parameters": 6, "share": 6, "bar": 6}
     if width >= 52:
-        fixed = {"label": min(23, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 0, "bar": 0}
-        return {**fixed, "says": width - sum(fixed.values()) - 4}
-    narrow = {"says": 0, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 0}
-    return {**narrow, "label": max(12, width - 16)}
+        label = min(23, label)
+        return {**none, "label": label, "says": width - label - 10, "parameters": 6}
+    return {**none, "label": max(12, width - 16), "parameters": 6, "share": 6}
 
 
 def _facts(line: Line) -> str:
@@ -280,7 +280,7 @@ def _facts(line: Line) -> str:
 # ---- what one token chose: experts of each layer, and states of recurrent layers ----------------
 
 SHADES = "░▒▓█"
-"""For a weight up to a quarter, a half, three quarters, and above."""
+"""The shades of a weight up to a quarter, a half, three quarters, and above."""
 LOW = 8
 """Lines of a view below which the numbers come before the words."""
 NAME = 8

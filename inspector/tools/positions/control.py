@@ -1,4 +1,4 @@
-"""What is chosen among the positions and what the engine answered, and the keys."""
+"""The choices among the positions, the answers of the engine, and the keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PositionsActions(ToolActions):
         self.answers = LookReplies(host.controller.client, PositionTried, key_of)
         self.row = 0
         self.offsets = [*OFFSETS]
-        """Of the rows between the first and the last: three of the token, one of the path."""
+        """The offsets of the rows between the first and the last: three of the token, one of the path."""
 
 
 POSITIONS_SCREEN = inside_table(

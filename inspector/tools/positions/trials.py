@@ -12,7 +12,7 @@ from inspector.scales import count
 LATER = 32
 """Tokens after the one that is looked at which it sees without the mask, at most."""
 OFFSETS = (-1, 1, 100, 100)
-"""Those that are tried unless others are chosen: three of the token, one of the path."""
+"""The default offsets: three of the token, one of the path."""
 
 
 # ---- what is tried ------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
 
     Args:
         position: Of the token.
-        offsets: Of the rows that a person can change: three of the token, one of the path.
+        offsets: Those of the rows that can be changed: three of the token, one of the path.
         later: Tokens after it that are seen without the mask.
         until: The node of the last of these.
     """

@@ -1,4 +1,4 @@
-"""What is chosen of a head's scores and what the engine answered, and the keys."""
+"""The choices in the view of a head's scores, the answers of the engine, and the keys."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class ScoresActions(ToolActions):
             host.controller.client, ScoreRead, lambda answer: (answer.node, answer.layer, answer.head)
         )
         self.layer: int | None = None
-        """From 0; None for that of the head that the engine finds."""
+        """The layer, from 0; None for that of the head that the engine finds."""
         self.head: int | None = None
-        """From 0."""
+        """The head, from 0; None as for the layer."""
         self.node: int | None = None
         """The token at which keys were chosen: elsewhere they are the usual ones."""
         self.key: int | None = None
