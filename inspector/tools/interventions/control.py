@@ -151,7 +151,7 @@ class InterventionsActions(ToolActions):
         units = [each.intervention for each in swept.units]
         if self.chosen in units:
             return self.chosen
-        if self.chosen is not None and (near := in_layer(units, self.chosen.layer, column_of(self.chosen))):
+        if self.chosen is not None and (near := in_layer(units, self.chosen.layer, self.chosen)):
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
         return max(heads or swept.units, key=self.measure.strength).intervention
@@ -194,12 +194,12 @@ def place(column: Column) -> tuple[int, int]:
     return _ORDER.index(column[0]), column[1] or 0
 
 
-def in_layer(units: list[Intervention], layer: int, column: Column) -> Intervention | None:
-    """The unit of a layer in a column, or in the nearest one."""
-    kind, number = place(column)
+def in_layer(units: list[Intervention], layer: int, like: Intervention) -> Intervention | None:
+    """The unit of a layer that is the most like another unit, by its column."""
+    kind, head = place(column_of(like))
 
     def distance(unit: Intervention) -> tuple[int, int]:
-        return abs(place(column_of(unit))[0] - kind), abs((unit.head or 0) - number)
+        return abs(_ORDER.index(unit.kind) - kind), abs((unit.head or 0) - head)
 
     return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
 
@@ -340,9 +340,9 @@ _MOVE = "Look at another layer, or at another position."
 PATCHING_SCREEN = inside_table(
     "In activation patching",
     *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
-          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.rows_word, worth=7),
+          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=7),
     *both(("patching.position_before", "patching.next_position"), ("Previous position", "Next position"), _MOVE,
-          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.columns_word, worth=7),
+          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.words[1], worth=7),
     Action("patching.source", "Source",
            "Take the activations from another prompt or branch; of another length, common blocks face each other.",
            lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 and own.mapping else "",

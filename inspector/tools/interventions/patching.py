@@ -228,21 +228,13 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return not self.over_pairs and not self.aligning
 
     @property
-    def _mapped(self) -> bool:
-        """True if there is a map on show."""
-        return self.mapping and self.answer is not None and self.failed is None
-
-    @property
-    def rows_word(self) -> str:
-        """The word for the keys that go up and down."""
+    def words(self) -> tuple[str, str]:
+        """The words for the keys that go up and down, and for those that go along."""
         if self.over_pairs:
-            return "scroll"
-        return "token" if self.aligning else "layer" if self._mapped else ""
-
-    @property
-    def columns_word(self) -> str:
-        """The word for the keys that go along a map, or change the alignment."""
-        return "partner" if self.aligning else "position" if self._mapped else ""
+            return "scroll", ""
+        if self.aligning:
+            return "token", "partner"
+        return ("layer", "position") if self.answer is not None and self.failed is None else ("", "")
 
     def move_cursor(self, layers: int, columns: int) -> None:
         """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
@@ -269,7 +261,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         if source is None or both is None or not self.live:
             return
         known = [*after(self.timeline, source), *after(self.timeline, self.node)]
-        ids = list(dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank)))
+        ids = dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank))
         others = [id for id in ids if id != both[1 - side]]
         if others:
             at = others.index(both[side]) + by if both[side] in others else 0

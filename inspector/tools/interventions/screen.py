@@ -221,7 +221,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         if (swept := self._swept) is not None:
             now, units = self.control.unit(swept), [each.intervention for each in swept.units]
             layer = max(0, min(units[-1].layer, now.layer + by))
-            self.control.chosen = in_layer(units, layer, column_of(now)) or now
+            self.control.chosen = in_layer(units, layer, now) or now
 
     def turn_column(self, by: int) -> None:
         """Choose the next unit of the layer; they go round."""

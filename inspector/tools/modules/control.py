@@ -37,7 +37,7 @@ MODULES_SCREEN = inside_table(
     Action("modules.open", "Open",
            "Look inside it: for an attention, where it looks; for a layer, what it would predict. The view opens at "
            "its layer, if it has one.",
-           lambda own: own.open(), hint=lambda own: own.opens_word, worth=7),
+           lambda own: own.open(), hint=lambda own: own.opens[1], worth=7),
     *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
           "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
           hint=lambda own: "fold, unfold" if own.folds is not None else "", worth=6,

@@ -16,6 +16,7 @@ from engine.protocol import (
     HookPart,
     LayerBlock,
     LayerSum,
+    MlpFacts,
     ModelModules,
     ModulePart,
     Role,
@@ -291,11 +292,11 @@ def _does(part: ModulePart) -> str:
         return rope_words(part.rope)
     if part.norm is not None:
         return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
+    mlp = mlp_words(part, part.mlp) if part.mlp is not None else ""
     if part.experts is not None:
-        kind = f", each {mlp_words(part)}" if part.mlp is not None else ""
-        return f"{part.experts.experts}{kind}"
+        return f"{part.experts.experts}{f', each {mlp}' if mlp else ''}"
     if part.mlp is not None:
-        return mlp_words(part)
+        return mlp
     if part.role == "embedding" and part.name not in NAMES:
         return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
     if part.role == "recurrence" and part.depth == 1:
@@ -323,11 +324,8 @@ def rope_words(facts: RopeFacts) -> str:
     return f"{base}, {facts.dims} of a head{stretched}{scaled}"
 
 
-def mlp_words(part: ModulePart) -> str:
+def mlp_words(part: ModulePart, facts: MlpFacts) -> str:
     """The activation of an MLP, and its sizes."""
-    facts = part.mlp
-    if facts is None:
-        return ""
     kind = visible(facts.activation) or ("gated" if facts.gated else "")
     sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
     way = " → ".join(f"{size[0]:,}" for size in sizes if size)

@@ -48,6 +48,7 @@ OPENS = {
     "recurrence": ("experts", "states", "its state, before and after"),
 }
 """The action that opens a view of each sort of module, a word for the view, and what it shows."""
+NOTHING = ("", "", "")
 COLUMNS = {"says": "what it is", "shape": "shape", "parameters": "params", "bytes": "bytes", "share": "share"}
 """The headings of the columns after the label."""
 
@@ -155,8 +156,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
         part = line.part
         kind = f"  {visible(part.kind)}" if part else ""
         title = [Segment(line.path or line.label, on.ink("strong")), Segment(kind, on.ink("muted"))]
-        if sort := self._opens(line):
-            _, word, what = OPENS[sort]
+        id, word, what = self.opens
+        if id:
             left = width - Segment.get_line_length(title) - len("  ⏎ ")
             says = first_fitting(left, what, word)
             title += [Segment("  ⏎ ", on.ink("accent")), Segment(says, on.ink("muted"))]
@@ -209,26 +210,23 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     # ---- what can be seen of it -------------------------------------------------------------------
 
-    def _opens(self, line: Line) -> str:
-        """The sort of a line's module, if a view shows something of it; else empty."""
-        part = line.part
-        if line.block is not None:
+    @property
+    def opens(self) -> tuple[str, str, str]:
+        """The action whose view shows the selected module, a word for the view, and what it shows; empty for none."""
+        line = self.line
+        part = line.part if line is not None else None
+        if line is None:
+            sort = ""
+        elif line.block is not None:
             sort = "layer"
         elif line.label == "head":
             sort = "head"
-        elif part is None:
-            return ""
-        elif part.experts is not None or line.label.strip() in ("router", "mixture of experts"):
+        elif part is not None and (part.experts or line.label.strip() in ("router", "mixture of experts")):
             sort = "experts"
         else:
-            sort = line.inside
-        return sort if sort in OPENS and self.host.has(OPENS[sort][0]) else ""
-
-    @property
-    def opens_word(self) -> str:
-        """The view that shows the selected module, in a word; empty if none does."""
-        sort = self._opens(self.line) if self.line is not None else ""
-        return OPENS[sort][1] if sort else ""
+            sort = line.inside if part is not None else ""
+        found = OPENS.get(sort, NOTHING)
+        return found if self.host.has(found[0]) else NOTHING
 
     def goes_to(self, action: str) -> None:
         """The view opens on the layer of the selected module, if it is of one layer."""
@@ -237,8 +235,8 @@ class ModulesScreen(InsideScreen[ModelModules]):
 
     def open(self) -> None:
         """Show what can be seen of the selected module."""
-        if self.line is not None and (sort := self._opens(self.line)):
-            self.host.press(OPENS[sort][0])
+        if self.opens[0]:
+            self.host.press(self.opens[0])
 
 
 def _widths(width: int, label: int) -> dict[str, int]:
