@@ -113,6 +113,11 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
+def paragraph(style: Style | None, width: int, *texts: str) -> list[Row]:
+    """Each of several texts in as many rows of `width` cells as it needs."""
+    return [[Segment(line, style)] for text in texts for line in wrapped(text, width)]
+
+
 def side_by_side(pieces: Iterable[Row], width: int) -> Row:
     """As many pieces from the first on as have room in one row, two blanks between them; the first in any case."""
     row: Row = []

@@ -196,6 +196,12 @@ def window(length: int, columns: int, around: int) -> range:
     return range(first, min(length, first + columns))
 
 
+def in_sight(length: int, room: int, around: int) -> range:
+    """Which of `length` rows or columns are in sight where there is room for `room`: those around the cursor."""
+    first = max(0, min(around - room // 2, length - room))
+    return range(first, min(length, first + room))
+
+
 # ---- curves in braille dots ---------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from inspector.main.elements import explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import bits, percent
 from inspector.state.inside import Answers
-from inspector.tools.positions.trials import facts_line, likeliest_after, trial_of
+from inspector.tools.positions.trials import facts_line, trial_of
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
@@ -31,7 +31,7 @@ def _table(tried: Sequence[PositionTried]) -> Iterator[Element]:
     """A row for each change, in the order in which they were tried."""
     rows = []
     for each in tried:
-        first = likeliest_after(each)
+        first = min(each.tokens, key=lambda token: token.rank_after, default=None)
         said = f"{token_label(first.text)} {percent(first.after)}" if first is not None else ""
         label = f"What if {trial_of(each).label(False)}"
         rows.append(row(label, f"{each.largest_change:.3g}", bits(each.kl_bits), said))
