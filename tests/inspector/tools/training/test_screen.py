@@ -24,8 +24,8 @@ from engine.protocol import (
 from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
-from inspector.tools.training.control import RecordedTraining
 from inspector.tools.training.screen import TrainingScreen
+from inspector.tools.training.tool import RecordedTraining
 from tests.inspector.rig import Rig
 
 SIZES = pytest.mark.parametrize("size", [(120, 40), (80, 24)])
@@ -217,7 +217,7 @@ async def test_the_recorded_training_plays_without_an_engine(rig: Rig, size: tup
     await rig.press("space", "space")
     assert "Recorded: step 50 of 4,000" in rig.screen_text()
     await rig.press("r")
-    await rig.until(lambda: screen.control.shown.step > 100)
+    await rig.until(lambda: screen.control.so_far.step > 100)
     await rig.press("r")
     assert "Recorded: step" in rig.screen_text()
     await rig.press("b")
