@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -10,26 +11,27 @@ from msgspec.structs import replace
 
 from engine.errors import EngineError
 from engine.files import shorter
-from engine.protocol import (
-    Command,
-    ModelFacts,
-    Prefilled,
-    PromptOpened,
-    Record,
-)
+from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
-from inspector.tools.served import REQUESTS_KEYS
-from inspector.tools.served.panel import ServedPanel, ServedView
-from inspector.widgets.actions import Action, Needs
+from inspector.tools.served.panel import ServedPanel
+from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
 
-if TYPE_CHECKING:  # the first screen needs none of it
+if TYPE_CHECKING:  # imported when a request is opened
     from inspector.served.exchange import Exchange
     from inspector.served.opening import OpenedRequest, ServedFile
     from inspector.served.rescoring import Rescored, Rescoring
+
+
+SERVED_ID = "served"
+REQUESTS_KEYS = dialog_table(
+    "In the list of requests",
+    *picking("Choose a request.", "choose"),
+    taking("Read the named file, or open the chosen request.", "open"),
+)
 
 
 class ServedActions(ToolActions):
@@ -37,14 +39,15 @@ class ServedActions(ToolActions):
 
     Args:
         host: The main screen.
-        first: What the program was started with; None for nothing.
+        first: The request that the program was started with, if any.
     """
 
     def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
-        self._file: ServedFile | None = first.file if first is not None else None
         self.opened: OpenedRequest | None = first
-        """The request whose reply is told; None for none."""
+        """The request whose reply is shown; None for none."""
+        self._file: ServedFile | None = None
+        """The file that was read last."""
         self._rescoring: Rescoring | None = None
         self._result: Rescored | None = None
         self._commands: Iterator[Command] = iter(())
@@ -76,7 +79,7 @@ class ServedActions(ToolActions):
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
+        self._result, self._why = None, ""
         self._rescore(opened)
         self.controller.setup.configure(opened.request.settings)
         self.controller.setup.give(opened.request.prompted())
@@ -92,17 +95,17 @@ class ServedActions(ToolActions):
     # ---- computing again --------------------------------------------------------------------
 
     def _rescore(self, opened: OpenedRequest) -> None:
-        """Have a reply computed again, once the prompt was read."""
+        """Have the reply of a request computed again, once the prompt is read."""
         from inspector.served.rescoring import Rescoring
 
+        self._file, self.opened = opened.file, opened
         self._rescoring = Rescoring(opened.request, opened.reply)
 
     def _hear(self, record: Record) -> None:
-        """Begin once the prompt was read; forget the reply where another prompt takes its place."""
+        """Begin once the prompt is read; forget the reply when another prompt is opened."""
         if isinstance(record, ModelFacts):
             self._facts = record
             if self.opened is not None and (fitting := self._fitting(self.opened)) is not self.opened:
-                self.opened = fitting
                 self._rescore(fitting)
                 self.controller.setup.configure(fitting.request.settings)
         elif isinstance(record, PromptOpened) and self.opened is not None and record.parent == ROOT:
@@ -119,7 +122,7 @@ class ServedActions(ToolActions):
             self._next()
 
     def _next(self) -> None:
-        """Send the next command, or take the result where there is none."""
+        """Send the next command; after the last one take the result."""
         assert self._rescoring is not None
         command = next(self._commands, None)
         if command is None:
@@ -140,7 +143,7 @@ class ServedActions(ToolActions):
     # ---- what is shown ----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Show the panel, or go back where it is on show."""
+        """Show the panel, or go back if it is on show."""
         arrangement = self.host.arrangement
         if self.opened is None:
             self.host.answer(f"No request of a server is open: {key_for('requests')} opens one")
@@ -153,33 +156,29 @@ class ServedActions(ToolActions):
 
     def show(self) -> None:
         """Show what is known of the reply."""
-        if SERVED_ID in self.host.shown:
-            self.host.panel(ServedPanel).show_served(self.timeline, self._view())
-
-    def _view(self) -> ServedView:
-        opened = self.opened
+        if SERVED_ID not in self.host.shown:
+            return
+        panel, opened = self.host.panel(ServedPanel), self.opened
         if opened is None:
-            return ServedView("", "", None, None)
+            panel.show_served(self.timeline)
+            return
         where = f"request {opened.exchange.number} of {visible(shorter(opened.file.name))}"
-        done = self._rescoring.done if self._rescoring is not None else 0
-        waits = f"The reply is computed again: {done:,} tokens so far." if self._rescoring is not None else ""
-        return ServedView(where, waits or self._why, opened.reply, self._result)
-
-
-SERVED_ID = "served"
+        why = self._why
+        if self._rescoring is not None:
+            why = f"The reply is computed again: {self._rescoring.done:,} tokens so far."
+        panel.show_served(self.timeline, where, why, opened.reply, self._result)
 
 
 def served(first: OpenedRequest | None) -> Tool:
     """The tool of a program that begins with a request.
 
     Args:
-        first: The request; None for none.
+        first: The request, if any.
     """
-    make: Callable[[Host], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
     return Tool(
         SERVED_ID,
         "Recorded reply",
-        make,
+        partial(ServedActions, first=first),
         actions=(
             Action("served", "Recorded reply",
                 "Show a server's reply to the open request beside what the program computes: where they begin to "
