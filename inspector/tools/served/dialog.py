@@ -1,4 +1,4 @@
-"""The dialog that opens a recorded request: a file's name, and the list of its requests."""
+"""The dialog that opens a request: a file's name, and the list of what it has."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from inspector.display import pad, truncate, visible
 from inspector.served.exchange import Exchange
 from inspector.served.listing import asked, outcome
 from inspector.served.opening import ServedFile, exchanges_of
-from inspector.tools.served.tool import REQUESTS_KEYS
+from inspector.tools.served import REQUESTS_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row
 from inspector.widgets.dialog import Remark
@@ -25,9 +25,9 @@ from inspector.widgets.lists import PickDialog, PickList
 
 HELP = "A HAR file, or a file with the body of a request. ⏎ reads it, then opens the chosen one."
 InBackground = Callable[[Callable[[], Any], Callable[[Any], None]], None]
-"""Does slow work in a thread, then calls the second function with its result."""
-_COLUMNS = (6, 10, 12, 18)
-"""Cells of the number, the time, the kind and the outcome."""
+"""Does what takes long in a thread, then calls the second with what came of it."""
+_NUMBER, _TIME, _KIND, _OUTCOME = 6, 10, 12, 18
+"""Cells of the columns."""
 
 
 class RequestsList(PickList):
@@ -38,7 +38,7 @@ class RequestsList(PickList):
     def __init__(self, id: str) -> None:
         super().__init__(id)
         self._outcomes: dict[int, str] = {}
-        """By row, as far as they were drawn: a long reply takes milliseconds to read."""
+        """Of the rows that were in sight: a long reply takes milliseconds to read."""
 
     def put(self, exchanges: tuple[Exchange, ...], at: int) -> None:
         """List requests.
@@ -52,9 +52,10 @@ class RequestsList(PickList):
         self.lay(len(exchanges), next(here, max(0, len(exchanges) - 1)))
 
     def head(self, width: int) -> Row:
-        return [
-            Segment(truncate(" " + _cells("", "at", "kind", "reply") + "asked", width), self.ink("muted"))
-        ]
+        titles = (
+            pad("", _NUMBER + 1) + pad("at", _TIME) + pad("kind", _KIND) + pad("reply", _OUTCOME) + "asked"
+        )
+        return [Segment(truncate(titles, width), self.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
         each = self.exchanges[place]
@@ -62,25 +63,26 @@ class RequestsList(PickList):
         if place not in self._outcomes:
             self._outcomes[place] = outcome(each)
         when = datetime.fromtimestamp(each.at).strftime("%H:%M:%S") if each.at else ""
-        before = _cells(f"{each.number:>4}", when, kind, self._outcomes[place])
-        room = max(0, width - sum(_COLUMNS))
+        before = (
+            pad(f"{each.number:>4}", _NUMBER)
+            + pad(when, _TIME)
+            + pad(kind, _KIND)
+            + pad(self._outcomes[place], _OUTCOME)
+        )
+        room = max(0, width - _NUMBER - _TIME - _KIND - _OUTCOME)
         return [
             Segment(before, self.ink("muted")),
             Segment(pad(truncate(visible(words), room), room), self.ink("base")),
         ]
 
 
-def _cells(*texts: str) -> str:
-    return "".join(map(pad, texts, _COLUMNS))
-
-
 class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     """Asks for a file, and which of its requests to open.
 
     Args:
-        file: The one that was read last, if any.
+        file: The one that was read last; None for none.
         at: Number of the request that is open.
-        in_background: Reads a file in a thread.
+        in_background: Reads a file aside.
     """
 
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
@@ -103,10 +105,14 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         if self._file is not None:
             self.query_one(RequestsList).put(self._file.exchanges, self._at)
 
+    @property
+    def _typed(self) -> str:
+        return self.query_one("#requests-file", SafeInput).value.strip()
+
     @on(Input.Submitted, "#requests-file")
     def apply(self) -> None:
-        """Open the chosen request; if another file is named, read that first."""
-        name = self.query_one("#requests-file", SafeInput).value.strip()
+        """Open the chosen request; where another file is named, read that first."""
+        name = self._typed
         if self._file is None or name != self._file.name:
             if name:
                 self._say("Reading it …")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -11,27 +10,26 @@ from msgspec.structs import replace
 
 from engine.errors import EngineError
 from engine.files import shorter
-from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
+from engine.protocol import (
+    Command,
+    ModelFacts,
+    Prefilled,
+    PromptOpened,
+    Record,
+)
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
-from inspector.tools.served.panel import ServedPanel
-from inspector.widgets.actions import Action, Needs, dialog_table, picking, taking
+from inspector.tools.served import REQUESTS_KEYS
+from inspector.tools.served.panel import ServedPanel, ServedView
+from inspector.widgets.actions import Action, Needs
 
-if TYPE_CHECKING:  # imported when a request is opened
+if TYPE_CHECKING:  # the first screen needs none of it
     from inspector.served.exchange import Exchange
     from inspector.served.opening import OpenedRequest, ServedFile
     from inspector.served.rescoring import Rescored, Rescoring
-
-
-SERVED_ID = "served"
-REQUESTS_KEYS = dialog_table(
-    "In the list of requests",
-    *picking("Choose a request.", "choose"),
-    taking("Read the named file, or open the chosen request.", "open"),
-)
 
 
 class ServedActions(ToolActions):
@@ -39,15 +37,14 @@ class ServedActions(ToolActions):
 
     Args:
         host: The main screen.
-        first: The request that the program was started with, if any.
+        first: What the program was started with; None for nothing.
     """
 
     def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
+        self._file: ServedFile | None = first.file if first is not None else None
         self.opened: OpenedRequest | None = first
-        """The request whose reply is shown; None for none."""
-        self._file: ServedFile | None = None
-        """The file that was read last."""
+        """The request whose reply is told; None for none."""
         self._rescoring: Rescoring | None = None
         self._result: Rescored | None = None
         self._commands: Iterator[Command] = iter(())
@@ -79,7 +76,7 @@ class ServedActions(ToolActions):
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        self._result, self._why = None, ""
+        self._file, self.opened, self._result, self._why = opened.file, opened, None, ""
         self._rescore(opened)
         self.controller.setup.configure(opened.request.settings)
         self.controller.setup.give(opened.request.prompted())
@@ -95,17 +92,17 @@ class ServedActions(ToolActions):
     # ---- computing again --------------------------------------------------------------------
 
     def _rescore(self, opened: OpenedRequest) -> None:
-        """Have the reply of a request computed again, once the prompt is read."""
+        """Have a reply computed again, once the prompt was read."""
         from inspector.served.rescoring import Rescoring
 
-        self._file, self.opened = opened.file, opened
         self._rescoring = Rescoring(opened.request, opened.reply)
 
     def _hear(self, record: Record) -> None:
-        """Begin once the prompt is read; forget the reply when another prompt is opened."""
+        """Begin once the prompt was read; forget the reply where another prompt takes its place."""
         if isinstance(record, ModelFacts):
             self._facts = record
             if self.opened is not None and (fitting := self._fitting(self.opened)) is not self.opened:
+                self.opened = fitting
                 self._rescore(fitting)
                 self.controller.setup.configure(fitting.request.settings)
         elif isinstance(record, PromptOpened) and self.opened is not None and record.parent == ROOT:
@@ -122,7 +119,7 @@ class ServedActions(ToolActions):
             self._next()
 
     def _next(self) -> None:
-        """Send the next command; after the last one take the result."""
+        """Send the next command, or take the result where there is none."""
         assert self._rescoring is not None
         command = next(self._commands, None)
         if command is None:
@@ -143,7 +140,7 @@ class ServedActions(ToolActions):
     # ---- what is shown ----------------------------------------------------------------------
 
     def open(self) -> None:
-        """Show the panel, or go back if it is on show."""
+        """Show the panel, or go back where it is on show."""
         arrangement = self.host.arrangement
         if self.opened is None:
             self.host.answer(f"No request of a server is open: {key_for('requests')} opens one")
@@ -156,29 +153,33 @@ class ServedActions(ToolActions):
 
     def show(self) -> None:
         """Show what is known of the reply."""
-        if SERVED_ID not in self.host.shown:
-            return
-        panel, opened = self.host.panel(ServedPanel), self.opened
+        if SERVED_ID in self.host.shown:
+            self.host.panel(ServedPanel).show_served(self.timeline, self._view())
+
+    def _view(self) -> ServedView:
+        opened = self.opened
         if opened is None:
-            panel.show_served(self.timeline)
-            return
+            return ServedView("", "", None, None)
         where = f"request {opened.exchange.number} of {visible(shorter(opened.file.name))}"
-        why = self._why
-        if self._rescoring is not None:
-            why = f"The reply is computed again: {self._rescoring.done:,} tokens so far."
-        panel.show_served(self.timeline, where, why, opened.reply, self._result)
+        done = self._rescoring.done if self._rescoring is not None else 0
+        waits = f"The reply is computed again: {done:,} tokens so far." if self._rescoring is not None else ""
+        return ServedView(where, waits or self._why, opened.reply, self._result)
+
+
+SERVED_ID = "served"
 
 
 def served(first: OpenedRequest | None) -> Tool:
     """The tool of a program that begins with a request.
 
     Args:
-        first: The request, if any.
+        first: The request; None for none.
     """
+    make: Callable[[Host], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
     return Tool(
         SERVED_ID,
         "Recorded reply",
-        partial(ServedActions, first=first),
+        make,
         actions=(
             Action("served", "Recorded reply",
                 "Show a server's reply to the open request beside what the program computes: where they begin to "
