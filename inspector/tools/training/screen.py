@@ -20,7 +20,7 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.state.training import RECENT, LookAt, TrainingSoFar
-from inspector.tools.training.tool import TRAINING_SCREEN, TrainingActions
+from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
@@ -187,7 +187,7 @@ class TrainingScreen(ToolScreen[None]):
 
     view = getters.query_one("#training-view", PageView)
 
-    def __init__(self, host: Host, control: TrainingActions) -> None:
+    def __init__(self, host: Host, control: TrainingControl) -> None:
         super().__init__(host, control.job)
         self.control = control
         self._clock: Timer

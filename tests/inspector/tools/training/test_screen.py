@@ -24,8 +24,8 @@ from engine.protocol import (
 from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
+from inspector.tools.training.control import RecordedTraining
 from inspector.tools.training.screen import TrainingScreen
-from inspector.tools.training.tool import RecordedTraining
 from tests.inspector.rig import Rig
 
 SIZES = pytest.mark.parametrize("size", [(120, 40), (80, 24)])
