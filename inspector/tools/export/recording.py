@@ -43,7 +43,7 @@ class Recording(Struct):
     items: list[Item] = field(default_factory=list)
     """The path, prompt first."""
     chosen: int | None = None
-    """Node that is selected first; None where none was named."""
+    """Node that is selected first; None if none was named."""
     parts: Sequence[ExportPart] = ()
     """What tools found, as far as it goes along."""
 
@@ -144,7 +144,7 @@ def line(recording: Recording, to: str | int | None = None, on: bool = True) -> 
     Args:
         recording: Its `items` and `chosen` are set.
         to: A node, or the name of a branch. None for the path that is current.
-        on: Whether the path goes on from there, always along the oldest branch; otherwise it ends there.
+        on: Whether the path continues from there, always along the oldest branch; otherwise it ends there.
 
     Returns:
         The recording.
@@ -188,7 +188,7 @@ def _node(timeline: Timeline, to: str | int) -> int:
 TREE = 5000
 """Tokens of a tree that is exported with all its branches; of a larger one the current path alone."""
 _TEXT = 60
-"""Cells of how a branch goes on."""
+"""Cells of the text of a branch."""
 
 
 class TreePath(Struct, frozen=True):
@@ -376,7 +376,7 @@ def _prompt(timeline: Timeline, tokens: int) -> str:
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """Why a path ended, None where it did not."""
+    """The reason that a path ended; None if it did not."""
     finish = timeline.finished.get(items[-1].node if items else ROOT)
     if finish is None:
         return None
