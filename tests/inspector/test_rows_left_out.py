@@ -13,7 +13,7 @@ from engine import protocol
 from engine.protocol import Intervene, Intervention, Record
 from inspector.cli.writers.inside import gradients_table, intervened_table, position_table, scores_table
 from inspector.state.attribution import by_weight, compared_to
-from inspector.tools.export.evidence import evidence
+from inspector.tools.export.documents import evidence
 from inspector.tools.export.recording import line, snapshot
 from inspector.tools.exports import EXPORTS
 from inspector.version import program
