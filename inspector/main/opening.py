@@ -101,10 +101,8 @@ def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> 
 class OpeningPanel(Static, can_focus=True):
     """The panel around that message."""
 
-    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.border_title = "Text"
-        self._told: Content | None = None
+    BORDER_TITLE = "Text"
+    _told: Content | None = None
 
     def show(self, timeline: Timeline, setup: Setup) -> None:
         """Show how far things are."""

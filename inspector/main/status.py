@@ -185,15 +185,13 @@ _STEPPING = frozenset((Phase.READY, Phase.RUNNING))
 class StatusLine(Widget):
     """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.left, self.right, self.answer = "", "", ""
-        self.points = Breakpoints()
-        self._stops = False
-        """True if one of them is set."""
-        self._answered_in = Phase.LOADING
-        self._view: str | None = None
-        """The words of the open view; None if no view is open."""
+    left = right = answer = ""
+    points = Breakpoints()
+    _stops = False
+    """True if one of them is set."""
+    _answered_in = Phase.LOADING
+    _view: str | None = None
+    """The words of the open view; None if no view is open."""
 
     def tell(self, said: str | None, alert: bool = False) -> None:
         """Show what the open view says.

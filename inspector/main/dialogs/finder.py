@@ -160,11 +160,9 @@ class FinderDialog(PickDialog[Findable]):
 class FoundList(PickList):
     """The list of what was found, with one highlighted."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._found: Sequence[Findable] = ()
-        self._typed: Sequence[str] = ()
-        self._possible: Callable[[Findable], bool] = lambda thing: True
+    _found: Sequence[Findable] = ()
+    _typed: Sequence[str] = ()
+    _possible: Callable[[Findable], bool]
 
     @property
     def chosen(self) -> Findable | None:

@@ -273,11 +273,9 @@ def fitting(width: int) -> tuple[str, ...]:
 class ModelList(PickList):
     """Models, and what was typed, if that may name a model that is not listed."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._rows: tuple[DiskModel | Offer | str, ...] = ()
-        self._available: int | None = None
-        self._present: Path | None = None
+    _rows: tuple[DiskModel | Offer | str, ...] = ()
+    _available: int | None = None
+    _present: Path | None = None
 
     @property
     def chosen(self) -> DiskModel | Offer | str | None:
@@ -330,9 +328,7 @@ class ModelList(PickList):
 class ChosenModel(Canvas):
     """The facts about a model before it is loaded, or the reason that it can't be."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._facts: tuple[tuple[str, str], ...] = ()
+    _facts: tuple[tuple[str, str], ...] = ()
 
     def tell(self, chosen: DiskModel | Offer | str | None, room: Room) -> None:
         """Show the facts of what is highlighted.

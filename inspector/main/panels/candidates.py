@@ -270,18 +270,15 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     """Row that Enter takes; it begins at the slot's own token."""
     ahead: LookAheadLines | None = None
     """The known lines of look-ahead."""
+    _rows: Sequence[Candidate] = ()
+    _of: tuple[object, Distribution | None] | None = None
+    """The place of the rows, and what tried settings would draw from there."""
+    _top = 0
+    _places: Sequence[int] = ()
+    """The candidate in each row of the panel, from the second row on."""
 
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
-
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self._rows: Sequence[Candidate] = ()
-        self._of: tuple[object, Distribution | None] | None = None
-        """The place of the rows, and what tried settings would draw from there."""
-        self._top = 0
-        self._places: list[int] = []
-        """The candidate in each row of the panel, from the second row on."""
 
     # ---- what is shown ----------------------------------------------------------------------
 
@@ -353,7 +350,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     # ---- drawing ----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, self._places = self.timeline, []
+        timeline, self._places = self.timeline, ()
         if timeline is None or not self._rows:
             self.title(Content(self.NAME))
             return self.centred(why_no_candidates(timeline), width, height)
@@ -406,9 +403,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             if shown.issuperset(range(self._top, self.highlighted)):
                 break
             self._top += 1  # else the highlighted one has no room after those before it
-        for index in sorted(shown):
-            self._places += [index] * cells[index]
-        del self._places[room:]
+        self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
 
     def _candidates(
         self,

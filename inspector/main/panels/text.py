@@ -427,7 +427,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._timeline: Timeline | None = None
         self._lines = TextLines(1)
         self._rows: TextRows | None = None
-        """None if the theme or the metric changed."""
+        """The drawing of rows; None if the theme or the metric changed."""
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._offered: OfferedHeat | None = None

@@ -36,7 +36,7 @@ class Outlier(Struct, frozen=True):
     """As the screen counts it, from 1."""
     ms: float
     times: float
-    """How many medians it took."""
+    """The number of medians that it took."""
     cause: str
 
 
