@@ -48,9 +48,9 @@ from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
-from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
+from inspector.main.status import TOLD, notice
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
@@ -363,12 +363,13 @@ class InspectorApp(App[int]):
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._tell_flags(self._notes_on(record))
             self._notes_on = None
-        if not isinstance(record, TOLD) or (told := notice(record)) is None:
+        if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
         if not ((timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)):
-            self.announce(told.text, told.title, told.severity)
+            title, text, severity = found
+            self.announce(text, title, severity)
 
     def _engine_lost(self, reason: str) -> None:
         """Continue without the engine: with a replay of the session, if there is one."""
