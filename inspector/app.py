@@ -66,12 +66,12 @@ from inspector.widgets.overlay import read_styles
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
 DIM = DimFilter(0.7)
-"""Dim text keeps so much of its colour: with the toolkit's half it can't be read."""
+"""Dim text keeps so much of its colour: with Textual's half it can't be read."""
 CONTROLS = ControlFilter()
 NOTES_SECONDS = 12.0
-"""How long the notes on the flags stay: a model loads meanwhile, and there may be several."""
+"""Seconds that notes on the flags stay: a model loads meanwhile, and there may be several."""
 MOST_PROBLEMS = 8
-"""With the person's own keys that a notice tells, a line each."""
+"""Problems of the user's own keys in a notice, a line each."""
 PROBLEM_LINES, AROUND_PROBLEMS = 3, 8
 """Rows of one in a narrow terminal, and of the notice and the screen around them."""
 CLOSE_SECONDS = 2.0
@@ -87,7 +87,7 @@ class InspectorApp(App[int]):
     Args:
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled once the model is there; an empty one waits for the person.
+        prompt: Prefilled once the model is there; an empty one waits for the user.
         chat: Through the chat template, if the model has one; None for as the model's prompts usually are.
         system: System prompt for the chat template.
         echo: Prompt logprobs: None for up to 2,048 tokens, True always, False never.
@@ -96,7 +96,7 @@ class InspectorApp(App[int]):
         breakpoints: Where runs stop; None for those that are remembered.
         save: Directory in which the session is saved as it goes; None keeps it in memory alone.
         trace: A recording to show instead of a session that begins; None for a session.
-        tools: What a person can open beyond the panels of every session.
+        tools: The tools beyond the panels of every session.
         theme: Name of the theme, or dark or light; empty for the one that is remembered.
         begins: How the screen begins, and then nothing is remembered; None for how it was left.
         messages: A whole conversation in place of the prompt, which is then its last user's message.
@@ -112,7 +112,7 @@ class InspectorApp(App[int]):
 
     TITLE = "inspector"
     CSS_PATH = "inspector.tcss"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in the toolkit's own declaration)
+    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 (no ClassVar in Textual's own declaration)
         (0, "-tiny"),
         (40, "-narrow"),
         (80, "-normal"),
@@ -187,7 +187,7 @@ class InspectorApp(App[int]):
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
-        """Have the person's own keys hold, before anything is bound to a key or names one; with all keys."""
+        """Use the user's own keys, before anything is bound to a key or names one; with all keys."""
         keys.use({})
         table = key_table(tools)
         own = own_keys.read(list(table.places()))
@@ -214,7 +214,7 @@ class InspectorApp(App[int]):
         self.notify(visible(why), title=title, severity="warning", timeout=12, markup=False)
 
     def get_driver_class(self) -> type[Driver]:
-        """The driver of the terminal, or the one that the toolkit's own variable names, as for a browser.
+        """The driver of the terminal, or the one that Textual's own variable names, as for a browser.
 
         Raises:
             EngineError: The variable names none.
@@ -223,7 +223,7 @@ class InspectorApp(App[int]):
             return TerminalDriver
         try:
             return super().get_driver_class()
-        except Exception as error:  # whatever importing a module that somebody named brings
+        except Exception as error:  # importing a module of that name may raise anything
             raise EngineError(
                 f"TEXTUAL_DRIVER is {constants.DRIVER!r}, which is not a terminal driver.", "Unset it."
             ) from error
@@ -268,7 +268,7 @@ class InspectorApp(App[int]):
         """Take in an event, unless the program is being left, or it is a press on what has gone.
 
         A screen that is opened while all are closed has no widgets when it asks for them. What has gone is still found
-        under the mouse until the next paint, and the toolkit asks for its parent.
+        under the mouse until the next paint, and Textual asks for its parent.
         """
         if self.leaving and isinstance(event, events.InputEvent):
             return
@@ -330,7 +330,7 @@ class InspectorApp(App[int]):
             self.notify(text, title="Flags", severity="warning", timeout=NOTES_SECONDS, markup=False)
 
     def _tell_keys(self) -> None:
-        """Tell what is wrong with the person's own keys, a line each, as far as there is room."""
+        """Notify of the problems of the user's own keys, a line each, as far as there is room."""
         if problems := self._own_keys.problems:
             most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
             hidden = len(problems) - most
@@ -357,8 +357,8 @@ class InspectorApp(App[int]):
         return self.main.is_attached
 
     def _receive(self, record: Record, id: int) -> None:
-        """Take in a record, and say what is no part of the panels: a model or first prompt that is refused is told in
-        the text's place."""
+        """Take in a record, and notify of what no panel shows: a model or first prompt that is refused is described
+        where the text would be."""
         self.controller.client.receive(record, id)
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._tell_flags(self._notes_on(record))
@@ -389,7 +389,7 @@ class InspectorApp(App[int]):
     # ---- the stage of recordings ------------------------------------------------------------
 
     def say(self, answer: str) -> None:
-        """Answer the person, once what is under way is done."""
+        """Answer the user, once the work under way is done."""
         self.call_later(self.main.answer, answer)
 
     def redraw(self) -> None:
@@ -397,7 +397,7 @@ class InspectorApp(App[int]):
         self.main.replayed()
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Tell the person something that is no answer to a key; printable."""
+        """Notify the user of something that is no answer to a key; printable."""
         self.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def on_unmount(self) -> None:
@@ -423,7 +423,7 @@ class InspectorApp(App[int]):
 
     @property
     def saved(self) -> Path | None:
-        """The file of the session, once the screen was left; None where nothing is left of it."""
+        """The file of the session, once the screen was left; None if there is none."""
         return self.recorder.saved
 
     def end_by(self, number: int) -> None:
@@ -474,7 +474,7 @@ def _from_what_goes(error: Exception) -> bool:
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:
-    """True if what stands at a place has gone; the toolkit would draw it, to see what is under the mouse."""
+    """True if the widget at a place has gone: Textual would draw it to see what is under the mouse."""
     try:
         return not screen.get_widget_at(x, y)[0].is_attached
     except NoWidget:

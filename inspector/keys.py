@@ -1,6 +1,6 @@
-"""Which key does what: the keyboard that the program comes with, and what a person's own file changes of it.
+"""The keys of all actions: the keyboard that the program comes with, and the changes by the user's own file.
 
-Only keys stand here, by the id of what they do, in the shape that the person's file has. What an action is called, what
+Only keys stand here, by the id of what they do, in the shape that the user's file has. What an action is called, what
 it does and where it holds stands in the table of its owner (`inspector.widgets.actions`). Sentences name keys on every
 floor of the program, with and without a screen, so that the keys are below all of them: what a sentence says doesn't
 depend on which tools were imported.
@@ -197,7 +197,7 @@ FIXED = frozenset(
         "end",
     )
 )
-"""Keys that mean the same everywhere, as sentences say: a person's own key comes to them, and takes none away."""
+"""Keys that mean the same everywhere, as sentences say: a key of the user's own comes to them, and takes none away."""
 _own: Mapping[str, Sequence[str]] = {}
 """The person's own keys by action: see `use`."""
 _tab = ""
@@ -205,7 +205,7 @@ _tab = ""
 
 
 def use(own: Mapping[str, Sequence[str]]) -> None:
-    """Have a person's own keys hold from now on, in place of those that were in use.
+    """Use the user's own keys from now on, instead of those that were in use.
 
     Args:
         own: By the id of an action its keys, as Textual names them.
@@ -217,10 +217,10 @@ def use(own: Mapping[str, Sequence[str]]) -> None:
 
 
 def go_to(tab: str) -> None:
-    """Have sentences name keys as they are reached from a tab: those of another one with its key before.
+    """Have sentences name keys as they are reached from a tab: those of another tab with its key before.
 
     Args:
-        tab: Its key; empty where there is no screen.
+        tab: Its key; empty if there is no screen.
     """
     global _tab
     if tab != _tab:
@@ -290,12 +290,12 @@ _SHOWN: Mapping[str, str] = {
     "up": "↑", "down": "↓", "left": "←", "right": "→", "enter": "⏎", "backspace": "⌫", "escape": "esc",
     "pageup": "pgup", "pagedown": "pgdn", "delete": "del",
 }  # fmt: skip
-"""How a person reads the keys that are not named as Textual names them."""
+"""The written form of keys that Textual names otherwise."""
 _NAMES = {text: name for name, text in _SHOWN.items()}
 _SIGNS: Mapping[str, str] = {
     "/": "slash", "\\": "backslash", "@": "at", "-": "minus", "+": "plus", "_": "underscore",
 }  # fmt: skip
-"""What Textual calls the signs that have a longer name in Unicode."""
+"""Textual's names of signs that have a longer name in Unicode."""
 
 
 @cache
@@ -304,7 +304,7 @@ def textual_name(key: str) -> str:
     """A key as Textual names it.
 
     Args:
-        key: As it is typed (`#`), or as Textual or a person names it: `ctrl+s`, `pageup`, `esc`, `⏎`.
+        key: As it is typed (`#`), or as Textual or the user names it: `ctrl+s`, `pageup`, `esc`, `⏎`.
     """
     modifiers, plus, last = key.rpartition("+") if len(key) > 1 else ("", "", key)
     if not last:  # ctrl++
@@ -317,7 +317,7 @@ def textual_name(key: str) -> str:
 
 @cache
 def shown(name: str) -> str:
-    """A key as a person reads it.
+    """A key as the user reads it.
 
     Args:
         name: As Textual names it.
@@ -327,7 +327,7 @@ def shown(name: str) -> str:
 
 
 def typed(name: str) -> str | None:
-    """The character that a key sends; None where it sends none.
+    """The character that a key sends; None if it sends none.
 
     Args:
         name: As Textual names it.
@@ -338,4 +338,4 @@ def typed(name: str) -> str | None:
 _TYPED: Mapping[str, str] = {
     textual_name(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()
 }
-"""By Textual's name the sign that is typed."""
+"""The sign that is typed, by Textual's name."""

@@ -1,4 +1,4 @@
-"""Goes where a caption of a recording points: to a panel, or to a screen of a tool until the replay goes on."""
+"""Goes where a caption of a recording points: to a panel, or to a view of a tool until the replay continues."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CaptionGuide:
 
     async def _open_view(self, action: Action, place: str) -> None:
         if self._told is None or self._told.tool != place or not self._screen.is_active:
-            return  # it went on meanwhile
+            return  # the replay continued meanwhile
         if action.run is not None and (done := action.run(self._actions[place])) is not None:
             await done
         if (opened := self._open()) is not None:
@@ -108,6 +108,6 @@ class CaptionGuide:
 
 
 def recorded_action(tool: Tool, own: ToolActions) -> Action | None:
-    """The first action of a tool that has something to show without an engine; None where none has."""
+    """The first action of a tool that has something to show without an engine, if any."""
     found = (each for each in tool.actions if each.recorded(own) and not refusal(each, own.controller, own))
     return next(found, None)

@@ -119,17 +119,17 @@ class KeyTable:
         return id in self._by_id
 
     def get(self, id: str, otherwise: Action) -> Action:
-        """An action of the main screen's own; another one where there is none of the id."""
+        """An action of the main screen by its id, or a default."""
         return self._by_id[id][1] if id in self._by_id else otherwise
 
     @property
     def actions(self) -> list[Action]:
-        """In the order of the help: those that hold everywhere, then by tab, then as the tools come."""
+        """The actions in the order of the help: those that hold everywhere, then by tab, then as the tools come."""
         return sorted((each for _, each in self._by_id.values()), key=lambda each: each.tabs[:1])
 
     @property
     def tables(self) -> Iterator[ActionTable]:
-        """Those of the tools' contexts, screens and dialogs."""
+        """The tables of the tools' contexts, views and dialogs."""
         return (table for tool in self.tools for table in (*tool.contexts, *tool.owners))
 
     def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -175,7 +175,7 @@ class KeyTable:
         Args:
             owners: The tools' actions.
             controller: The session on the screen.
-            arrangement: What a person looks at.
+            arrangement: The panels that the user looks at.
         """
         timeline, held = controller.timeline, []
         running = timeline.phase is Phase.RUNNING
@@ -187,7 +187,7 @@ class KeyTable:
         return held
 
     def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
-        """The action of a key now; None where it has none.
+        """The action of a key now; None if it has none.
 
         Args:
             key: As Textual names it.
@@ -251,7 +251,7 @@ def available(action: Action, controller: Controller) -> bool:
 
 
 def lacking(action: Action, controller: Controller) -> str:
-    """Why the model that is looked at has nothing of what an action shows, with advice; empty where it may have."""
+    """The reason that the current model has nothing of what an action shows, with advice; empty if it may have some."""
     if action.lacks is None:
         return ""
     timeline = controller.timeline
@@ -261,7 +261,7 @@ def lacking(action: Action, controller: Controller) -> str:
 
 
 def refusal(action: Action, controller: Controller, own: ToolActions) -> str:
-    """The reason that an action can do nothing now, with advice; printable, empty where it can.
+    """The reason that an action can do nothing now, with advice; printable, empty if it can.
 
     Args:
         action: That is wanted.

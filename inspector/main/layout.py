@@ -73,7 +73,7 @@ class PanelPlace(Struct, frozen=True):
 
     id: str
     name: str
-    """For the end of the status line, where one panel is shown at a time."""
+    """The name at the end of the status line, if one panel is shown at a time."""
     place: Place
     label: str = ""
     """As a message names it."""
@@ -98,7 +98,7 @@ class Arrangement:
         """The first answer, to which `close` comes back."""
         self.current = self.text
         self.answer = self.first
-        """The panel in the place of the answer."""
+        """Id of the panel that is the answer."""
         self.dialog = ""
         """The tool's panel that an open dialog of the tool leaves in sight; empty for none."""
         self.enlarged = False
@@ -137,7 +137,7 @@ class Arrangement:
 
         Args:
             layout: The arrangement.
-            answer: The panel in the place of the answer.
+            answer: Id of the panel that is the answer.
             tall: Whether the terminal has many rows.
         """
         match layout:
@@ -157,8 +157,8 @@ class Arrangement:
 
         Args:
             layout: The arrangement.
-            answer: The panel in the place of the answer.
-            covered: Whether a view is in its place.
+            answer: Id of the panel that is the answer.
+            covered: Whether a view covers it.
         """
         lower = self.of[Place.LOWER]
         roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
@@ -185,11 +185,11 @@ ALONE = "Text and answer alone. {alone} brings the other panels back"
 
 
 class PanelPlaces(NamedTuple):
-    """Where the panels are, or are about to be."""
+    """The places of the panels, now or after the next layout."""
 
     layout: Layout
     answer: str
-    """The panel in the place of the answer."""
+    """Id of the panel that is the answer."""
     shown: frozenset[str]
     """Ids of the panels on screen."""
     lines: frozenset[str]
@@ -219,7 +219,7 @@ class PanelLayout:
 
     @property
     def places(self) -> PanelPlaces:
-        """Where the panels are, or are about to be.
+        """The places of the panels, now or after the next layout.
 
         The panel of an open dialog is the answer before any other, and no panel is shown that the dialog covers. Beside
         a view, KV cache and time are one line each, even if one of them was the answer.
@@ -280,7 +280,7 @@ class PanelLayout:
         return {"-waiting": self.waiting, "-trying": self.arrangement.dialog != "", **kinds}
 
     def _place(self, places: PanelPlaces, room: int, about_text: bool) -> None:
-        """Put the panels in their places.
+        """Arrange the panels.
 
         Args:
             places: The places.
@@ -292,7 +292,7 @@ class PanelLayout:
             id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)
         }
         hidden: Collection[str] = ()
-        if opened is not None:  # in the place of the answer, or of all panels
+        if opened is not None:  # the view covers the answer, or all panels
             hidden = (places.answer,) if layout is Layout.GRID else tuple(widgets)
         screen.update_classes(self._classes(layout))  # together: each alone has all styles computed again
         for id, widget in widgets.items():

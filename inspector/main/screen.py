@@ -79,8 +79,8 @@ class MainScreen(KeyedScreen[None]):
     Args:
         controller: The session on the screen.
         table: All its keys, with the tools that have them.
-        playback: Recordings in the place of the engine; None for an application without files.
-        remembered: How the screen begins, and where it is kept how it is left; None for neither.
+        playback: Recordings shown instead of an engine; None for an application without files.
+        remembered: Preferences to begin with, and their file; None for neither.
     """
 
     AUTO_FOCUS = "#opening"
@@ -107,7 +107,7 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the tools whose views were opened, the last one at the end."""
         self.actions.update({tool.id: tool.make(self) for tool in self.table.tools})
         self._hooked = self._with_hooks()
-        """By the name of a hook of `ToolActions` those that do something there, with their ids: most don't."""
+        """Tools with a hook of their own, by the name of the hook: most have none."""
         self._opened: ToolScreen[Any] | None = None
         """The open view."""
         self._then: Callable[[Any], None] | None = None
@@ -117,7 +117,7 @@ class MainScreen(KeyedScreen[None]):
         self._named = ""
         """The tab that the panels' sentences were written for last."""
         self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
-        """By tab the answer that was shown there last."""
+        """The answer that was shown last, by tab."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
         self._guide = CaptionGuide(self, self, self.table, self.actions, lambda: self.tool_screen)
@@ -136,13 +136,13 @@ class MainScreen(KeyedScreen[None]):
         self._expects: Timer | None = None
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
-        """What the frame was made from last (`_frame_reads`); None where it is to be made anew."""
+        """Values that the frame was made from (`_frame_reads`); None if it has to be made again."""
         self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
         """The actions that show the answers of the open tab, and the ids of those that can be done now."""
         self._answers_of: tuple[object, ...] = ()
         """Session, tab and layout that these answers were found for."""
         self._session: object = None
-        """The session in `_frame_reads` that tools out of sight heard of last; None where they are to hear it anew."""
+        """The session in `_frame_reads` that hidden tools were shown last; None if they have to be shown again."""
         self._records: tuple[object, ...] | None = None
         """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
@@ -150,15 +150,15 @@ class MainScreen(KeyedScreen[None]):
         self._single = False
         """True if it shows one panel at a time."""
         self._shown_at = 0.0
-        """The time at which everything was shown last; the toolkit's seconds."""
+        """Time of the last showing, in Textual's seconds."""
         self._silent: frozenset[str] = frozenset()
-        """Ids of the actions that aren't offered while somebody narrates."""
+        """Ids of the actions that a narrator refuses."""
         self._themed = ""
         """The theme that the widgets were styled in."""
         self.in_sight_since = 0.0
-        """The time at which the screen over this one was left last; the toolkit's seconds."""
+        """Time when the last view or dialog was left, in Textual's seconds."""
         self.narrator: Narrator | None = None
-        """Whoever tells something beside the panels."""
+        """The narrator beside the panels, if any."""
 
     def compose(self) -> ComposeResult:
         # before there are widgets: Textual would set the classes with the first layout, and style all of them again
@@ -195,7 +195,7 @@ class MainScreen(KeyedScreen[None]):
         }
 
     def on_mount(self) -> None:
-        """Arrange the panels before the first layout: each class that changes after it costs another one."""
+        """Arrange the panels before the first layout: each class that changes later costs a layout."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
         self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
@@ -266,7 +266,7 @@ class MainScreen(KeyedScreen[None]):
         if not (self.is_attached and self._area.is_attached and self._text.is_attached):
             return  # the program is being left, and the panels are going one by one
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
-        # as most of the time nobody narrates: nothing of it is looked at again with each frame
+        # most of the time there is no narrator: no frame looks for one
         told = self._narrate() if self.narrator is not None or self.has_class("-narrated") else None
         layout.waiting = timeline.prompts.opened is None  # there is no text yet
         if layout.waiting:
@@ -284,7 +284,7 @@ class MainScreen(KeyedScreen[None]):
         for id, tool in self._hooked["show"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
-        if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
+        if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
             caption = "" if timeline.conceals("captions") else self.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
         self._show_status(told)
@@ -349,11 +349,11 @@ class MainScreen(KeyedScreen[None]):
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
 
     def _frame(self, session: object, told: Narration | None) -> None:
-        """Make the frame anew: the line of keys, the tab with its answers, and the places of the panels.
+        """Make the frame: the line of keys, the tab with its answers, and the places of the panels.
 
         Args:
             session: The first of what the frame reads.
-            told: What somebody narrates; None for nothing.
+            told: The narration, if any.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
         places, controller = self._panel_layout.places, self.controller
@@ -410,7 +410,7 @@ class MainScreen(KeyedScreen[None]):
         self.show()
 
     def _narrate(self) -> Narration | None:
-        """Show what is told, and the panel that matters for it; the panels ask what they are to conceal."""
+        """Show the narration, and the panel that it is about; returns it."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
@@ -563,7 +563,7 @@ class MainScreen(KeyedScreen[None]):
         """True if a key is the one that quits: typed before this screen was in sight again, it was meant for another.
 
         Args:
-            key: As the toolkit names it.
+            key: As Textual names it.
         """
         if key not in self.table["quit"].names:
             return False
@@ -578,7 +578,7 @@ class MainScreen(KeyedScreen[None]):
         return self._opened if self._opened is not None and not self._opened.left else None
 
     def open_view(self, view: ToolScreen[Any], then: Callable[[Any], None] | None) -> None:
-        """Show a view in the place of the answer."""
+        """Show a view over the answer."""
         read_styles(self.app)
         self._opened, self._then = view, then
         self._area.mount(view)
@@ -586,7 +586,7 @@ class MainScreen(KeyedScreen[None]):
         self.changed()
 
     def close_view(self, view: ToolScreen[Any], result: object) -> None:
-        """Close a view, and give its result to whoever opened it."""
+        """Close a view, and give its result to its opener."""
         if view is not self._opened:
             return
         then, self._opened, self._then = self._then, None, None
@@ -619,7 +619,7 @@ class MainScreen(KeyedScreen[None]):
         return views
 
     def _follow_view(self) -> None:
-        """Have the tab be that of the answer on show, once that is another one."""
+        """Open the tab of the answer on show, if that has changed."""
         if (view := self.view) != self._view:
             self._view = view
             if tabs := self.table.tabs.get(view, ""):
@@ -715,7 +715,7 @@ class MainScreen(KeyedScreen[None]):
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
-        That screen may have moved the cursor. At the beginning the toolkit would style all widgets a second time.
+        That screen may have moved the cursor. At the beginning Textual would style all widgets a second time.
         """
         event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
         if self.in_sight_since == math.inf:
@@ -725,7 +725,7 @@ class MainScreen(KeyedScreen[None]):
             self.call_next(self._show_changes)
 
     def on_descendant_focus(self) -> None:
-        """A click into a panel goes to it; under a dialog the toolkit moves the focus from a panel that was hidden."""
+        """A click into a panel goes to it; under a dialog Textual moves the focus from a panel that was hidden."""
         if not self.is_active:
             return
         focused = self.focused.id if self.focused is not None else None
@@ -808,7 +808,7 @@ class MainScreen(KeyedScreen[None]):
         return self._panel_layout.answer_area
 
     def stop(self) -> None:
-        """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
+        """Stop the work under way, or else leave the enlarged panel, then the tools' panels; notices go too."""
         self.app.clear_notifications()
         arrangement = self.arrangement
         if not self.controller.transport.stop():
@@ -862,7 +862,7 @@ class MainScreen(KeyedScreen[None]):
         assert isinstance(screen, Screen)
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
-        # where they are kept, the first of its class is shown in the place of a later one
+        # if they are kept, the first of a class is shown instead of a later one
         if isinstance(screen, Overlay) and screen.KEPT:
             name = type(screen).__name__
             kept = app.get_screen(name) if app.is_screen_installed(name) else None
@@ -889,7 +889,7 @@ class MainScreen(KeyedScreen[None]):
             opened.dismiss(None)
 
     def close(self, view: Widget, result: object) -> None:
-        """Close a view, and give its result to whoever opened it."""
+        """Close a view, and give its result to its opener."""
         assert isinstance(view, ToolScreen)
         self.close_view(view, result)
 
@@ -908,20 +908,20 @@ class MainScreen(KeyedScreen[None]):
             actions.point(*place)
 
     def heat(self) -> OfferedHeat | None:
-        """What the tool that was looked at last, of those that have it, says of each token of the text."""
+        """Shares of the tokens by the view that was opened last, of those that have some."""
         actions, concealed = self.actions, self.controller.timeline.concealed
         tools = (id for id in (*reversed(self._looked), *actions) if id in actions and id not in concealed)
         offered = (actions[id].heat() for id in tools)
         return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
-        """Colour the text anew, where it is coloured by that."""
+        """Color the text again, if it is colored by that."""
         text = self.query_one(TextPanel)
         if text.metric == INSIDE:
             text.offer(self.heat())
 
     def help(self, tool: str = "", page: str = "keys") -> None:
-        """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
+        """Show the help of the main screen, or of the view that a tool opened; the keys of a narrator come first."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
         opened = next((each for each in self.table.tools if each.id == tool), None)
@@ -952,7 +952,7 @@ class MainScreen(KeyedScreen[None]):
         app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Tell the person something that is no answer to a key; printable."""
+        """Notify the user of something that is no answer to a key; printable."""
         self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
@@ -966,11 +966,11 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def card(self) -> NarrationCard | None:
-        """The narrator's card on the screen on top; None where it has none."""
+        """The narrator's card; None under a dialog."""
         return self.query_one(NarrationCard) if self.is_active else None
 
     def narrate(self, narrator: Narrator | None) -> None:
-        """Have somebody tell something beside the panels, on all screens, and be asked first about each key."""
+        """Set the narrator beside the panels, who is asked first about each key."""
         self.narrator = narrator
         self.changed()
 

@@ -54,7 +54,7 @@ class Host(Protocol):
 
     @property
     def playback(self) -> Playback | None:
-        """Recordings in the place of the engine; None where an application has no files."""
+        """Recordings shown instead of an engine; None if the application has no files."""
 
     @property
     def arrangement(self) -> Arrangement:
@@ -97,7 +97,7 @@ class Host(Protocol):
     def open(
         self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
     ) -> Opened[Result]:
-        """Show a view in the place of the answer, or a dialog over the screen.
+        """Show a view over the answer, or a dialog over the screen.
 
         Args:
             screen: Dismissed with its result.
@@ -128,7 +128,7 @@ class Host(Protocol):
         """The place of the answer on the terminal, for a tool's own screen."""
 
     def close(self, view: Widget, result: object) -> None:
-        """Close a tool's view, and give its result to whoever opened it."""
+        """Close a tool's view, and give its result to its opener."""
 
     def tell(self, said: str, alert: bool) -> None:
         """Show what the open view says in the status line; printable."""
@@ -147,10 +147,10 @@ class Host(Protocol):
         """Choose what a tool's own screen shows, before it is opened: see `ToolActions.point`."""
 
     def heat(self) -> OfferedHeat | None:
-        """What the tool that was looked at last, of those that have it, says of each token of the text."""
+        """Shares of the tokens by the view that was opened last, of those that have some."""
 
     def colour(self) -> None:
-        """Colour the text anew, where it is coloured by that."""
+        """Color the text again, if it is colored by that."""
 
     def help(self, tool: str = "", page: str = "keys") -> None:
         """Show the keys and what is shown.
@@ -184,7 +184,7 @@ class Host(Protocol):
         """Switch between dark and light."""
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Tell the person something that is no answer to a key; printable."""
+        """Notify the user of something that is no answer to a key; printable."""
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Do what takes long in a thread of its own.
@@ -196,17 +196,17 @@ class Host(Protocol):
 
     @property
     def card(self) -> NarrationCard | None:
-        """The narrator's card on the screen on top; None where it has none."""
+        """The narrator's card; None under a dialog."""
 
     @property
     def narrator(self) -> Narrator | None:
-        """Whoever tells something beside the panels."""
+        """The narrator beside the panels, if any."""
 
     def narrate(self, narrator: Narrator | None) -> None:
-        """Have somebody tell something beside the panels, on all screens, and be asked first about each key.
+        """Set the narrator beside the panels, who is asked first about each key.
 
         Args:
-            narrator: None for nobody.
+            narrator: None for no narrator.
         """
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
@@ -222,12 +222,12 @@ class Host(Protocol):
 
 
 class OfferedHeat(Struct, frozen=True):
-    """What a view says of each token, for the text to be coloured by."""
+    """Shares of the tokens by a view, which can colour the text."""
 
     title: str
-    """What it is, and from which token; printable."""
+    """Meaning of the shares, and the token they are of; printable."""
     shares: Mapping[int, float]
-    """By node, 0 to 1, or -1 to 1; a token without one stays plain."""
+    """Share by node, 0 to 1, or -1 to 1; a token without one stays plain."""
     signed: bool = False
     """True if some can be below 0."""
 
@@ -238,7 +238,7 @@ class PanelSpec(Struct, frozen=True):
     make: Callable[[], Widget]
     """Makes the widget; its id becomes the tool's."""
     name: str
-    """For the end of the status line, where one panel is shown at a time."""
+    """The name at the end of the status line, if one panel is shown at a time."""
     label: str
     """As a message names it."""
 
@@ -297,7 +297,7 @@ class ToolActions:
         return False
 
     def findable(self) -> Iterable[Findable]:
-        """What a finder has of it beside its actions."""
+        """Things of the tool to find beside its actions."""
         return ()
 
     def on_disk(self) -> Iterator[Findable]:
@@ -305,8 +305,8 @@ class ToolActions:
         yield from ()
 
     def heat(self) -> OfferedHeat | None:
-        """What its last view says of each token of the text; None while it has none. Asked with each showing while the
-        text is coloured by it: the same one while nothing changed."""
+        """Shares of the tokens by its last view; None while it has none. Called each time the text is shown in that
+        color: returns the same object while nothing changed."""
         return None
 
     def point(self, *place: int) -> None:
@@ -324,14 +324,14 @@ class ToolActions:
 
 
 class Tool(Struct, frozen=True):
-    """One thing that a person opens."""
+    """One thing that the user opens."""
 
     id: str
     title: str
     """As the finder and the layout name it."""
     make: Callable[[Host], ToolActions] = ToolActions
     actions: tuple[Action, ...] = ()
-    """Those of the main screen."""
+    """Actions of the main screen."""
     panel: PanelSpec | None = None
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
@@ -344,7 +344,7 @@ class Tool(Struct, frozen=True):
     """True if the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
 
     exports: Callable[[], tuple[ExportPart, ...]] = tuple
-    """What it contributes to an export; its making is imported once something is exported."""
+    """Returns the parts that it contributes to an export, imported when something is exported."""
 
     @property
     def opener(self) -> str:

@@ -1,4 +1,4 @@
-"""The base of the full screens of tools: records, repainting once, the theme and the help."""
+"""The base of the views of tools: their place, their keys, and the keys of a replay."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from inspector.widgets.overlay import size_classes
 
 Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
-"""Rows above and below its place that count for its size classes; as the toolkit has a margin."""
+"""Margin that counts for the size classes of a view: two rows above and below, for header, tabs, status and keys."""
 LEAST_ROWS = 9
-"""Of the place of the answer from which on one of them is for the line above the panels."""
+"""Minimum rows of a view with a line above its panels."""
 REPLAY = ActionTable(
     "In a replay",
     (
@@ -42,7 +42,7 @@ REPLAY = ActionTable(
     ),
     when=lambda own: own.recorded, priority=True, told=False,
 )  # fmt: skip
-"""Before a screen's own meaning of these keys, where what it shows was recorded."""
+"""Keys of a view that shows a recording, before its own."""
 
 
 def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: bool = False) -> Action:
@@ -61,7 +61,7 @@ EVERYWHERE = ActionTable(
     ),
     priority=True, told=False,
 )  # fmt: skip
-"""What holds everywhere, behind a screen's own meaning of these keys and of what is typed into a field of it."""
+"""Keys that hold on every view, after its own and what is typed into a field."""
 VIEWS = ActionTable(
     "From answer to answer",
     (_elsewhere("next_view", hint="next view", worth=6, place=89), _elsewhere("view_before")),
@@ -71,7 +71,7 @@ VIEWS = ActionTable(
 
 
 class ToolScreen(Vertical, Generic[Result]):
-    """A view: a widget in the place of the answer, or of all panels if there is no room beside the text.
+    """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 
     Args:
         host: The main screen.
@@ -298,7 +298,7 @@ class ToolScreen(Vertical, Generic[Result]):
         )
 
     def keeps(self, action: Action) -> bool:
-        """True if an action's key means here what it says, and nothing to whoever narrates."""
+        """True if an action's key means here what it says, and nothing to a narrator."""
         narrator = self.host.narrator
         told = narrator.narration() if narrator is not None else None
         return told is None or action.names[0] not in told.keys

@@ -1,8 +1,8 @@
-"""What keys do: an action, and the table of all actions of one owner.
+"""Keys as data: an action, and the table of all actions of one owner.
 
 An owner is the main screen, which has the actions of all tools, a tool's own screen, a dialog, or who tells a lesson.
 From its table follow the bindings, the line of keys, the section of the help, the finder, refusals and tooltips. Which
-key an action has stands in `inspector.keys`, where a person's own file may change it.
+key an action has stands in `inspector.keys`, where the user's own file may change it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ Run = Callable[[Any], Awaitable[None] | None]
 
 
 class Needs(Flag):
-    """What has to be there for an action to mean something."""
+    """Things without which an action has no meaning."""
 
     NOTHING = 0
     MODEL = auto()
-    """What is known of a model, loaded or recorded."""
+    """The facts of a model, loaded or recorded."""
     DISTRIBUTION = auto()
     """A distribution on show: a prompt went through, or was recorded."""
     ENGINE = auto()
@@ -45,16 +45,16 @@ class Needs(Flag):
 
 
 class Lack(Struct, frozen=True):
-    """What some models have nothing of."""
+    """A part that some models lack."""
 
     fact: Literal["attends", "chooses_or_keeps"]
     """The fact of a model that says whether it may have some."""
     why: str
-    """What is said where it has none, and what has; `{modules}` in it is the key of that action."""
+    """The sentence if the model lacks it, with what has it; `{modules}` in it is the key of that action."""
 
 
 class Action(Struct, frozen=True):
-    """What a key does at one place. Whatever is called gets the owner: a tool's actions, a screen or a dialog."""
+    """The action of a key at one place. Its functions get the owner: a tool's actions, a view or a dialog."""
 
     id: str
     """One of `inspector.keys.KEYS`; empty for a `note`."""
@@ -64,33 +64,33 @@ class Action(Struct, frozen=True):
     """One sentence, for help, finder and tooltip; `{step}` in it is the key of that action. Neighbours with the same
     one share a row of the help."""
     run: Run | None = None
-    """What it does. None leaves that to the tables below, or to the widget that has the focus."""
+    """The function of the key. None leaves that to the tables below, or to the widget that has the focus."""
     needs: Needs = Needs.NOTHING
     hint: str | Callable[[Any], str] = ""
     """Its word in the line of keys, empty for none. Neighbours there with the same one share it."""
     worth: int = 0
     """The least worthy goes first where the line has no room."""
     place: int = 0
-    """Where it stands in the line; of those with the same, but for 0, the topmost table's are shown."""
+    """Place in the line; of those with the same, but for 0, the topmost table's are shown."""
     looks: bool = False
     """True if it only looks at what is there, which can be done while a session goes live."""
     synonyms: str = ""
-    """What else a person may call it, with commas between, for the finder."""
+    """Other words for it, separated by commas, for the finder."""
     moves: Literal["", "on", "back"] = ""
-    """Which way it moves on: a transport may be ready for that though no distribution is on show."""
+    """Direction of its move: a transport may be ready for that though no distribution is on show."""
     refusal: str = ""
     """The answer while there is no model; empty to grey it."""
     recorded: Callable[[Any], bool] = lambda own: False
     """True if a recording has what it shows: then it needs no engine."""
     view: str = ""
-    """Of one of the main screen that shows an answer to the question of its tab: its word in the line under the tabs.
+    """Word in the line under the tabs, if it shows an answer to the question of its tab.
     `…` at the end says that it asks for something first."""
     offered: Callable[[Any], object] | None = None
-    """True, or any thing, if the line under the tabs has that word now, given the owner; None where it always has."""
+    """True, or any thing, if the line under the tabs has that word now, given the owner; None if it always has."""
     lacks: Lack | None = None
-    """What a model may have nothing of, so that there is nothing to show. None where every model has some."""
+    """The part without which there is nothing to show. None if every model has it."""
     keys: str = ""
-    """Of a note, as `KEYS` has those of others."""
+    """Keys of a note, as `KEYS` has those of actions."""
     written: str = ""
     """As the help writes its keys, where that says more than they do."""
     priority: bool = False
@@ -114,12 +114,12 @@ class Action(Struct, frozen=True):
 
     @property
     def way(self) -> str:
-        """Its key as a person reads it, after that of its tab."""
+        """Its key as the user reads it, after that of its tab."""
         return f"{self.tabs[0]} {self.shown}" if self.tabs else self.shown
 
     @property
     def shown(self) -> str:
-        """Its key as a person reads it."""
+        """Its key as the user reads it."""
         return shown(names_of(self.id, self.keys)[0])
 
     @property
@@ -136,7 +136,7 @@ def note(
     written: str = "",
     place: int = 0,
 ) -> Action:
-    """Keys that a widget takes by itself, and that are told of.
+    """Keys that a widget takes by itself, for help and line of keys.
 
     Args:
         keys: Their names, with blanks between them.
@@ -183,14 +183,14 @@ class ActionTable(Struct, frozen=True):
     """
 
     title: str
-    """Of its section in the help."""
+    """Title of its section in the help."""
     actions: tuple[Action, ...]
     text: str = ""
-    """What the help says besides."""
+    """Further text for the help."""
     when: Callable[[Any], bool] | None = None
-    """True if they hold now, given the owner; None where nothing but what follows decides that."""
+    """True if they hold now, given the owner; None if only the following fields decide that."""
     panel: str = ""
-    """Id of the panel in the place of the answer where they may hold; empty for any."""
+    """Id of the answer's panel where they may hold; empty for any."""
     recorded: bool = False
     """True if they hold only while a recording is shown."""
     running: bool = False
@@ -361,7 +361,7 @@ def taking(help: str = "", hint: str = "", worth: int = 6, written: str = "") ->
 GAP = "  "
 _META = "press"
 _JOINED = frozenset("↑↓←→+-")
-"""After these the next key stands without a blank."""
+"""Characters after which the next key stands without a blank."""
 
 
 class Hint(Struct, frozen=True):
@@ -416,12 +416,12 @@ def hints_of(
     offers: Callable[[Action], bool] | None = None,
     enabled: Callable[[Action], bool] | None = None,
 ) -> list[Hint]:
-    """What the line of keys would have, in its order.
+    """The hints for the line of keys, in its order.
 
     Args:
         levels: The tables that hold now, the topmost first.
-        offers: Whether an action is to be offered now; None where all are.
-        enabled: Whether it can do something now; if not it is grey. None where all can.
+        offers: Whether an action is to be offered now; None if all are.
+        enabled: Whether it can do something now; if not it is grey. None if all can.
     """
     found: list[tuple[int, str, Action]] = []
     taken: set[int] = set()
@@ -444,7 +444,7 @@ def hints_of(
 
 
 def fitting(hints: Iterable[Hint], width: int) -> list[Hint]:
-    """Those that fit in so many cells, in their order."""
+    """The hints that fit in so many cells, in their order."""
     kept, cells = list(hints), -len(GAP)
     for hint in kept:
         cells += cell_len(f"{GAP}{hint.keys} {hint.word}")
@@ -501,7 +501,7 @@ class KeyedScreen(Screen[Result]):
     """A screen whose keys do what tables of actions say."""
 
     def bind(self, actions: Iterable[Action], priority: bool) -> None:
-        """Bind the keys of actions, in the place of what was bound to them before: what a key does is looked up when it
+        """Bind the keys of actions instead of what was bound to them before: the action of a key is looked up when it
         is pressed.
 
         Args:
@@ -515,7 +515,7 @@ class KeyedScreen(Screen[Result]):
                 self._bindings.key_to_bindings[name] = [own]
 
     def meaning(self, key: str) -> Action | None:
-        """What a key does now; None where it does nothing here.
+        """The action of a key now; None if it has none here.
 
         Args:
             key: As Textual names it.
@@ -523,7 +523,7 @@ class KeyedScreen(Screen[Result]):
         raise NotImplementedError
 
     def hints(self) -> Sequence[Hint]:
-        """What the line of keys would have now."""
+        """The hints for the line of keys now."""
         raise NotImplementedError
 
     async def perform(self, action: Action) -> None:

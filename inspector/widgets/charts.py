@@ -197,7 +197,7 @@ def window(length: int, columns: int, around: int) -> range:
 
 
 def in_sight(length: int, room: int, around: int) -> range:
-    """Which of `length` rows or columns are in sight where there is room for `room`: those around the cursor."""
+    """The rows or columns in sight, of `length`, if there is room for `room`: those around the cursor."""
     first = max(0, min(around - room // 2, length - room))
     return range(first, min(length, first + room))
 

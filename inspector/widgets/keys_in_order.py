@@ -46,13 +46,13 @@ class KeysInOrder:
         self._way: deque[DOMNode] = deque()
         """The nodes that the key which is under way has yet to pass, the application at the end."""
         self._at: DOMNode | None = None
-        """In whose queue it is followed; None while nothing is under way, or in the application's."""
+        """The node in whose queue it is followed; None while no key is under way, or in the application's queue."""
         self._opened: DOMNode | None = None
         """The screen whose queue was waited for since the last key: by then it has its widgets."""
         self._turn = 0
         """Counts the keys that were followed: a callback of an earlier one is late."""
         self.typed = 0.0
-        """When the key that was handed on last was typed, in the toolkit's seconds."""
+        """Time when the key that was handed on last was typed, in Textual's seconds."""
         self.busy = False
         """True if a key is under way, or waits for one that is."""
         self._since = 0.0

@@ -1,8 +1,8 @@
 """A dialog's screen: it is left once, and maybe kept.
 
 Building the widgets of a form takes most of the time of opening it. A form that names in `KEPT` what an opening sets is
-built once: whoever opens it makes a new one, as of any other, but what is shown is the first one, with what the new one
-was made with. Its `begin` fills the widgets, the first time and each time.
+built once: each opening makes a new one, as of any other dialog, but the first one is shown, with the values of the new
+one. Its `begin` fills the widgets, the first time and each time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Overlay(KeyedScreen[Result]):
 
     ACTIONS: ClassVar[ActionTable] = ActionTable("Over the main screen", (), told=False)
     KEPT: ClassVar[tuple[str, ...]] = ()
-    """Names of the attributes that an opening sets; none where all is built anew each time."""
+    """Names of the attributes that an opening sets; none if each opening builds new widgets."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
     """None: Textual sets these classes after the first layout, which would be a second one."""
@@ -100,7 +100,7 @@ class Overlay(KeyedScreen[Result]):
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
         self._begun, self._dismissed, self._held, self.takes_keys = False, False, None, False
-        if self.is_mounted:  # before the toolkit, which focuses the first field where none is, pushes it
+        if self.is_mounted:  # before Textual, which focuses the first field if none is focused, pushes it
             self._begun = True
             self.begin()
 
@@ -116,7 +116,7 @@ class Overlay(KeyedScreen[Result]):
         name: str | None = None,
         pause: bool = False,
     ) -> Timer:
-        """Call something later, unless the screen was left by then: nobody would wait for what that asks."""
+        """Call something later, unless the screen was left by then: its answer would be too late."""
         return super().set_timer(
             delay, callback and (lambda: None if self.left else callback()), name=name, pause=pause
         )
@@ -129,10 +129,10 @@ class Overlay(KeyedScreen[Result]):
         return self not in self.app.screen_stack
 
     def dismiss(self, result: Result | None = None) -> AwaitComplete:
-        """Leave, once, and only this one: where something lies over it, as soon as that has gone.
+        """Leave, once, and only this one: under another screen, as soon as that has gone.
 
         Args:
-            result: For whoever opened it.
+            result: For its opener.
         """
         if self.left:
             return AwaitComplete()
@@ -142,11 +142,11 @@ class Overlay(KeyedScreen[Result]):
         self._dismissed = True
         self.let_go()
         if self.KEPT:
-            self.set_focus(None)  # the first field takes it anew, and no cursor blinks meanwhile
+            self.set_focus(None)  # the next opening focuses the first field, and no cursor blinks meanwhile
         return super().dismiss(result)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Paint, and leave where that was asked for under another screen. The toolkit would style everything anew."""
+        """Begin, or leave if that was asked for under another screen. Textual would style everything again."""
         event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
         if not (self._begun or self.left):
             self._begun = True
@@ -177,7 +177,7 @@ class Overlay(KeyedScreen[Result]):
         return (self.ACTIONS,)
 
     def meaning(self, key: str) -> Action | None:
-        """What a key does now; None where it does nothing here."""
+        """The action of a key now; None if it has none here."""
         for table in self.tables:
             if table.when is None or table.when(self):
                 for action in table.actions:
@@ -194,7 +194,7 @@ class Overlay(KeyedScreen[Result]):
         return True
 
     def hints(self) -> Sequence[Hint]:
-        """What the line of keys would have now."""
+        """The hints for the line of keys now."""
         levels: list[Iterable[Offered]] = [
             zip(repeat(self), table.actions, strict=False)
             for table in self.tables
