@@ -286,7 +286,8 @@ class MainScreen(KeyedScreen[None]):
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
             caption = "" if timeline.conceals("captions") else self.caption
-            self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
+            held = self.controller.transport.captioned and self.tool_screen is None
+            self.query_one(CaptionLine).put(caption, held)
         self._show_status(told)
         now = self._frame_reads()
         if changed or now != self._framed:  # a tool may have gone elsewhere

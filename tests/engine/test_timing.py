@@ -23,7 +23,7 @@ from tests.engine.sessions import begun
 from tests.zoo import Zoo
 
 TEXT = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. " * 4
-TRIES = 60
+TRIES = 40
 """Another process may take the processor between the two clocks: at a load of ten it mostly does."""
 
 
