@@ -413,7 +413,7 @@ class PilotHost:
         if self._app._screen_stack:
             timeline, client = self._app.controller.timeline, self._app.controller.client
             self._without = self._without + 1 if timeline.phase is Phase.FAILED else 0
-            self.visits[type(self._app.screen).__name__] += 1
+            self.visits[type(self._app.top).__name__] += 1
             self.visits[f"phase {timeline.phase.value}{' (recorded)' * timeline.recorded}"] += 1
             if client.doing is not None:
                 self.visits[f"doing {client.doing.kind}"] += 1
@@ -444,17 +444,17 @@ class PilotHost:
                 await self._do(action)
             if self.over or self._app._exception is not None:
                 return
-            if self._numbers.settled and self._app.screen is self._app.main:
+            if self._numbers.settled and self._app.top is self._app.main:
                 break
             # what was asked for before may still come, and open a tool: a lesson shows what its card speaks of
             await self._do(Action("records", (ALL,)))
             await self._do(Action("settle"))
-        if self._app.screen is not self._app.main:
-            raise StuckError(f"twelve escapes lead no further than {self._app.screen}")
+        if self._app.top is not self._app.main:
+            raise StuckError(f"twelve escapes lead no further than {self._app.top}")
         await self._do(Action("key", ("question_mark",)))
         await self._settle()
-        if not isinstance(self._app.screen, HelpDialog):
-            raise StuckError(f"the help key opens {self._app.screen}, {self._app.controller.timeline.phase}")
+        if not isinstance(self._app.top, HelpDialog):
+            raise StuckError(f"the help key opens {self._app.top}, {self._app.controller.timeline.phase}")
         await self._do(Action("key", ("escape",)))
         await self._settle()
 

@@ -277,7 +277,7 @@ class ScreenNumbers:
 
     def _lines_of(self, screen: Screen[Any], panel: Widget) -> list[str]:
         """The lines of a panel with its frame, a character a cell."""
-        region, laid_out = panel.region, screen._compositor.visible_widgets
+        region, laid_out = panel.region, screen.screen._compositor.visible_widgets
         over = [each.region for each in screen.query("Toast, Tooltip") if each in laid_out]
         seen = panel.display and panel in laid_out
         if not seen or not region.area or any(region.overlaps(each) for each in over):
@@ -310,7 +310,7 @@ class ScreenNumbers:
 
     def check_top(self) -> bool:
         """Compare the numbers of the screen on top, where it is one whose numbers are known; returns whether it is."""
-        match self._app.screen:
+        match self._app.top:
             case MainScreen():
                 self.check()
             case LockstepScreen() as screen:
