@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import Record
+from inspector.blocks.blocks import Block
+from inspector.blocks.page import elements
 from inspector.display import visible
 from inspector.lessons.lesson import Beat
 from inspector.state.inside import InsideViews, SecondInside
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -78,3 +82,38 @@ def of_both(of: Exported, exhibits: Callable[[InsideViews], Iterable[Exhibit]]) 
     title = f": {visible(opened.title)}" if opened is not None else ""
     for each in exhibits(of.timeline.of(SecondInside)):
         yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")
+
+
+def looked_at(
+    views: str,
+    heading: Callable[[Any], str],
+    document: Callable[[Any, Sequence[Item]], Iterable[Block]],
+    kind: Callable[[Any, int], str] | None = None,
+    explains: bool = False,
+) -> Callable[[Exported], Iterable[Exhibit]]:
+    """The exhibits of one kind of view, of both models.
+
+    Args:
+        views: The field of `InsideViews`.
+        heading: From a record to a printable text.
+        document: From a record and the path up to its node to the blocks.
+        kind: From a record and the number of those before it at its token; None for the name of the field.
+        explains: Whether a record explains the first of its tokens.
+    """
+
+    def exhibits(tree: SessionTree, seen: InsideViews) -> Iterator[Exhibit]:
+        before: Counter[int] = Counter()
+        for read in getattr(seen, views).values():
+            token = read.tokens[0].id if explains else None
+            own = kind(read, before[read.node]) if kind is not None else views
+            make = partial(_elements, document, read, tree)
+            yield Exhibit(own, heading(read), make, read.node, token)
+            before[read.node] += 1
+
+    return lambda of: of_both(of, partial(exhibits, of.timeline.tree))
+
+
+def _elements(
+    document: Callable[[Any, Sequence[Item]], Iterable[Block]], read: Any, tree: SessionTree
+) -> Iterator[Element]:
+    return elements(document(read, tree.path(read.node)), read.facts)

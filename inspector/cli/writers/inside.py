@@ -55,6 +55,8 @@ from engine.protocol import (
     Tokenized,
     TryPosition,
 )
+from inspector.blocks.blocks import Block
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.inputs import unescaped
@@ -62,8 +64,9 @@ from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
+from inspector.documents.attribution import bars
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
-from inspector.state.contributions import compared, head_rows, part_rows
+from inspector.state.contributions import compared, rows_of
 from inspector.state.gradients import (
     MEANINGS,
     asked_words,
@@ -379,7 +382,7 @@ class InsideTables(PlainText):
             case LensRead():
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
-                self._table(record, contributions_table(record))
+                self._document(record, bars(record, rows_of(record, range(len(record.parts)))))
             case GradientsRead():
                 self._table(record, gradients_table(record, self._known.timeline.tree.path(record.node)))
             case ScoreRead():
@@ -422,6 +425,9 @@ class InsideTables(PlainText):
     def _path(self, node: int) -> list[str]:
         nodes = self._known.nodes
         return [self._labels[each] for each in nodes[: nodes.index(node) + 1]]
+
+    def _document(self, read: View, blocks: Iterable[Block]) -> None:
+        self._table(read, plain_lines(blocks))
 
     def _table(self, read: View, lines: Iterator[str]) -> None:
         self._show("")
@@ -485,23 +491,6 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         yield f"{layer or 'embed':>5}  " + "".join(
             f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
         )
-
-
-def contributions_table(read: AttributionRead) -> Iterator[str]:
-    """A line a part, in the order in which they write: what it adds, the sum so far, and its heads."""
-    names = [truncate(token_label(token.text), CELL) for token in read.tokens]
-    yield " less ".join(
-        f"{name} (id {token.id}, {percent(token.prob)}, logit {token.logit:.2f})"
-        for name, token in zip(names, read.tokens, strict=True)
-    )
-    yield f"{'part':<18}{'logits':>8}{'so far':>9}   heads"
-    for row in part_rows(read):
-        heads = "  ".join(f"{head.name.partition(' ')[2]} {head.value:+.2f}" for head in head_rows(read, row))
-        yield f"{pad(row.name, 18)}{row.value:>+8.2f}{row.after or 0.0:>9.2f}   {heads}"
-    what = "difference" if len(read.tokens) > 1 else "logit"
-    yield f"sums to {read.total:.2f}, the {what}{' before the softcap' if read.softcap else ''} is {read.reached:.2f}"
-    yield from map(visible, read.notes)
-    yield "direct effect alone: what a part does through later layers is in their lines"
 
 
 def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:

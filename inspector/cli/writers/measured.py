@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TextIO
 
 from engine import protocol
 from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured
+from inspector.blocks.blocks import Block, sentences
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
 from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
+from inspector.documents.costs import document
 from inspector.tools.race.report import progress, report
 
 
@@ -41,15 +42,11 @@ class ProfileTables(PlainText):
                 self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
             case protocol.Step():
                 self._show(f"decoding: {record.index + 1} tokens")
-            case Profiled():
-                self._tabulate(profile_table(record), record.how)
-            case RooflineMeasured():
-                self._tabulate(roofline_table(record), record.how)
-            case KVCompared(last=True):
-                self._tabulate(kv_table(record), f"By formula: {record.formula}.")
+            case Profiled() | RooflineMeasured() | KVCompared(last=True):
+                self._write(document(record))
             case protocol.MetalCaptured():
                 took = f"A step of {record.ms:.1f} ms, as Metal recorded it; Xcode opens the file."
-                self._tabulate([f"Metal wrote {record.path}"], took)
+                self._write(sentences([f"Metal wrote {visible(record.path)}", took], ""))
             case _:
                 super().take(record, "")
 
@@ -58,11 +55,10 @@ class ProfileTables(PlainText):
         self._show("")
         self._sum_up(figures(summary, self._request, ("model",)))
 
-    def _tabulate(self, lines: Sequence[str], how: str) -> None:
+    def _write(self, blocks: Iterable[Block]) -> None:
         self._show("")
         width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        below = textwrap.wrap(how, width, initial_indent="  ", subsequent_indent="  ")
-        self._out.write("\n".join([*map(visible, lines), *below, "", ""]))
+        self._out.write("\n".join([*plain_lines(blocks, width), "", ""]))
         self._out.flush()
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from engine.protocol import AttentionRead, HeadsScored, Record
+from inspector.blocks.elements import explained, row, table, token_span
 from inspector.display import token_label
 from inspector.lessons.lesson import Beat
-from inspector.main.elements import explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
 from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on

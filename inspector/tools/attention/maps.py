@@ -10,10 +10,10 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.protocol import AttentionLayer, AttentionRead, HeadsScored, TriangleRead
-from inspector import scales
+from inspector.blocks.shades import Shades
 from inspector.display import pad, token_label
 from inspector.main.inside.screen import part_shown
-from inspector.scales import bits, percent, step_of
+from inspector.scales import bits, percent
 from inspector.state.heads import ROLES, found_words, measured_on
 from inspector.state.session_tree import Item
 from inspector.tools.attention.control import (
@@ -26,98 +26,8 @@ from inspector.tools.attention.control import (
     stretches,
     weights_of,
 )
-from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, rgb_style, wrapped
+from inspector.widgets.canvas import Canvas, Row, wrapped
 from inspector.widgets.charts import bar
-from inspector.widgets.token_lines import heat_style
-
-# ---- a share as a colour or a glyph -------------------------------------------------------------
-
-GLYPHS = "·:░▒▓█"
-"""For each step, from calm to hottest."""
-WORDS = ("% of a head's attention, from ", "% of attention ", "% ", "")
-"""Before the legend: the longest that there is room for."""
-
-
-class Shades:
-    """Draws shares of attention: in the steps of the text's heat, or as glyphs on a terminal without colours.
-
-    Args:
-        on: Has the theme and the terminal.
-    """
-
-    def __init__(self, on: Canvas) -> None:
-        self._on = on
-        self.colourful, self.dark = colourful(on.app), is_dark(on.app)
-        self._colours = [on.ink("track").bgcolor]
-        """Of each step; none but the calm one where glyphs stand for them."""
-        for step in range(1, len(scales.SHARES) + 1) if self.colourful else ():
-            self._colours.append(rgb_style(ground=scales.HEAT[step, self.dark][1]).bgcolor)
-        self.in_a_cell = 2 if self.colourful else 1
-        """Shares that a cell of a strip has room for."""
-
-    def strip(self, shares: Sequence[float], cells: int) -> Row:
-        """A strip of some cells, blank where the shares end.
-
-        Args:
-            shares: At most `in_a_cell` for each.
-            cells: Its width.
-        """
-        if not self.colourful:
-            glyphs = ""
-            for share in shares:
-                glyphs += GLYPHS[step_of(share)]
-            return [Segment(glyphs.ljust(cells), self._on.rich_style)]
-        row: Row = []
-        steps: list[int | None] = [*map(step_of, shares), *[None] * (2 * cells)]
-        for left, right in zip(steps[0 : 2 * cells : 2], steps[1 : 2 * cells : 2], strict=True):
-            if left is None:
-                row.append(Segment(" "))
-            elif right is None:
-                row.append(Segment("▌", Style(color=self._colours[left])))
-            else:
-                row.append(self._pair("▌", left, right))
-        return row
-
-    def whole(self, share: float | None, cells: int) -> Segment:
-        """Some cells of one share; None for what can't be seen."""
-        if share is None:
-            return Segment(" " * cells)
-        if not self.colourful:
-            return Segment(GLYPHS[step_of(share)] * cells, self._on.rich_style)
-        return Segment(" " * cells, Style(bgcolor=self._colours[step_of(share)]))
-
-    def halves(self, upper: float | None, lower: float | None) -> Segment:
-        """One cell with a share above and one below; None for what can't be seen. For colours alone."""
-        if upper is None or lower is None:
-            seen = upper if lower is None else lower
-            if seen is None:
-                return Segment(" ")
-            return Segment("▀" if lower is None else "▄", Style(color=self._colours[step_of(seen)]))
-        return self._pair("▀", step_of(upper), step_of(lower))
-
-    def _pair(self, glyph: str, first: int, second: int) -> Segment:
-        return Segment(glyph, Style(color=self._colours[first], bgcolor=self._colours[second]))
-
-    def legend(self, width: int) -> Row:
-        """The meaning of the colours.
-
-        Args:
-            width: Cells that there are for it.
-        """
-        plain, muted = self._on.rich_style, self._on.ink("muted")
-        calm = Segment("  ", Style(bgcolor=self._colours[0])) if self.colourful else Segment(GLYPHS[0], plain)
-        row: Row = [calm]
-        for step, edge in enumerate(scales.SHARES, start=1):
-            number = f"{edge * 100:g}"
-            if self.colourful:
-                row.append(Segment(f" {number} ", heat_style(step, self.dark, True)))
-            else:
-                row.append(Segment(f" {GLYPHS[step]} {number}", plain))
-        cells = Segment.get_line_length(row)
-        for words in WORDS:
-            if len(words) + cells <= width:
-                break
-        return [Segment(words, muted), *row]
 
 
 def said(text: str, style: Style, width: int) -> list[Row]:
@@ -307,7 +217,7 @@ class Triangle:
         # Where it is low, the page scrolls to the legend.
         room = max(1, height - 1 - (len(legend) if height >= LEGEND_LINES else 0))
         roomy = tokens <= room and TOKEN + AXIS + 2 * tokens <= width
-        dense = self._shades.colourful and not roomy
+        dense = self._shades.colorful and not roomy
         across, left = (2, AXIS + TOKEN) if roomy else (1, AXIS)
         fitting = max(1, (width - left) // across), room * (2 if dense else 1)
         self.fits = tokens <= min(fitting)

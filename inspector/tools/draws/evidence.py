@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.protocol import DrawnToken, DrawsCounted
+from inspector.blocks.elements import hint, row, table
 from inspector.display import pad, token_label, truncate, visible
-from inspector.main.elements import hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import count, percent
 from inspector.state.batch import Batches, BatchSoFar, DrawnNode, drawn_tree

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
+from inspector.blocks.elements import element
 from inspector.display import quoted, token_label
-from inspector.main.elements import element
 from inspector.main.evidence import Exhibit, Exported, exhibits_of
 from inspector.state.session_tree import Item, SessionTree
 from inspector.tools.export.recording import Recording, exported

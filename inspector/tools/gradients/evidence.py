@@ -8,8 +8,8 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import GradientsRead
+from inspector.blocks.elements import element, explained, row, table
 from inspector.display import visible
-from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
 from inspector.state.gradients import (

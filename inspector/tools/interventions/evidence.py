@@ -10,8 +10,8 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PairsPatched, PatchKind, SweptUnit
 from engine.tree import common_prefix
+from inspector.blocks.elements import element, explained, row, table, token_span
 from inspector.display import quoted, token_label, token_text, truncate, visible
-from inspector.main.elements import element, explained, row, table, token_span
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
 from inspector.state.inside import InsideViews, interventions_words, sides, steered_words

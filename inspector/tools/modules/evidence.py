@@ -7,8 +7,8 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import ExpertsRead, ModelFacts, ModelModules
+from inspector.blocks.elements import element, explained, hint, row, table
 from inspector.display import visible
-from inspector.main.elements import element, explained, hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import amount, count, size
 from inspector.state.inside import InsideViews

@@ -8,8 +8,8 @@ from itertools import groupby
 from xml.etree.ElementTree import Element
 
 from engine.protocol import PositionTried
+from inspector.blocks.elements import explained, row, table
 from inspector.display import token_label
-from inspector.main.elements import explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import bits, percent
 from inspector.state.inside import InsideViews

@@ -8,8 +8,8 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import ScoreRead
+from inspector.blocks.elements import bar_around_zero, element, explained, row, table
 from inspector.display import token_label
-from inspector.main.elements import bar_around_zero, element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, signed
 from inspector.state.inside import InsideViews

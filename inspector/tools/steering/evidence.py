@@ -9,8 +9,8 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import Intervention, SteeredStrength, StrengthsSwept
+from inspector.blocks.elements import element, explained, row, table
 from inspector.display import quoted, token_label, visible
-from inspector.main.elements import element, explained, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import bits, percent, signed
 from inspector.state.inside import InsideViews, steered_words
