@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import html
 import os
 import sys
 import threading
@@ -50,8 +49,10 @@ from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
+from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
+from inspector.documents import attention, gradients
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
 from inspector.state.merges import ladder_lines, rung, rungs
@@ -60,9 +61,7 @@ from inspector.state.passage import (
     Candidate,
     Step,
     bar,
-    coloured,
     quoted,
-    span,
     table,
     tokens_html,
     top,
@@ -472,9 +471,9 @@ class Attention:
     `record` has what the engine read (`engine.protocol.AttentionRead`).
     """
 
-    def __init__(self, record: protocol.AttentionRead, texts: Sequence[str] = ()) -> None:
-        self.record = record
-        self.texts = tuple(texts)
+    def __init__(self, record: protocol.AttentionRead, path: Sequence[Item] = ()) -> None:
+        self.record, self._path = record, path
+        self.texts = tuple(item.text for item in path)
         """Of the tokens of the path."""
 
     @property
@@ -505,15 +504,8 @@ class Attention:
         raise StepError(f"Layer {layer} has no attention to show.", f"These have: {known or 'none'}.")
 
     def _repr_html_(self) -> str:
-        """The path, the more of the attention a token has on average over all heads the darker its ground."""
-        rows = [
-            read.over(head, self.record.tokens) for read in self.record.layers for head in range(read.heads)
-        ]
-        if not rows:
-            return html.escape(repr(self))
-        means = [sum(weights) / len(rows) for weights in zip(*rows, strict=True)]
-        cells = zip(self.texts[-MOST_SHOWN:], means[-MOST_SHOWN:], strict=True)
-        return coloured(span(text, f"{share:.1%}", min(0.8, 2 * share)) for text, share in cells)
+        """The text colored by the mean of all heads, and the strongest weights."""
+        return notebook(attention.document(self.record, self._path))
 
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
@@ -526,7 +518,7 @@ class Gradients:
     """
 
     def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
-        self.record = record
+        self.record, self._path = record, path
         self.shares = shares_of(record, path)
         """In the order of the text: each with its `place`, `label`, `value` in logits, and `share` of all sizes."""
 
@@ -541,11 +533,8 @@ class Gradients:
         return largest(self.shares)[: max(0, count)]
 
     def _repr_html_(self) -> str:
-        """The text, the larger a token's share the darker its ground."""
-        return coloured(
-            span(each.label, f"{each.value:+.2f} logits, {each.share:+.1%}", min(0.8, 2 * abs(each.share)))
-            for each in self.shares[-MOST_SHOWN:]
-        )
+        """The text colored by shares, and the largest of them."""
+        return notebook(gradients.document(self.record, self._path))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
@@ -1082,7 +1071,7 @@ class Branch:
         """
         read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
         _see("attention", read.facts)
-        return Attention(read, [item.text for item in self._path()])
+        return Attention(read, self._path())
 
     @checked
     def gradients(

@@ -122,6 +122,7 @@ class Column(Struct, frozen=True):
         ease: The cells of a drawing that are worth more than a column of priority 1.
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
+        sums: Whether it is about the other columns, and isn't counted as one.
     """
 
     head: str = ""
@@ -133,6 +134,7 @@ class Column(Struct, frozen=True):
     ease: int = 0
     ends: tuple[tuple[str, ...], ...] = ()
     top: float | None = None
+    sums: bool = False
 
 
 class TableRow(Struct, frozen=True):

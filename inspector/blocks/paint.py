@@ -141,6 +141,8 @@ class Painter:
                 least = min(least, height)  # the selected row is in sight
             tall = block.tall if isinstance(block, Table) else 1
             more = max(0, min(spare, most - least + (tall - 1) * (most - 1)))
+            if isinstance(block, Beside):
+                more = max(0, spare)
             spare -= more
             rows += self._block(block, width, least + more)
         return rows
@@ -231,8 +233,10 @@ class Painter:
         below = [self._row(table, columns, table.foot, width, below=True)] if table.foot is not None else []
         room = max(1, height - table.headed - len(below))
         if table.across is not None and room > 2:
-            of = table.nouns[1], [each.place - 1 for each in columns[1:]], len(table.columns) - 1
-            if part := part_shown(width, (table.nouns[0], around(range(count), room - 1, at), count), of):
+            own = [each.place - 1 for each in columns[1:] if not each.column.sums]
+            of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
+            rows_seen = around(range(count), room - (count > room), at)
+            if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
                 room -= 1
                 below.append([Segment(part, self.on.ink("warn"))])
         if table.rest is not None and (count > room or table.rest(range(count)) is not None):

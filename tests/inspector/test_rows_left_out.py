@@ -11,7 +11,9 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Intervene, Intervention, Record
-from inspector.cli.writers.inside import gradients_table, intervened_table, position_table, scores_table
+from inspector.blocks.paint import plain_lines
+from inspector.cli.writers.inside import intervened_table, position_table, scores_table
+from inspector.documents import gradients
 from inspector.state.scores import by_weight, compared_to
 from inspector.tools.export.evidence import evidence
 from inspector.tools.export.recording import line, snapshot
@@ -89,7 +91,8 @@ def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(
     assert total(row[2] for row in table[1:]) == pytest.approx(
         100 * math.fsum(each.share for each in read.shares), abs=1
     )
-    rows = [each for each in gradients_table(read.record, looked.at(12)._path()) if "%" in each][:13]
+    lines = plain_lines(gradients.document(read.record, looked.at(12)._path()))
+    rows = [each for each in lines if "%" in each][:13]
     assert rows[-1].startswith(table[-1][0])
     assert total(row.split("%")[1].strip() for row in rows) == pytest.approx(read.record.total, abs=0.1)
 

@@ -46,7 +46,6 @@ from engine.protocol import (
     RepeatedTexts,
     ScoreHeads,
     ScoreRead,
-    SteeredStrength,
     Step,
     StrengthsSwept,
     SweepHeads,
@@ -64,20 +63,10 @@ from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents.attribution import bars
+from inspector.documents import attention, attribution, gradients, steering
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
 from inspector.state.contributions import compared, rows_of
-from inspector.state.gradients import (
-    MEANINGS,
-    asked_words,
-    baseline_of,
-    complete_words,
-    largest,
-    method_words,
-    notes_of,
-    shares_of,
-)
-from inspector.state.heads import ROLES, best_of, found_words, measured_on
+from inspector.state.gradients import baseline_of
 from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.scores import (
@@ -374,17 +363,15 @@ class InsideTables(PlainText):
             self._labels[token.node] = token_label(token.text, token.raw)
         match record:
             case AttentionRead():
-                self._table(record, attention_table(record, self._path(record.node)))
-                for line in record.missing:
-                    self._out.write(f"  {line}\n")
+                self._document(record, attention.strongest(record, self._items(record.node), None))
             case HeadsScored():
-                self._table(record, heads_table(record))
+                self._document(record, attention.roles(record))
             case LensRead():
                 self._table(record, lens_table(record, self._labels))
             case AttributionRead():
-                self._document(record, bars(record, rows_of(record, range(len(record.parts)))))
+                self._document(record, attribution.bars(record, rows_of(record, range(len(record.parts)))))
             case GradientsRead():
-                self._table(record, gradients_table(record, self._known.timeline.tree.path(record.node)))
+                self._document(record, gradients.document(record, self._items(record.node)))
             case ScoreRead():
                 self._table(record, scores_table(record, self._path(record.node), *self._known.compared))
             case HeadsSwept():
@@ -394,7 +381,7 @@ class InsideTables(PlainText):
             case DirectionMade():
                 self._table(record, direction_table(record))
             case StrengthsSwept():
-                self._table(record, strengths_table(record))
+                self._document(record, steering.document(record))
             case ModelModules():
                 self._show("")
                 self._out.write("Modules\n")
@@ -421,6 +408,10 @@ class InsideTables(PlainText):
         """Say which model it was."""
         self._show("")
         self._sum_up(figures(summary, self._request, FIGURES))
+
+    def _items(self, node: int) -> Sequence[Item]:
+        tree = self._known.timeline.tree
+        return tree.path(node) if node in tree.nodes else ()
 
     def _path(self, node: int) -> list[str]:
         nodes = self._known.nodes
@@ -450,33 +441,6 @@ def checked(known: CaptureFacts) -> str:
     return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
-def attention_table(read: AttentionRead, path: Sequence[str]) -> Iterator[str]:
-    """A line a head: the tokens that it looks at most."""
-    for layer in read.layers:
-        for head in range(layer.heads):
-            weights = layer.over(head, read.tokens)
-            best = sorted(range(len(weights)), key=lambda place, row=weights: -row[place])[:TOP]  # type: ignore[misc]
-            named = "".join(
-                f"{pad(truncate(path[place], CELL), CELL)} {percent(weights[place]):>8}  " for place in best
-            )
-            yield f"L{layer.layer + 1} h{head + 1}".ljust(9) + named
-
-
-def heads_table(scored: HeadsScored) -> Iterator[str]:
-    """A sentence for each thing that heads are known to do, and the heads that do it most, a line each."""
-    yield f"over {measured_on(scored)}"
-    yield from found_words(scored)
-    if not scored.heads:
-        return
-    best = dict.fromkeys(each for role in ROLES for _, each in best_of(role, scored.heads)[:TOP])
-    yield f"{'':9}" + "".join(f"{role.name:>17}" for role in ROLES) + f"{'first':>10}{'entropy bits':>14}"
-    for each in sorted(best, key=lambda score: (score.layer, score.head)):
-        shares = (role.score(each) for role in ROLES)
-        cells = "".join(f"{'' if share is None else percent(share):>17}" for share in shares)
-        name = f"L{each.layer + 1} h{each.head + 1}"
-        yield f"{name:<9}{cells}{percent(each.first):>10}{bits(each.entropy_bits):>14}"
-
-
 def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
     """Layers upwards, positions to the right; a star where the final token leads."""
     yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
@@ -491,20 +455,6 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         yield f"{layer or 'embed':>5}  " + "".join(
             f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
         )
-
-
-def gradients_table(read: GradientsRead, path: Sequence[Item]) -> Iterator[str]:
-    """A line for each of the largest shares, then what they are, and what they leave over."""
-    yield f"{asked_words(read)}: {method_words(read)}"
-    yield f"{'token':<{CELL}}{'place':>7}{'share':>9}{'logits':>9}"
-    for each in largest(shares_of(read, path))[:STRONGEST]:
-        yield f"{pad(each.label, CELL)}{each.place:>7}{each.share:>+9.1%}{each.value:>+9.2f}"
-    if left := largest(shares_of(read, path))[STRONGEST:]:
-        share, value = sum(each.share for each in left), sum(each.value for each in left)
-        yield f"{pad(f'{count(len(left))} others', CELL)}{'':>7}{share:>+9.1%}{value:>+9.2f}"
-    yield complete_words(read)
-    yield from notes_of(read)
-    yield MEANINGS[read.method]
 
 
 def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: int | None) -> Iterator[str]:
@@ -633,34 +583,6 @@ def direction_table(read: DirectionMade) -> Iterator[str]:
         f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
     )
     yield f"length {read.norm:.2f}, {read.norm / read.stream_norm if read.stream_norm else 0:.2f} of the streams'"
-
-
-def strengths_table(read: StrengthsSwept) -> Iterator[str]:
-    """A line a strength: what the direction does, and between what most random directions of its length do."""
-    name, other = (token_label(text) for text in (read.text, read.other_text))
-    unit = Intervention("direction", read.layer, None, 1.0, read.direction)
-    yield (
-        f"{visible(unit.label)}, {steered_words(read.scope, read.begin)} ({read.steered} of the path's positions); "
-        f"length {read.norm:.2f}, {read.share:.2f} of the stream's"
-    )
-    yield f"followed: the logit of {name} ({percent(read.prob)}) less that of {other} ({percent(read.other_prob)})"
-    yield f"{'strength':>8}{'KL bits':>9}{'random':>16}{'logits':>9}{'random':>18}   then first"
-    yield from map(_strength_line, read.strengths)
-    band = f"{read.random} random directions of the same length (seed {read.seed})"
-    yield f"random: the 5th to the 95th percentile of {band}; * where the logits change by more"
-    if read.note:
-        yield visible(read.note)
-
-
-def _strength_line(each: SteeredStrength) -> str:
-    if not each.strength:
-        return f"{'x0':>8}{0:>9.3f}{'':>16}{0:>+9.2f}"
-    kl, change = f"{each.kl_low:.3f}..{each.kl_high:.3f}", f"{each.change_low:+.2f}..{each.change_high:+.2f}"
-    mark = "*" if each.beyond else " "
-    return (
-        f"{f'x{each.strength:g}':>8}{each.kl_bits:>9.3f}{kl:>16}{each.change:>+9.2f}{mark}{change:>17}   "
-        f"{pad(token_label(each.top_text), UNIT_CELL)}{percent(each.top_prob):>8}"
-    )
 
 
 def modules_table(read: ModelModules) -> Iterator[str]:

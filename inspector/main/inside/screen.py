@@ -25,7 +25,9 @@ from engine.protocol import (
     ModelFacts,
     Record,
 )
-from inspector.display import quoted, token_label, token_text, truncate, truncate_words, unfinished, visible
+from inspector.blocks.blocks import Drawn
+from inspector.blocks.paint import ENDLESS, Painter
+from inspector.display import quoted, token_label, token_text, truncate_words, unfinished, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
 from inspector.main.tool import Host
@@ -37,7 +39,7 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action
-from inspector.widgets.canvas import Canvas, PageView, PanelCanvas, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, PageView, PanelCanvas, Row, centred, colourful, is_dark, wrapped
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
@@ -103,25 +105,15 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     ]
 
 
-def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
-    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty where it is all of them.
+def noticed(notice: Notice, middle: bool = False) -> Drawn:
+    """A notice as a block of a document, in the middle of what it is instead of, or in lines."""
 
-    Args:
-        width: Cells that it may take.
-        parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
-    """
-    texts, short = [], []
-    for noun, shown, total in parts:
-        if shown and len(shown) < total:
-            first, last = min(shown) + 1, max(shown) + 1
-            texts.append(f"{noun} {first} to {last} of {total}")
-            short.append(f"{noun[0]}{first}-{last}/{total}")
-    if not texts:
-        return ""
-    long = f"Shown: {', '.join(texts)}"
-    if len(long) > width:
-        long = long.replace(" to ", "-")
-    return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
+    def draw(painter: Painter, width: int, height: int) -> list[Row]:
+        if middle:
+            return centred(notice, width, height)
+        return [[Segment(line, style)] for text, style in notice for line in wrapped(text, width)]
+
+    return Drawn(draw, (len(notice), ENDLESS if middle else len(notice)))
 
 
 def nothing_before(on: Canvas) -> Notice:

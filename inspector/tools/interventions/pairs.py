@@ -10,8 +10,8 @@ from textual.widget import Widget
 
 from engine.errors import EngineError
 from engine.protocol import PairsPatched, PatchPair
+from inspector.blocks.paint import part_shown
 from inspector.display import quoted, token_label, truncate, visible
-from inspector.main.inside.screen import part_shown
 from inspector.scales import count
 from inspector.state.patching import pairs_from
 from inspector.texts import decoded, read_text_file

@@ -27,9 +27,10 @@ from engine.protocol import (
 )
 from engine.recording import as_json
 from engine.tree import aligned, facing
+from inspector.blocks.paint import part_shown
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, Notice, part_shown, refused, told
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice, refused, told
 from inspector.main.tool import Host
 from inspector.scales import count
 from inspector.session.client import Request

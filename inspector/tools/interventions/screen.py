@@ -22,6 +22,7 @@ from engine.protocol import (
     SweepHeads,
     SweptUnit,
 )
+from inspector.blocks.paint import part_shown
 from inspector.display import pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.inside.screen import (
@@ -30,7 +31,6 @@ from inspector.main.inside.screen import (
     TITLED,
     InsideScreen,
     Notice,
-    part_shown,
     refused,
     told,
     under_way,

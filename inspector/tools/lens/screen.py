@@ -11,8 +11,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
+from inspector.blocks.paint import part_shown
 from inspector.display import pad, quoted, token_label, truncate_middle
-from inspector.main.inside.screen import InsideScreen, part_shown
+from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
 from inspector.session.requests import LookReplies

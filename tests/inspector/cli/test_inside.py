@@ -317,7 +317,7 @@ def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -
 def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["inside", *PROMPT, "--show", "heads", "--texts", "20,2"]) == 0
     out = capsys.readouterr().out
-    assert "over 2 texts of 20 random tokens, each repeated once (seed 0)" in out
+    assert "Over 2 texts of 20 random tokens, each repeated once (seed 0)" in out
     assert "Previous-token heads: L4 h4 (9" in out
     assert "No induction head in this model: at most" in out
 
