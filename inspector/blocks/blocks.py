@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from msgspec import Struct
 
@@ -99,9 +99,9 @@ class Dot(Struct, frozen=True):
 
 
 class Strip(Struct, frozen=True):
-    """Shares of a text as a strip of colors."""
+    """Shares of a text as a strip of colors; they are read when it is drawn."""
 
-    shares: Sequence[float]
+    shares: Callable[[], Sequence[float]]
 
 
 Cell = str | Text | Bar | Dot | Strip | Sentence
@@ -118,7 +118,8 @@ class Column(Struct, frozen=True):
         priority: If there is no room for all columns, those of the lowest priority are left out first; one of 1 already
             before texts are short and drawings have less than their `ease`.
         short: Shown instead of `head` if the columns don't fit otherwise.
-        cells: The least and the most cells of a column of drawings; texts take as many as they need.
+        cells: The least and the most cells of a column of drawings; texts take as many as they need. Given with `top`
+            for all columns, only the rows in sight are made.
         ease: The cells of a drawing that are worth more than a column of priority 1.
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
@@ -142,6 +143,28 @@ class TableRow(Struct, frozen=True):
 
     cells: tuple[Cell, ...]
     tone: Tone = ""
+
+
+class Rows(Sequence[TableRow]):
+    """Rows that are made when they are drawn: of a large model there are thousands, of which a few are in sight.
+
+    Args:
+        of: The things that the rows are about.
+        make: From one of them to its row.
+    """
+
+    def __init__(self, of: Sequence[Any], make: Callable[[Any], TableRow]) -> None:
+        self._of, self._make = of, make
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, place: int) -> TableRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[TableRow]: ...
+    def __getitem__(self, place: int | slice) -> TableRow | Sequence[TableRow]:
+        return Rows(self._of[place], self._make) if isinstance(place, slice) else self._make(self._of[place])
 
 
 class Table(Struct, frozen=True):

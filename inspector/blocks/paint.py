@@ -326,15 +326,16 @@ class Painter:
         match cell:
             case Bar() if isinstance(scale, Spread):
                 return self._around_axis(*bar_texts(cell.value, cell.thin, scale))
-            case Bar():
-                share = abs(cell.value) / scale if isinstance(scale, float) and scale else 0.0
-                side = "primary" if cell.value >= 0 else "warn"
-                signed = fitted.signed and self.on.ink(side)
-                return [Segment(bar(share, cells), signed or self.on.data(share if column.top else 0.5))]
+            case Bar() if isinstance(scale, BarScale):
+                share = abs(cell.value) / scale.top if scale.top else 0.0
+                style = self.on.data(share if column.top else 0.5)
+                if scale.signed:
+                    style = self.on.ink("primary" if cell.value >= 0 else "warn")
+                return [Segment(bar(share, cells), style)]
             case Dot() if isinstance(scale, DotScale):
                 return scale.drawn(self.on, cells, cell)
             case Strip():
-                shares = stretches(cell.shares, self.shades.in_a_cell * cells)
+                shares = stretches(cell.shares(), self.shades.in_a_cell * cells)
                 return self.shades.strip(shares, cells)
             case Text(tone=tone) if tone:
                 style = self.on.ink(tone)
@@ -349,6 +350,13 @@ class Painter:
 
 
 # ---- the columns that there is room for ---------------------------------------------------------
+
+
+class BarScale(NamedTuple):
+    """The scale of a column of bars without an axis: the value of a full bar, and whether some are below zero."""
+
+    top: float
+    signed: bool
 
 
 class DotScale(NamedTuple):
@@ -385,16 +393,14 @@ class Fitted(NamedTuple):
         scale: What its drawings are measured by; None for texts.
         gap: Cells before it.
         short: Whether its texts are the short ones.
-        signed: Whether a bar may be below zero without an axis.
     """
 
     place: int
     column: Column
     cells: int
-    scale: Spread | DotScale | float | None = None
+    scale: Spread | DotScale | BarScale | None = None
     gap: int = 2
     short: bool = False
-    signed: bool = False
 
     @property
     def head(self) -> str:
@@ -439,7 +445,6 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
             cells=sizes[each.place],
             scale=_scale(table, each.place, sizes[each.place]),
             gap=2 if number else 0,
-            signed=_signed(table, each.place),
         )
         for number, each in enumerate(left)
     ]
@@ -456,13 +461,17 @@ def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
 
 def _needs(table: Table, short: bool) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
-    rows = [*table.rows, *((table.foot,) if table.foot is not None else ())]
     for place, column in enumerate(table.columns):
         cells = column.cells[0]
         if not column.cells[1]:
-            texts = (_text(row.cells[place], short) for row in rows if place < len(row.cells))
-            cells = max(map(cell_len, (_head_of(column, short), *texts)))
+            rows = (*table.rows, *((table.foot,) if table.foot is not None else ()))
+            texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
+            cells = max(map(_width, (_head_of(column, short), *texts)))
         yield Fitted(place, column, cells, short=short)
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def _cells(columns: Sequence[Fitted]) -> int:
@@ -476,29 +485,29 @@ def _head_of(column: Column, short: bool) -> str:
 
 
 def _text(cell: Cell, short: bool) -> str:
-    match cell:
-        case str():
-            return cell
-        case Text():
-            return cell.short if short and cell.short else cell.text
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Text):
+        return cell.short if short and cell.short else cell.text
     return ""
 
 
-def _signed(table: Table, place: int) -> bool:
-    cells = (row.cells[place] for row in table.rows if place < len(row.cells))
-    return any(isinstance(cell, Bar) and cell.value < 0 for cell in cells)
-
-
-def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | float | None:
-    """What the drawings of a column are measured by; None for texts."""
-    drawn = [row.cells[place] for row in table.rows if place < len(row.cells)]
+def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale | None:
+    """What the drawings of a column are measured by; None for texts and strips."""
+    column = table.columns[place]
+    if column.top is not None:
+        return BarScale(column.top, False)
+    first = table.rows[0].cells[place : place + 1] if table.rows else ()
+    if not first or isinstance(first[0], Strip | Text) or (isinstance(first[0], str) and first[0]):
+        return None
+    drawn = [row.cells[place] for row in table.rows if place < len(row.cells)] if column.cells[1] else []
     if dots := [cell for cell in drawn if isinstance(cell, Dot)]:
         values = [value for dot in dots for value in (dot.value, dot.low, dot.high) if math.isfinite(value)]
         return DotScale(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
     bars = [cell.value for cell in drawn if isinstance(cell, Bar)]
-    if table.columns[place].ends:
+    if column.ends:
         return spread(bars, cells)
-    return table.columns[place].top or max(map(abs, bars), default=None)
+    return BarScale(max(map(abs, bars)), min(bars) < 0) if bars else None
 
 
 # ---- sentences ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from statistics import fmean
@@ -17,6 +18,7 @@ from inspector.blocks.blocks import (
     Column,
     HeatText,
     Legend,
+    Rows,
     Strip,
     Table,
     TableRow,
@@ -166,15 +168,25 @@ def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
     """A row for each layer, the last one on top, and a column for each head, then their mean and maximum."""
     layers = [*reversed(read.layers)]
     heads = columns(max(layers, key=attrgetter("heads")))
-    rows = []
-    for layer in layers:
+
+    def row(layer: AttentionLayer) -> TableRow:
         own = columns(layer)
-        strips = (Strip(weights_of(layer, head, read.tokens)) if head in own else "" for head in heads)
-        rows.append(TableRow((f"L{layer.layer + 1}", *strips)))
+        strips = (
+            Strip(partial(weights_of, layer, each, read.tokens)) if each in own else "" for each in heads
+        )
+        return TableRow((f"L{layer.layer + 1}", *strips))
+
     drawn = (Column(NAMES.get(head) or f"h{head + 1}", cells=(3, 12), sums=head < 0) for head in heads)
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
     across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
-    yield Table((Column(tone="muted"), *drawn), rows, at, across=across, nouns=("layers", "heads"), tall=3)
+    yield Table(
+        (Column(tone="muted", cells=(3, 3)), *drawn),
+        Rows(layers, row),
+        at,
+        across=across,
+        nouns=("layers", "heads"),
+        tall=3,
+    )
     yield from (GAP, STRIPS, Legend())
 
 
@@ -196,20 +208,24 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
         yield sentence(found_words(scored)[order - 1], tone="strong", priority=3)
     if best and score(best[0], order) is None:
         yield sentence("No token of this text occurs again: there is nothing to score.", tone="warn")
-    rows = []
-    for each in best:
+    last = order == len(ORDERS) - 1
+
+    def row(each: HeadScore) -> TableRow:
         layer, value = layers.get(each.layer), score(each, order)
         known = layer is not None and each.head < layer.heads
-        strip = Strip(weights_of(layer, each.head, read.tokens)) if layer is not None and known else ""
-        figure = "" if value is None else bits(value) if order == len(ORDERS) - 1 else percent(value)
-        rows.append(TableRow((Head(each.layer, each.head).name, strip, figure, Bar(value or 0.0))))
+        strip = (
+            Strip(partial(weights_of, layer, each.head, read.tokens)) if layer is not None and known else ""
+        )
+        figure = "" if value is None else bits(value) if last else percent(value)
+        return TableRow((Head(each.layer, each.head).name, strip, figure, Bar(value or 0.0)))
+
     at = next((place for place, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
+    top = max((score(each, order) or 0.0 for each in best), default=0.0)
     shown = (
-        Column("head", tone="muted"),
-        Column(cells=(3, 24)),
-        number("bits" if order == len(ORDERS) - 1 else "share"),
-    )
-    yield Table((*shown, Column(cells=(10, 10), priority=2)), rows, at)
+        Column("head", tone="muted", cells=(8, 8)), Column(cells=(3, 24)),
+        Column("bits" if last else "share", "right", cells=(8, 8)), Column(cells=(10, 10), priority=2, top=top),
+    )  # fmt: skip
+    yield Table(shown, Rows(best, row), at)
     yield from (GAP, STRIPS, Legend())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from engine.protocol import AttributionRead
 from inspector.blocks.blocks import (
@@ -96,6 +97,7 @@ def _plain(value: float) -> str:
     return signed(value).removeprefix("+")
 
 
+@lru_cache(maxsize=8192)  # a large model has thousands of heads, and each key draws them again
 def _row(row: ContributionRow, by_size: bool) -> TableRow:
     within = row.within and not by_size
     first, _, word = row.name.rpartition(" ")
