@@ -44,13 +44,15 @@ def elements(blocks: Iterable[Block], facts: CaptureFacts | None = None) -> Iter
     """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
 
     Args:
-        blocks: The document. Without a table or text it has no elements.
+        blocks: The document. Its strong sentences stay in their places. One of other sentences alone has no elements.
         facts: The checks; None for none.
     """
     shown: list[Element] = []
     says = []
     for block in flat(blocks):
         match block:
+            case Sentence(tone="strong"):
+                shown.append(element("p", plain(block.forms[0])))
             case Sentence():
                 says.append(plain(block.forms[0]))
             case Facts():

@@ -171,23 +171,21 @@ def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
 
     def row(layer: AttentionLayer) -> TableRow:
         own = columns(layer)
-        strips = (
-            Strip(partial(weights_of, layer, each, read.tokens)) if each in own else "" for each in heads
-        )
+        strips = (_strip(read, layer, each) if each in own else "" for each in heads)
         return TableRow((f"L{layer.layer + 1}", *strips))
 
-    drawn = (Column(NAMES.get(head) or f"h{head + 1}", cells=(3, 12), sums=head < 0) for head in heads)
+    names = (NAMES.get(head) or f"h{head + 1}" for head in heads)
+    drawn = (Column(name, cells=(3, 12), sums=name in NAMES.values()) for name in names)
+    shown = Column(tone="muted", cells=(3, 3)), *drawn
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
     across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
-    yield Table(
-        (Column(tone="muted", cells=(3, 3)), *drawn),
-        Rows(layers, row),
-        at,
-        across=across,
-        nouns=("layers", "heads"),
-        tall=3,
-    )
+    nouns = "layers", "heads"
+    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3)
     yield from (GAP, STRIPS, Legend())
+
+
+def _strip(read: AttentionRead, layer: AttentionLayer, head: int) -> Strip:
+    return Strip(partial(weights_of, layer, head, read.tokens))
 
 
 def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) -> Iterator[Block]:
@@ -200,10 +198,8 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
         chosen: The selected head.
     """
     best, layers = ranked(scored.heads, order), {layer.layer: layer for layer in read.layers}
-    meaning = ORDERS[order].meaning
-    yield sentence(
-        f"{meaning[:1].upper()}{meaning[1:]}; over {measured_on(scored)}.", tone="muted", priority=4
-    )
+    meaning = f"{ORDERS[order].meaning}; over {measured_on(scored)}."
+    yield sentence(meaning[:1].upper() + meaning[1:], tone="muted", priority=4)
     if order <= len(ROLES):
         yield sentence(found_words(scored)[order - 1], tone="strong", priority=3)
     if best and score(best[0], order) is None:
@@ -212,10 +208,7 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
 
     def row(each: HeadScore) -> TableRow:
         layer, value = layers.get(each.layer), score(each, order)
-        known = layer is not None and each.head < layer.heads
-        strip = (
-            Strip(partial(weights_of, layer, each.head, read.tokens)) if layer is not None and known else ""
-        )
+        strip = _strip(read, layer, each.head) if layer is not None and each.head < layer.heads else ""
         figure = "" if value is None else bits(value) if last else percent(value)
         return TableRow((Head(each.layer, each.head).name, strip, figure, Bar(value or 0.0)))
 
@@ -278,46 +271,38 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
     """The tokens with the largest weights: weight, token, position, distance; and the sum of the others."""
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
     listed = [place for place in order if weights[place] >= LEAST][:most] or order[:1]
-    rows = []
-    for place in listed:
+
+    def row(place: int) -> TableRow:
         weight, back = weights[place], len(path) - 1 - place
         label = Text(_label(path, place), "strong" if weight >= RESTS else "")
-        rows.append(
-            TableRow(
-                (percent(weight), Bar(weight), label, str(place + 1), f"{back} back" if back else "itself")
-            )
-        )
+        where = f"{back} back" if back else "itself"
+        return TableRow((percent(weight), Bar(weight), label, str(place + 1), where))
 
     def others(seen: Collection[int]) -> TableRow | None:
-        left = [place for place in order if place not in {listed[at] for at in seen}]
+        left = sorted({*order} - {listed[at] for at in seen})
         words = sentence(f"{count(len(left))} other{'s' if len(left) > 1 else ''}", tone="muted")
-        return (
-            TableRow((percent(math.fsum(weights[place] for place in left)), "", words), "muted")
-            if left
-            else None
-        )
+        sums = percent(math.fsum(weights[place] for place in left))
+        return TableRow((sums, "", words), "muted") if left else None
 
     drawn = Column(cells=(8, 8), priority=1, top=1.0)
     shown = number(""), drawn, Column(), number("", tone="muted"), Column(tone="muted")
-    return Table(shown, rows, rest=others if most is None else None, least=3 if most is None else most)
+    return Table(shown, [*map(row, listed)], rest=None if most else others, least=most or 3)
 
 
 def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Iterator[Block]:
     weights, sink = weights_of(layer, chosen.head, len(path)), sink_of(layer, chosen.head)
     if len(weights) > 1 and weights[0] >= RESTS and chosen.head >= 0:
-        says = (
-            f"Rests on the first token ({percent(weights[0])}): an attention sink, it has little to do here."
-        )
-        yield sentence(says, tone="warn")
+        rests = f"Rests on the first token ({percent(weights[0])})"
+        yield sentence(f"{rests}: an attention sink, it has little to do here.", tone="warn")
     if layer.sinks:
-        says = f"Its sink takes {percent(sink)}: a share that goes to no token."
-        yield sentence(says, tone="warn" if sink >= RESTS else "muted")
+        takes = f"Its sink takes {percent(sink)}: a share that goes to no token."
+        yield sentence(takes, tone="warn" if sink >= RESTS else "muted")
     if (hidden := len(path) - layer.weights.shape[-1]) > 0:
         yield sentence(f"It can't see {hidden:,} earlier tokens: they are outside its window.", tone="muted")
     if chosen.head >= 0:
         spread = entropy_bits(weights, sink)
-        evenly = f"as over {2 ** min(spread, 64):.1f} tokens evenly"
-        yield sentence(f"Spread: {bits(spread)} bits, {evenly}.", tone="muted")
+        evenly = f"{2 ** min(spread, 64):.1f} tokens evenly"
+        yield sentence(f"Spread: {bits(spread)} bits, as over {evenly}.", tone="muted")
 
 
 def _over_text(known: HeadScore, scored: HeadsScored) -> str:

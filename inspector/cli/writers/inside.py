@@ -63,22 +63,12 @@ from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents import attention, attribution, gradients, steering
+from inspector.documents import attention, attribution, gradients, scores, steering
 from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
 from inspector.state.contributions import compared, rows_of
 from inspector.state.gradients import baseline_of
 from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
-from inspector.state.scores import (
-    ScoreShare,
-    by_weight,
-    compared_to,
-    head_name,
-    in_words,
-    key_shares,
-    pair_shares,
-    query_shares,
-)
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
@@ -93,8 +83,6 @@ MODULE = 34
 """Cells of a module's name, with the stream before it."""
 STRONGEST = 12
 """Units in a table."""
-SHARES = 8
-"""Writers in a table of scores."""
 UNIT_CELL = 14
 View = (
     AttentionRead
@@ -373,7 +361,9 @@ class InsideTables(PlainText):
             case GradientsRead():
                 self._document(record, gradients.document(record, self._items(record.node)))
             case ScoreRead():
-                self._table(record, scores_table(record, self._path(record.node), *self._known.compared))
+                self._document(
+                    record, scores.document(record, self._items(record.node), *self._known.compared)
+                )
             case HeadsSwept():
                 self._table(record, sweep_table(record))
             case Intervened():
@@ -413,10 +403,6 @@ class InsideTables(PlainText):
         tree = self._known.timeline.tree
         return tree.path(node) if node in tree.nodes else ()
 
-    def _path(self, node: int) -> list[str]:
-        nodes = self._known.nodes
-        return [self._labels[each] for each in nodes[: nodes.index(node) + 1]]
-
     def _document(self, read: View, blocks: Iterable[Block]) -> None:
         self._table(read, plain_lines(blocks))
 
@@ -455,42 +441,6 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         yield f"{layer or 'embed':>5}  " + "".join(
             f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
         )
-
-
-def scores_table(read: ScoreRead, path: Sequence[str], key: int | None, versus: int | None) -> Iterator[str]:
-    """Why a head looks at one key: a sentence, then the largest shares of the key's writers, the query's, and pairs."""
-    place = key if key is not None else next(iter(by_weight(read)), None)
-    if place is None:
-        return
-    yield in_words(read, path, place, versus)
-    whole = compared_to(read, read.scores.row(), place, versus)
-    base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
-    yield f"{head_name(read)}, token {place}: its score is {whole:+.2f} against {base}"
-    lists = [
-        key_shares(read, place, versus),
-        query_shares(read, place, versus),
-        pair_shares(read, place, versus),
-    ]
-    yield f"{'in the key':<26}{'in the query':<26}query x key"
-    for line in range(SHARES):
-        cells = (
-            f"{pad(each[line].name, 16)}{each[line].value:>+7.2f}" if line < len(each) else ""
-            for each in lists
-        )
-        yield "".join(pad(cell, 26) for cell in cells)
-    if any(len(each) > SHARES for each in lists):
-        yield "".join(pad(_left(each, each is not lists[2]), 26) for each in lists)
-    yield from map(visible, read.notes)
-
-
-def _left(shares: Sequence[ScoreShare], whole: bool) -> str:
-    """What the shares that have no line sum to; of pairs, of which only the largest are known, how many there are."""
-    left = shares[SHARES:]
-    if not left:
-        return ""
-    if not whole:
-        return f"{count(len(left))} more"
-    return f"{pad(f'{count(len(left))} others', 16)}{sum(each.value for each in left):>+7.2f}"
 
 
 def sweep_table(read: HeadsSwept) -> Iterator[str]:
