@@ -59,8 +59,8 @@ def sentence(*forms: Form, tone: Tone = "", lines: int = 1, priority: int = KEEP
 
 
 def sentences(texts: Iterable[str], tone: Tone = "muted", priority: int = KEEP) -> Iterator[Sentence]:
-    """A sentence for each text."""
-    return (Sentence((text,), tone, 1, priority) for text in texts)
+    """A sentence for each text that isn't empty."""
+    return (Sentence((text,), tone, 1, priority) for text in texts if text)
 
 
 def plain(form: Form) -> str:

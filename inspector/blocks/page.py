@@ -40,14 +40,17 @@ _GROUNDS = "".join(
 STYLE = f"<style>{_GROUNDS} svg .plus {{fill: #4687d7}} svg .minus {{fill: #d67818}} .bars svg {{width: 12em}}</style>"
 
 
-def elements(blocks: Iterable[Block], facts: CaptureFacts | None = None) -> Iterator[Element]:
+def elements(
+    blocks: Iterable[Block], facts: CaptureFacts | None = None, *first: Element
+) -> Iterator[Element]:
     """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
 
     Args:
         blocks: The document. Its strong sentences stay in their places. One of other sentences alone has no elements.
         facts: The checks; None for none.
+        first: Elements above it.
     """
-    shown: list[Element] = []
+    shown = [*first]
     says = []
     for block in flat(blocks):
         match block:

@@ -54,7 +54,7 @@ def document(read: AttributionRead) -> Iterator[Block]:
     others = [TableRow((f"{count(len(left))} others", signed(math.fsum(left))), "muted")] if left else []
     yield from bars(read, kept, others=others)
     every = [head for part in parts for head in head_rows(read, part) if math.isfinite(head.value)]
-    yield sentence(_strongest(every, STRONGEST))
+    yield from sentences([_strongest(every, STRONGEST)], "")
 
 
 def bars(

@@ -6,7 +6,18 @@ import math
 from collections.abc import Collection, Iterator
 
 from engine.protocol import CandidateChange, Intervened, Intervention, SteeredStrength, StrengthsSwept
-from inspector.blocks.blocks import Bar, Block, Column, Dot, Table, TableRow, Text, number, sentence
+from inspector.blocks.blocks import (
+    Bar,
+    Block,
+    Column,
+    Dot,
+    Table,
+    TableRow,
+    Text,
+    number,
+    sentence,
+    sentences,
+)
 from inspector.display import quoted, token_label, visible
 from inspector.scales import bits, left_over, percent, signed
 from inspector.state.inside import sides, steered_words
@@ -41,7 +52,7 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
     yield Table(COLUMNS, [*map(_strength, shown)], curve="the strength")
     band = f"{swept.random} random directions of the same length (seed {swept.seed})"
     yield sentence(f"Random: the 5th to the 95th percentile of {band}; * where the logits change by more.")
-    yield sentence(visible(swept.note))
+    yield from sentences([visible(swept.note)], "")
 
 
 def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterator[Block]:

@@ -54,7 +54,7 @@ from engine.protocol import (
     Tokenized,
     TryPosition,
 )
-from inspector.blocks.blocks import Block
+from inspector.blocks.blocks import Block, sentence
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer
@@ -63,11 +63,10 @@ from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents import attention, attribution, gradients, scores, steering
-from inspector.scales import amount, bits, count, left_over, milliseconds, percent, size
+from inspector.documents import attention, attribution, gradients, interventions, scores, steering
+from inspector.scales import amount, count, left_over, milliseconds, percent, size
 from inspector.state.contributions import compared, rows_of
 from inspector.state.gradients import baseline_of
-from inspector.state.inside import interventions_words, sides, steered_words
 from inspector.state.patching import after, facing_words, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -365,11 +364,12 @@ class InsideTables(PlainText):
                     record, scores.document(record, self._items(record.node), *self._known.compared)
                 )
             case HeadsSwept():
-                self._table(record, sweep_table(record))
+                self._document(record, interventions.strongest(record))
             case Intervened():
-                self._table(record, intervened_table(record))
+                words = sentence(f"{interventions.heading(record)}.")
+                self._document(record, [words, *interventions.candidates(record)])
             case DirectionMade():
-                self._table(record, direction_table(record))
+                self._document(record, interventions.direction(record))
             case StrengthsSwept():
                 self._document(record, steering.document(record))
             case ModelModules():
@@ -443,22 +443,6 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         )
 
 
-def sweep_table(read: HeadsSwept) -> Iterator[str]:
-    """The units that move the probabilities most, a line each."""
-    name = pad(token_label(read.text), UNIT_CELL)
-    scope = ", in the whole context" if read.scope == "context" else ""
-    followed = f"followed: {token_label(read.text)} ({percent(read.prob)})"
-    yield f"{followed}; the strongest of {len(read.units)} units{scope}"
-    yield f"{'off':<15}{'KL bits':>8}{'logit':>8}  {name}  then first"
-    for unit in read.by_kl[:STRONGEST]:
-        first = f"{pad(token_label(unit.top_text), UNIT_CELL)} {percent(unit.top_prob):>8}"
-        yield (
-            f"{unit.intervention.label:<15}{unit.kl_bits:>8.3f}{unit.logit_change:>+8.2f}  "
-            f"{percent(unit.prob):<{UNIT_CELL}}  {first}"
-        )
-    yield from read.missing
-
-
 def patching_table(read: ActivationsPatched) -> Iterator[str]:
     """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
     token, other = token_label(read.text), token_label(read.other_text)
@@ -501,38 +485,6 @@ def pairs_table(read: PairsPatched) -> Iterator[str]:
     for place, each in enumerate(read.pairs, 1):
         if each.failure:
             yield f"left out: pair {place}: {visible(each.failure)}"
-
-
-def intervened_table(read: Intervened) -> Iterator[str]:
-    """The candidates as the model has them, and under the interventions."""
-    scope = steered_words(read.scope, read.begin)
-    yield (
-        f"{interventions_words(read.interventions)}, {scope}: KL {read.kl_bits:.3f} bits, model entropy "
-        f"{bits(read.entropy_before_bits)} to {bits(read.entropy_after_bits)} bits, "
-        f"largest logit change {read.largest_change:.2f} ({token_label(read.largest_change_text)})"
-    )
-    own, changed = sides(read.interventions)
-    yield f"{'':{UNIT_CELL}}{own:>10}{'rank':>7}{changed:>12}{'rank':>7}{'logit':>8}"
-    for each in read.candidates:
-        yield (
-            f"{pad(token_label(each.before.text, each.before.raw), UNIT_CELL)}{percent(each.before.prob):>10}"
-            f"{each.before.rank:>7}{percent(each.after.prob):>12}{each.after.rank:>7}{each.logit_change:>+8.2f}"
-        )
-    left = left_over(each.before.prob for each in read.candidates)
-    left_then = left_over(each.after.prob for each in read.candidates)
-    yield f"{pad('others', UNIT_CELL)}{percent(left):>10}{'':>7}{percent(left_then):>12}"
-    if read.note:
-        yield read.note
-
-
-def direction_table(read: DirectionMade) -> Iterator[str]:
-    """A direction, in two lines."""
-    made = read.direction
-    yield (
-        f"{visible(made.label)} #{made.digest}: the stream after L{made.layer + 1} at the last token, "
-        f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
-    )
-    yield f"length {read.norm:.2f}, {read.norm / read.stream_norm if read.stream_norm else 0:.2f} of the streams'"
 
 
 def modules_table(read: ModelModules) -> Iterator[str]:

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PairsPatched, PatchKind, SweptUnit
+from engine.protocol import ActivationsPatched, HeadsSwept, PairsPatched, PatchKind, SweptUnit
 from engine.tree import common_prefix
-from inspector.blocks.elements import element, explained, row, table, token_span
+from inspector.blocks.blocks import sentence
+from inspector.blocks.elements import element, explained, row, table
+from inspector.blocks.page import elements
 from inspector.display import quoted, token_label, token_text, truncate, visible
+from inspector.documents.interventions import candidates, heading, strongest
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
-from inspector.state.inside import InsideViews, interventions_words, sides, steered_words
+from inspector.scales import KL_BITS, bits, count, percent, signed
+from inspector.state.inside import InsideViews
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
@@ -45,15 +48,14 @@ MAPPED = 1500
 def _switched(of: Exported) -> Iterator[Exhibit]:
     seen = of.timeline.of(InsideViews)
     for ((node, token), scope), swept in seen.sweeps.items():
-        heading = "What each part is worth: switched off alone" + " in the whole context" * (
-            scope == "context"
-        )
+        title = "What each part is worth: switched off alone"
+        title += " in the whole context" * (scope == "context")
         kind = "sweep" if scope == "token" else "sweep-context"
-        yield Exhibit(kind, heading, partial(_sweep, swept), node, token)
+        yield Exhibit(kind, title, partial(_sweep, swept), node, token)
     places: Counter[int] = Counter()
     for (node, *_), tried in seen.tried.items():
-        heading = f"With {interventions_words(tried.interventions)}"
-        yield Exhibit(f"tried-{places[node]}", heading, partial(_effect, tried), node)
+        make = partial(elements, [*candidates(tried)], tried.facts)
+        yield Exhibit(f"tried-{places[node]}", heading(tried), make, node)
         places[node] += 1
 
 
@@ -62,20 +64,12 @@ def _sweep(swept: HeadsSwept) -> Iterator[Element]:
     units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
     if not units:
         return
-    strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
-    rows = [
-        row(each.intervention.label, bits(each.kl_bits), signed(each.logit_change),
-            f"{token_label(each.top_text)} {percent(each.top_prob)}")
-        for each in strongest
-    ]  # fmt: skip
-    head = ("off", "KL bits", f"logit of {token_label(swept.text)}", "then leads")
     edges = enumerate(KL_BITS, 1)
     legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
     says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
-           f"probabilities move. Listed are the strongest {len(rows)} of {count(len(units))}."  # fmt: skip
-    listed = table("", head, rows, class_="figured")
+           "probabilities move."  # fmt: skip
     named = element("p", "KL in bits ", *legend, class_="legend")
-    yield explained(says, swept.facts, _map(units), named, listed)
+    yield from elements((sentence(says), *strongest(swept)), swept.facts, _map(units), named)
 
 
 def _map(units: Sequence[SweptUnit]) -> Element:
@@ -136,25 +130,6 @@ def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
     said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
     side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
     return element("rect", element("title", said), class_=f"cell heat{step}", **side)
-
-
-def _effect(tried: Intervened) -> Iterator[Element]:
-    """The candidates as the model has them, and with what was switched off together."""
-    scope = steered_words(tried.scope, tried.begin)
-    rows = [
-        row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
-            signed(each.logit_change))
-        for each in tried.candidates
-    ]  # fmt: skip
-    rest = [left_over(each.before.prob for each in tried.candidates),
-            left_over(each.after.prob for each in tried.candidates)]  # fmt: skip
-    rows.append(row("others", *map(percent, rest), "", class_="others"))
-    says = (
-        f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
-        f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
-    )
-    listed = table("", ("candidate", *sides(tried.interventions), "logit"), rows, class_="figured")
-    yield explained(says, tried.facts, listed)
 
 
 # ---- put in from another path -------------------------------------------------------------------
