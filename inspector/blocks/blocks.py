@@ -203,7 +203,7 @@ class Table(Struct, frozen=True):
     @property
     def headed(self) -> bool:
         """True if any column has a name."""
-        return any(column.head or column.ends for column in self.columns)
+        return any(column.head or any(column.ends) for column in self.columns)
 
 
 def number(head: str, priority: int = KEEP, tone: Tone = "", short: str = "") -> Column:
@@ -261,6 +261,7 @@ class Beside(Struct, frozen=True):
         side: The other.
         least: Cells from which on they are side by side.
         cells: The least and the most cells of the side.
+        share: Of the cells that the side has between these.
         brief: Shown instead of the side if it is not beside the main document: above it if there is room for both.
         priority: See `Sentence`.
     """
@@ -270,6 +271,7 @@ class Beside(Struct, frozen=True):
     least: int
     cells: tuple[int, int]
     brief: Sequence[Block] = ()
+    share: float = 0.4
     priority: int = KEEP
 
 

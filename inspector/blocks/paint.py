@@ -132,20 +132,29 @@ class Painter:
             if lowest[0].priority >= KEEP:
                 break
             needs.remove(lowest)
-        rows: list[Row] = []
-        spare = height - sum(least for _, least, _ in needs)
-        for block, least, most in needs:
+        sizes = [least for _, least, _ in needs]
+        spare = height - sum(sizes)
+        for place, (block, least, most) in enumerate(needs):
             if spare < 0 and isinstance(block, Drawn):  # all of it is scrolled: no need for a small drawing
-                least = max(least, min(most, height // 2))
+                sizes[place] = max(least, min(most, height // 2))
             elif isinstance(block, Table) and block.at is not None and block.across is None:
-                least = min(least, height)  # the selected row is in sight
-            tall = block.tall if isinstance(block, Table) else 1
-            more = max(0, min(spare, most - least + (tall - 1) * (most - 1)))
+                sizes[place] = min(least, height)  # the selected row is in sight
+        growing = [place for place, size in enumerate(sizes) if size < self._most(*needs[place])]
+        while spare > 0 and growing:
+            for place in growing[:spare]:
+                sizes[place], spare = sizes[place] + 1, spare - 1
+            growing = [place for place in growing if sizes[place] < self._most(*needs[place])]
+        rows: list[Row] = []
+        for (block, _, _), size in zip(needs, sizes, strict=True):
             if isinstance(block, Beside):
-                more = max(0, spare)
-            spare -= more
-            rows += self._block(block, width, least + more)
+                size, spare = size + max(0, spare), 0
+            rows += self._block(block, width, size)
         return rows
+
+    @staticmethod
+    def _most(block: Block, least: int, most: int) -> int:
+        """The lines that a block can use, with tall rows."""
+        return most + (block.tall - 1) * (most - 1) if isinstance(block, Table) else most
 
     def _lines(self, block: Block, width: int) -> tuple[int, int]:
         """The least and the most lines of a block."""
@@ -193,7 +202,7 @@ class Painter:
 
     def _beside(self, block: Beside, width: int, height: int) -> list[Row]:
         if width >= block.least:
-            cells = max(block.cells[0], min(block.cells[1], width * 2 // 5))
+            cells = max(block.cells[0], min(block.cells[1], int(width * block.share)))
             main, side = (
                 self.draw(block.main, width - cells - 2, height),
                 self.draw(block.side, cells, height),

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from engine.protocol import ScoreRead
-from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.display import token_label, visible
+from inspector.blocks.blocks import (
+    GAP,
+    Bar,
+    Beside,
+    Block,
+    Column,
+    Table,
+    TableRow,
+    number,
+    sentence,
+    sentences,
+)
+from inspector.blocks.paint import READABLE
+from inspector.display import quoted, token_label, visible
 from inspector.scales import count, signed
 from inspector.state.scores import (
     ScoreShare,
@@ -22,11 +34,14 @@ from inspector.state.scores import (
 from inspector.state.session_tree import Item
 
 MOST = 10
-"""Rows of a table."""
+"""Rows of a table of a page or a terminal."""
+BESIDE = 76
+"""Cells from which on the tables of the key and of the query are side by side."""
 SAYS = (
     "What each writer makes of the head's score against the mean over its keys, with the norms held. These are direct "
     "effects: who wrote what, not why."
 )
+FROZEN = "Norms are held as they are, so that parts sum to the score. It shows direct effects: who wrote what, not why."
 
 
 def heading(read: ScoreRead) -> str:
@@ -50,25 +65,65 @@ def document(
         return
     labels = [token_label(each.text, each.raw) for each in path]
     yield sentence(in_words(read, labels, place, versus), tone="strong")
-    score = signed(compared_to(read, read.scores.row(), place, versus))
-    base = f"the mean of {count(len(read.keys))} keys" if versus is None else f"token {versus}"
-    yield sentence(f"{head_name(read)}, token {place}: its score is {score} against {base}.")
-    yield from _table("in the key", key_shares(read, place, versus))
-    yield from _table("in the query", query_shares(read, place, versus))
-    yield from _table("query × key", pair_shares(read, place, versus), every=False)
+    yield sentence(_about(read, labels, place, versus))
+    yield from _tables(read, labels, place, versus, MOST)
     yield from sentences([SAYS, *map(visible, read.notes)], "")
 
 
-def _table(what: str, shares: Sequence[ScoreShare], every: bool = True) -> Iterator[Block]:
-    """The largest shares, and the sum of the others; of pairs, of which only the largest are known, their number."""
-    kept, left = shares[:MOST], shares[MOST:]
-    rows = [TableRow((each.name, signed(each.value), Bar(each.value))) for each in kept]
-    if left and every:
-        rows.append(
-            TableRow((f"{count(len(left))} others", signed(math.fsum(each.value for each in left))), "muted")
-        )
-    elif left:
-        rows.append(TableRow((f"{count(len(left))} more", ""), "muted"))
-    ends = ("lowers it",), ("raises it",)
-    if rows:
-        yield Table((Column(what), number("score"), Column(cells=(20, 40), ends=ends)), rows)
+def view(read: ScoreRead, path: Sequence[Item], key: int, versus: int | None) -> Iterator[Block]:
+    """The same for a panel, with as many shares as there is room for."""
+    labels = [token_label(each.text, each.raw) for each in path]
+    yield sentence(in_words(read, labels, key, versus), tone="strong")
+    yield sentence(_about(read, labels, key, versus), tone="muted")
+    yield GAP
+    of_key, of_query, *of_pairs = _tables(read, labels, key, versus)
+    yield Beside((of_key,), (of_query,), BESIDE, (0, READABLE), share=0.5)
+    yield GAP
+    yield from of_pairs
+    yield GAP
+    yield from sentences(map(visible, read.notes))
+    yield sentence(FROZEN, tone="muted", priority=1)
+
+
+def _about(read: ScoreRead, labels: Sequence[str], key: int, versus: int | None) -> str:
+    """The score, and what it is compared with."""
+    scores = read.scores.row()
+    if len(scores) != len(read.keys):
+        return ""
+    kept = f"{count(len(read.keys))} keys"
+    if len(read.keys) < read.visible:
+        kept = f"{kept} of {count(read.visible)} (the heaviest, the first, the last)"
+    mean = f"the mean of {kept}"
+    if versus is not None:
+        mean = f"token {versus + 1} {quoted(labels[versus])}"
+    score, more = scores[read.keys.index(key)], compared_to(read, scores, key, versus)
+    before = " before the softcap" if read.softcap else ""
+    return f"Token {key + 1}: score {signed(score)}{before}, {signed(more)} against {mean}."
+
+
+def _tables(
+    read: ScoreRead, labels: Sequence[str], key: int, versus: int | None, most: int | None = None
+) -> Iterator[Table]:
+    """The shares of the key's writers, of the query's, and of pairs of them, of which only the largest are known."""
+    query = labels[-1] if labels else ""
+    yield _table(f"In the key {quoted(labels[key])}", "In the key", key_shares(read, key, versus), most)
+    yield _table(f"In the query {quoted(query)}", "In the query", query_shares(read, key, versus), most)
+    if pairs := pair_shares(read, key, versus):
+        yield _table("Query × key", "", pairs, most, every=False)
+
+
+def _table(
+    head: str, short: str, shares: Sequence[ScoreShare], most: int | None, every: bool = True
+) -> Table:
+    """The largest shares, and the sum of the others, or their number."""
+
+    def others(seen: Collection[int]) -> TableRow | None:
+        left = [each.value for place, each in enumerate(shares) if place not in seen]
+        if not left:
+            return None
+        name, value = ("others", signed(math.fsum(left))) if every else ("more", "")
+        return TableRow((f"{count(len(left))} {name}", value), "muted")
+
+    columns = Column(head, short=short), number("score"), Column(cells=(8, 999), ends=((), ()))
+    rows = [TableRow((each.name, signed(each.value), Bar(each.value))) for each in shares[:most]]
+    return Table(columns, rows, rest=others)

@@ -22,7 +22,7 @@ from inspector.tools.exports import EXPORTS
 from inspector.version import program
 from mlx_inspector import Session, open
 
-HEADS = ("in the key", "in the query", "query × key")
+HEADS = ("In the key", "In the query", "Query × key")
 NUMBER = re.compile(r"[−+-]?\d+\.\d+(?= ?%|$)|[−+-]\d+\.\d+")
 
 

@@ -246,7 +246,7 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     assert "Why it looks there" in out
     assert "L5 h2 looks at" in out
     assert "than at" in out
-    assert "query × key" in out
+    assert "Query × key" in out
 
 
 def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
