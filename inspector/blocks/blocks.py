@@ -116,7 +116,7 @@ class Column(Struct, frozen=True):
         align: The side at which its texts are.
         tone: The style of its texts.
         priority: If there is no room for all columns, those of the lowest priority are left out first; one of 1 already
-            before texts are short and drawings have less than their `ease`.
+            before cells are short and drawings have less than their `ease`.
         short: Shown instead of `head` if the columns don't fit otherwise.
         cells: The least and the most cells of a column of drawings; texts take as many as they need. Given with `top`
             for all columns, only the rows in sight are made.

@@ -75,7 +75,7 @@ def plain_lines(blocks: Iterable[Block], width: int = 120) -> Iterator[str]:
         cells = width
         if isinstance(block, Table):
             block = in_words(block)
-            cells = max(width, _cells([*_needs(block, False)]))
+            cells = max(width, _cells([*_needs(block, 0)]))
         for row in painter.draw([block], cells, ENDLESS):
             yield "".join(part.text for part in row).rstrip()
 
@@ -401,7 +401,7 @@ class Fitted(NamedTuple):
         cells: Its width.
         scale: What its drawings are measured by; None for texts.
         gap: Cells before it.
-        short: Whether its texts are the short ones.
+        short: 0 for the full texts, 1 for a short name of the column, 2 for short cells, too.
     """
 
     place: int
@@ -409,7 +409,7 @@ class Fitted(NamedTuple):
     cells: int
     scale: Spread | DotScale | BarScale | None = None
     gap: int = 2
-    short: bool = False
+    short: int = 0
 
     @property
     def head(self) -> str:
@@ -422,16 +422,16 @@ def _mark(table: Table) -> int:
 
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
-    """The columns that fit, with their cells: those of priority 1 go first, then texts are short, then columns of low
-    priority go, then drawings shrink, then texts; drawings take what is left."""
+    """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
+    short, then others of low priority go, then drawings shrink, then texts; drawings take what is left."""
     if table.across is not None:
         return _fitted_across(table, table.across, width)
     room = width - _mark(table)
-    for short in (False, True):
+    for short in (0, 1, 2):
         left = [*_needs(table, short)]
         while _cells(left) > room:
             lowest = min(left, key=lambda each: each.column.priority)
-            if lowest.column.priority >= (KEEP if short else 2):
+            if lowest.column.priority >= (1, 2, KEEP)[short]:
                 break
             left.remove(lowest)
         if _cells(left) <= room:
@@ -461,19 +461,24 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
 
 def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
     """The first column, and as many of the others as fit around the selected one, all of the same width."""
-    first, *others = _needs(table, False)
+    first, *others = _needs(table, 0)
     label, (least, most) = first.cells + 1, others[0].column.cells
     cells = max(least, min(most, (width - label - 1) // len(others) - 1))
     kept = around(others, max(1, (width - label - 1) // (cells + 1)), across - 1)
     return [first._replace(cells=label, gap=0), *(each._replace(cells=cells, gap=1) for each in kept)]
 
 
-def _needs(table: Table, short: bool) -> Iterator[Fitted]:
+def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
     for place, column in enumerate(table.columns):
         cells = column.cells[0]
         if not column.cells[1]:
-            rows = (*table.rows, *((table.foot,) if table.foot is not None else ()))
+            rest = (
+                table.rest(range(table.least))
+                if table.rest is not None and len(table.rows) > table.least
+                else None
+            )
+            rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
             cells = max(map(_width, (_head_of(column, short), *texts)))
         yield Fitted(place, column, cells, short=short)
@@ -489,15 +494,15 @@ def _cells(columns: Sequence[Fitted]) -> int:
     return sum(max(each.cells, each.column.ease if eased else 0) for each in columns) + 2 * len(columns) - 2
 
 
-def _head_of(column: Column, short: bool) -> str:
+def _head_of(column: Column, short: int) -> str:
     return column.short if short and column.short else column.head
 
 
-def _text(cell: Cell, short: bool) -> str:
+def _text(cell: Cell, short: int) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Text):
-        return cell.short if short and cell.short else cell.text
+        return cell.short if short == 2 and cell.short else cell.text
     return ""
 
 

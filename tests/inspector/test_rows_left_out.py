@@ -13,8 +13,7 @@ import pytest
 from engine import protocol
 from engine.protocol import Intervene, Intervention, Record
 from inspector.blocks.paint import plain_lines
-from inspector.cli.writers.inside import position_table
-from inspector.documents import gradients, interventions, scores
+from inspector.documents import gradients, interventions, positions, scores
 from inspector.state.scores import by_weight, compared_to
 from inspector.tools.export.evidence import evidence
 from inspector.tools.export.recording import line, snapshot
@@ -111,7 +110,7 @@ def test_candidates_with_parts_off_or_at_another_place_sum_to_a_hundred(looked: 
     shown = (
         [" ".join(row) for row in table[1:]],
         [each for each in plain_lines(interventions.candidates(tried)) if "%" in each],
-        [each for each in position_table(moved) if "%" in each],
+        [each for each in plain_lines(positions.document(moved)) if "%" in each],
     )
     for rows in shown:
         assert rows[-1].startswith("others")

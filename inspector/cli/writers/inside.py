@@ -63,16 +63,16 @@ from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents import attention, attribution, gradients, interventions, scores, steering
-from inspector.scales import amount, count, left_over, milliseconds, percent, size
+from inspector.documents import attention, attribution, gradients, interventions, positions, scores, steering
+from inspector.scales import amount, count, milliseconds, percent, size
 from inspector.state.contributions import compared, rows_of
 from inspector.state.gradients import baseline_of
 from inspector.state.patching import after, facing_words, pair
+from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
 from inspector.tools.modules.lines import lines as module_lines
-from inspector.tools.positions.trials import LATER, OFFSETS, facts_line, trial_of, trials
 
 FIGURES = ("model",)
 TOP = 3
@@ -380,7 +380,7 @@ class InsideTables(PlainText):
             case ExpertsRead():
                 self._table(record, experts_table(record))
             case PositionTried():
-                self._table(record, position_table(record))
+                self._document(record, positions.document(record))
             case ActivationsPatched():
                 self._table(record, patching_table(record))
             case PairsPatched():
@@ -512,17 +512,3 @@ def experts_table(read: ExpertsRead) -> Iterator[str]:
             + f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
         )
     yield from map(visible, read.missing)
-
-
-def position_table(read: PositionTried) -> Iterator[str]:
-    """The change, what it does to all, and the candidates before and after."""
-    yield f"What if {trial_of(read).label(False)}? {facts_line(read.use, True)}"
-    most = f"{read.largest_change:.2f} ({token_label(read.largest_text)})"
-    yield f"KL {read.kl_bits:.3f} bits, largest logit change {most}"
-    for token in read.tokens:
-        yield f"{pad(token_label(token.text), CELL)}{percent(token.before):>10} to {percent(token.after):>8}"
-    left, left_then = (
-        left_over(token.before for token in read.tokens),
-        left_over(token.after for token in read.tokens),
-    )
-    yield f"{pad('others', CELL)}{percent(left):>10} to {percent(left_then):>8}"

@@ -6,7 +6,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.tools.positions.trials import OFFSETS
+from inspector.state.positions import OFFSETS
 from inspector.widgets.actions import both
 
 

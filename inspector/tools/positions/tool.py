@@ -6,8 +6,8 @@ from engine.protocol import PositionTried
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.session.requests import LookReplies
+from inspector.state.positions import key_of
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
-from inspector.tools.positions.trials import key_of
 from inspector.widgets.actions import Action, Needs
 
 
