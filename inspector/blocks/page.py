@@ -82,8 +82,12 @@ def csv_text(blocks: Iterable[Block]) -> str:
             shown = in_words(block)
             rows = [*shown.rows, *([shown.foot] if shown.foot is not None else [])]
             writer.writerow(column.head for column in shown.columns)
-            writer.writerows([guarded(words(cell)) for cell in each.cells] for each in rows)
+            writer.writerows(map(_csv_cell, each.cells) for each in rows)
     return out.getvalue()
+
+
+def _csv_cell(cell: Cell) -> str:
+    return words(cell) if isinstance(cell, Bar) else guarded(words(cell))
 
 
 def _colored(piece: tuple[str, float, str]) -> Element:
