@@ -1,18 +1,31 @@
-"""Interventions: the candidates under them, the units that matter most when switched off alone, and a direction."""
+"""Interventions: the candidates under them, the strongest units, activation patching, and a direction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from engine.protocol import CandidateChange, DirectionMade, HeadsSwept, Intervened, SweptUnit
+from engine.protocol import (
+    ActivationsPatched,
+    CandidateChange,
+    DirectionMade,
+    HeadsSwept,
+    Intervened,
+    PairPatched,
+    PairsPatched,
+    PatchColumn,
+    SweptUnit,
+)
 from inspector.blocks.blocks import Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.scales import bits, count, left_over, percent, signed
 from inspector.state.inside import interventions_words, sides, steered_words
+from inspector.state.patching import alignment_words
 
 STRONGEST = 12
-"""Units in a table."""
+"""Units, or places, in a table."""
+PAIR = 60
+"""Cells of the text of a pair."""
 
 
 def heading(tried: Intervened) -> str:
@@ -66,6 +79,61 @@ def _unit(each: SweptUnit) -> TableRow:
     leads = f"{token_label(each.top_text)} {percent(each.top_prob)}"
     label = visible(each.intervention.label)
     return TableRow((label, bits(each.kl_bits), signed(each.logit_change), percent(each.prob), leads))
+
+
+def patched(read: ActivationsPatched) -> Iterator[Block]:
+    """The places that go most of the way to the source."""
+    cells = [
+        (share, layer, column)
+        for place, layer in enumerate(read.layers)
+        for column, share in zip(read.columns, read.shares.row(place), strict=False)
+        if math.isfinite(share)
+    ]
+    listed = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
+    token, other = (quoted(token_label(text)) for text in (read.text, read.other_text))
+    differences = f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text"
+    yield from sentences([
+        f"Logit of {token} less that of {other}: {differences}. 100 %: what was put in goes all of the way.",
+        f"Listed are the strongest {len(listed)} of {count(len(cells))} places.", alignment_words(read), read.note,
+    ], "")  # fmt: skip
+    columns = Column("layer"), number("position"), Column("here"), Column("put in"), number("of the way")
+    yield Table(columns, [_place(*cell) for cell in listed])
+
+
+def _place(share: float, layer: int, column: PatchColumn) -> TableRow:
+    texts = token_label(column.text), token_label(column.source_text)
+    return TableRow(
+        (
+            f"L{layer + 1}",
+            f"token {column.position + 1}",
+            *texts,
+            f"{signed(100 * share).removeprefix('+')} %",
+        )
+    )
+
+
+def over_pairs(read: PairsPatched) -> Iterator[Block]:
+    """The mean share by layer and place, then the pairs."""
+    done = sum(not each.failure for each in read.pairs)
+    yield sentence(
+        "Mean share of the way to the source, and its standard deviation, by layer and place, over "
+        f"{done} of {len(read.pairs)} pairs."
+    )
+    rows = [
+        TableRow(
+            (f"L{layer + 1}", *(f"{each.means[at]:.2f} ± {each.spreads[at]:.2f}" for each in read.places))
+        )
+        for at, layer in enumerate(read.layers)
+    ]
+    yield Table((Column("layer"), *(number(f"{each.place} ({each.pairs})") for each in read.places)), rows)
+    yield Table((Column("text"), Column("source"), Column("logits")), [*map(_pair, read.pairs)])
+
+
+def _pair(each: PairPatched) -> TableRow:
+    texts = (truncate(visible(text), PAIR) for text in (each.pair.text, each.pair.source))
+    differences = f"{signed(each.difference)}, {signed(each.source_difference)}"
+    logits = f"{token_label(each.token)} less {token_label(each.other)}: {differences}"
+    return TableRow((*texts, visible(each.failure) or logits))
 
 
 def direction(read: DirectionMade) -> Iterator[Block]:

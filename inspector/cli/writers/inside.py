@@ -67,7 +67,7 @@ from inspector.documents import attention, attribution, gradients, interventions
 from inspector.scales import amount, count, milliseconds, percent, size
 from inspector.state.contributions import compared, rows_of
 from inspector.state.gradients import baseline_of
-from inspector.state.patching import after, facing_words, pair
+from inspector.state.patching import after, pair
 from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -382,9 +382,9 @@ class InsideTables(PlainText):
             case PositionTried():
                 self._document(record, positions.document(record))
             case ActivationsPatched():
-                self._table(record, patching_table(record))
+                self._document(record, interventions.patched(record))
             case PairsPatched():
-                self._table(record, pairs_table(record))
+                self._document(record, interventions.over_pairs(record))
             case Failure():
                 self._show("")
                 said = f"{visible(record.message)} {visible(record.hint)}"
@@ -441,50 +441,6 @@ def lens_table(read: LensRead, labels: dict[int, str]) -> Iterator[str]:
         yield f"{layer or 'embed':>5}  " + "".join(
             f"{pad(text, CELL - 8)}{share:>8}  " for text, share in zip(texts, shares, strict=True)
         )
-
-
-def patching_table(read: ActivationsPatched) -> Iterator[str]:
-    """The cells that go most of the way to the source, a line each, and the tokens that face each other."""
-    token, other = token_label(read.text), token_label(read.other_text)
-    yield (
-        f"logit of {token} less that of {other}: {read.difference:+.2f} here, "
-        f"{read.source_difference:+.2f} in the source"
-    )
-    faced = [
-        (column.position, column.position if column.source_position is None else column.source_position)
-        for column in read.columns
-    ]
-    yield f"facing each other, from 0: {facing_words(faced)}"
-    if read.floor is not None:
-        yield f"the places alone: behind {abs(read.shift)} more tokens this text's difference moves by {read.floor:.2f}"
-    cells = [
-        (read.shares.row(row)[at], layer, column)
-        for row, layer in enumerate(read.layers)
-        for at, column in enumerate(read.columns)
-    ]
-    if len(cells) > STRONGEST:
-        yield f"the strongest {STRONGEST} of {count(len(cells))} places"
-    yield f"{'layer':<7}{'token':>6}  {pad('here', CELL)}  {pad('source', CELL)}{'share':>8}"
-    for share, layer, column in sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]:
-        own, given = (
-            pad(truncate(token_label(text), CELL), CELL) for text in (column.text, column.source_text)
-        )
-        yield f"L{layer + 1:<6}{column.position:>6}  {own}  {given}{share:>8.2f}"
-    if read.note:
-        yield read.note
-
-
-def pairs_table(read: PairsPatched) -> Iterator[str]:
-    """The mean share and its spread, a line a layer and a column a class of positions; then the pairs left out."""
-    done = [each for each in read.pairs if not each.failure]
-    yield f"{len(done)} of {len(read.pairs)} pairs; mean share restored and standard deviation over the pairs"
-    yield f"{'':7}" + "".join(f"{f'{each.place} ({each.pairs})':>20}" for each in read.places)
-    for row, layer in enumerate(read.layers):
-        cells = (f"{each.means[row]:.2f} ± {each.spreads[row]:.2f}" for each in read.places)
-        yield f"L{layer + 1:<6}" + "".join(f"{cell:>20}" for cell in cells)
-    for place, each in enumerate(read.pairs, 1):
-        if each.failure:
-            yield f"left out: pair {place}: {visible(each.failure)}"
 
 
 def modules_table(read: ModelModules) -> Iterator[str]:

@@ -8,17 +8,16 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import ActivationsPatched, HeadsSwept, PairsPatched, PatchKind, SweptUnit
+from engine.protocol import ActivationsPatched, HeadsSwept, PatchKind, SweptUnit
 from engine.tree import common_prefix
 from inspector.blocks.blocks import sentence
-from inspector.blocks.elements import element, explained, row, table
+from inspector.blocks.elements import element
 from inspector.blocks.page import elements
-from inspector.display import quoted, token_label, token_text, truncate, visible
-from inspector.documents.interventions import candidates, heading, strongest
+from inspector.display import token_label, token_text
+from inspector.documents.interventions import candidates, heading, over_pairs, patched, strongest
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, count, percent, signed
+from inspector.scales import KL_BITS, bits, percent, signed
 from inspector.state.inside import InsideViews
-from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
 
 NAMES: dict[PatchKind, str] = {
@@ -147,33 +146,7 @@ def _patched(of: Exported) -> Iterator[Exhibit]:
     for part, pairs in of.timeline.of(InsideViews).pairs.items():
         done = sum(not each.failure for each in pairs.pairs)
         heading = f"With {NAMES[part]} put in, over {done} pair{'s' * (done != 1)} of texts"
-        yield Exhibit(f"pairs-{part}", heading, partial(_over_pairs, pairs))
-
-
-def _over_pairs(read: PairsPatched) -> Iterator[Element]:
-    """A row a layer, a column a class of positions; then the pairs."""
-    rows = [
-        row(
-            f"L{layer + 1}", *(f"{each.means[place]:.2f} ± {each.spreads[place]:.2f}" for each in read.places)
-        )
-        for place, layer in enumerate(read.layers)
-    ]
-    names = ("layer", *(f"{each.place} ({each.pairs})" for each in read.places))
-    pairs = [
-        row(truncate(visible(each.pair.text), PAIR), truncate(visible(each.pair.source), PAIR),
-            visible(each.failure) or f"{token_label(each.token)} less {token_label(each.other)}: "
-            f"{signed(each.difference)}, {signed(each.source_difference)}")
-        for each in read.pairs
-    ]  # fmt: skip
-    says = (
-        "Mean share of the way to the source, and its standard deviation over the pairs, by layer and place."
-    )
-    yield explained(says, read.facts, table("", names, rows, class_="figured"))
-    yield table("", ("text", "source", "logits"), pairs, class_="plain")
-
-
-PAIR = 60
-"""Cells of a pair's text."""
+        yield Exhibit(f"pairs-{part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
 
 
 def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
@@ -185,30 +158,9 @@ def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
 
 
 def _patches(read: ActivationsPatched) -> Iterator[Element]:
-    """The places that go most of the way to the other path, and the map of all of them."""
-    cells = [
-        (share, layer, column)
-        for place, layer in enumerate(read.layers)
-        for column, share in zip(read.columns, read.shares.row(place), strict=False)
-        if math.isfinite(share)
-    ]
-    strongest = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
-    rows = [
-        row(f"L{layer + 1}", f"token {column.position + 1}", token_label(column.text),
-            token_label(column.source_text), percent(share))
-        for share, layer, column in strongest
-    ]  # fmt: skip
-    says = (
-        f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
-        f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
-        f"goes all of the way. Listed are the strongest {len(rows)} of {count(len(cells))} places. "
-        f"{alignment_words(read)}"
-    )
-    head = ("layer", "position", "here", "put in", "of the way")
-    whole = len(read.layers) * len(read.columns) <= MAPPED
-    yield explained(
-        says, read.facts, table("", head, rows, class_="figured"), _patch_map(read) if whole else None
-    )
+    """The map of all places, if it isn't too large, and the strongest of them."""
+    whole = [_patch_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
+    yield from elements(patched(read), read.facts, *whole)
 
 
 def _patch_map(read: ActivationsPatched) -> Element:

@@ -348,7 +348,7 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
     assert cli.main(["inside", "--patch-pairs", str(path), "--part", "mlp"]) == 0
     out = capsys.readouterr().out
     assert "1 of 2 pairs" in out
-    assert "left out: pair 2: Both paths have the same tokens." in out
+    assert "Both paths have the same tokens." in out
     assert cli.main(["inside", "--patch-pairs", str(path), "--jsonl"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [bool(each.failure) for each in as_record(last, PairsPatched).pairs] == [False, True]
