@@ -9,15 +9,16 @@ from rich.cells import cell_len
 
 from engine import protocol
 from engine.protocol import LaneEnd
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary, Writer
 from inspector.cli.writers.generation import PlainText, figures
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import pad, visible
+from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
 from inspector.tools.beams.entries import endings
-from inspector.tools.draws.evidence import frequency_lines, tree_lines
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}\n"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
@@ -122,7 +123,7 @@ class BatchTable(PlainText):
         self._show("")
         batch, drawn = self._seen.current, self._seen.drawn
         if drawn is not None:
-            self._out.write("\n".join(frequency_lines(drawn)) + "\n")
+            self._out.write("\n".join(plain_lines(frequencies(drawn), 100)) + "\n")
         if batch is not None and drawn is not None:
             self._out.write("\n" + "\n".join(tree_lines(batch)) + "\n")
         elif batch is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -11,15 +12,17 @@ from textual.containers import Container
 from textual.content import Content
 
 from engine.protocol import Record
+from inspector.blocks.blocks import Block, Drawn
+from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import quoted, token_label, visible
+from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
-from inspector.state.batch import Batches
+from inspector.state.batch import Batches, BatchSoFar
 from inspector.tools.draws.control import DRAWS_SCREEN, DrawControl
-from inspector.tools.draws.evidence import frequency_lines, tree_lines, verdict
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, centred
 
 ABOUT = (
     "The sampler states a probability for each token. How often is the token really drawn?",
@@ -34,23 +37,30 @@ LEAST = 10
 
 
 class LinesPanel(PanelCanvas):
-    """Printable lines, the last ones wrapped."""
+    """A document, or a few lines about what comes here."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.lines: list[str] = []
+        self.blocks: Sequence[Block] = ()
         self.about: tuple[str, ...] = ()
 
-    def put(self, title: str, lines: list[str], about: tuple[str, ...] = ()) -> None:
-        """Show lines, or where there are none what would be here; all printable."""
-        self.lines, self.about = lines, about
+    def put(self, title: str, blocks: Sequence[Block], about: tuple[str, ...] = ()) -> None:
+        """Show a document, or without one what comes here; all printable."""
+        self.blocks, self.about = blocks, about
         self.title(Content(title))
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
-        if not self.lines:
+        if not self.blocks:
             return centred([(line, self.ink("muted")) for line in self.about], width, height)
-        return [[Segment(line, self.rich_style)] for line in self.lines[:height]]
+        return Painter(self).draw(self.blocks, width, height)
+
+
+def _tree(batch: BatchSoFar) -> Drawn:
+    def draw(painter: Painter, width: int, height: int) -> list[Row]:
+        return [[Segment(line, painter.on.rich_style)] for line in tree_lines(batch, max(20, width))]
+
+    return Drawn(draw, (1, ENDLESS))
 
 
 class DrawsScreen(ToolScreen[None]):
@@ -92,15 +102,10 @@ class DrawsScreen(ToolScreen[None]):
         drawn, continued = self.control.drawn, self.control.continued
         self.table.display = not (self.turns and self._view % 2)
         self.grown.display = continued is not None and not (self.turns and self.table.display)
-        lines: list[str] = []
-        if drawn is not None:
-            width, height = self.table.size
-            test = [*([""] if height >= LOW // 2 else []), *wrapped(verdict(drawn), max(20, width))]
-            lines = [*frequency_lines(drawn, width, height - len(test))[:-1], *test]
         press = f"Press {key_for('draws.go')} for {self.control.draws:,} draws."
-        self.table.put("First tokens", lines, (*ABOUT, self.needs_model if self.recorded else press))
-        grown = tree_lines(continued, max(20, self.grown.size.width)) if continued else []
-        self.grown.put("What came", grown)
+        blocks = [*frequencies(drawn)] if drawn is not None else []
+        self.table.put("First tokens", blocks, (*ABOUT, self.needs_model if self.recorded else press))
+        self.grown.put("What came", [_tree(continued)] if continued else [])
         self._write()
 
     def _write(self) -> None:
