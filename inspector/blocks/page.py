@@ -46,7 +46,7 @@ def elements(
     """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
 
     Args:
-        blocks: The document. Its strong sentences stay in their places. One of other sentences alone has no elements.
+        blocks: The document. Its strong sentences stay among the tables. One of other sentences alone has no elements.
         facts: The checks; None for none.
         first: Elements above it.
     """

@@ -507,7 +507,7 @@ def _text(cell: Cell, short: int) -> str:
 
 
 def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale | None:
-    """What the drawings of a column are measured by; None for texts and strips."""
+    """The scale of the drawings of a column; None for texts and strips."""
     column = table.columns[place]
     if column.top is not None:
         return BarScale(column.top, False)

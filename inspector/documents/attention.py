@@ -35,7 +35,7 @@ from inspector.state.session_tree import Item
 # ---- weights of a head --------------------------------------------------------------------------
 
 MEAN, MAX = -2, -1
-"""In the place of a head: the mean of a layer's heads, and for each token the largest of their weights."""
+"""Numbers instead of a head's: the mean of a layer's heads, and the largest of their weights for each token."""
 NAMES = {MEAN: "avg", MAX: "max"}
 RESTS = 0.5
 """The share of a row from which on a head is said to rest on the first token, or on its sink."""
@@ -49,7 +49,7 @@ class Head(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Counted from 1: `L6 h2`, `L6 avg`."""
+        """The name, counted from 1: `L6 h2`, `L6 avg`."""
         return f"L{self.layer + 1} {NAMES.get(self.head) or f'h{self.head + 1}'}"
 
     @property
@@ -67,8 +67,8 @@ def columns(layer: AttentionLayer) -> tuple[int, ...]:
 MOST_WHOLE = 64
 """Means and maxima over the heads of a layer that are kept."""
 _WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
-"""Those that were made last. By `id()` of a layer, which is kept alive so that the id stays its own: a hash of its
-weights would take as long as to read them."""
+"""The last ones, by `id()` of a layer, which is kept alive so that the id stays its own: a hash of its weights would
+take as long as to read them."""
 
 
 def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
@@ -143,11 +143,11 @@ ORDERS = (
     Order("first token", "mean share on the first token"),
     Order("widest", "mean entropy of where it looks, in bits"),
 )  # fmt: skip
-"""In the order in which a key goes through them."""
+"""The orders, as a key steps through them."""
 
 
 def score(of: HeadScore, order: int) -> float | None:
-    """The score that an order sorts by; None where the text has nothing to score."""
+    """The score that an order sorts by; None if the text has nothing to score."""
     return (None, of.previous, of.induction, of.duplicate, of.first, of.entropy_bits)[order]
 
 

@@ -132,7 +132,7 @@ def _sums(read: AttributionRead) -> Sequence[str]:
 
 
 def _about(read: AttributionRead, row: ContributionRow, most: int) -> str:
-    """What a row adds to each token, and its strongest heads, at most so many."""
+    """The logits that a row adds to each token, and its strongest heads, at most so many."""
     pairs = zip(row.logits, read.tokens, strict=True)
     adds = ", ".join(f"{signed(value)} to {quoted(token_label(token.text))}" for value, token in pairs)
     between = f"; the difference {signed(row.value)}" if len(read.tokens) == 2 else ""
