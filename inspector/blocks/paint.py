@@ -132,29 +132,26 @@ class Painter:
             if lowest[0].priority >= KEEP:
                 break
             needs.remove(lowest)
-        sizes = [least for _, least, _ in needs]
+        sizes, mosts = [least for _, least, _ in needs], [most for _, _, most in needs]
         spare = height - sum(sizes)
         for place, (block, least, most) in enumerate(needs):
             if spare < 0 and isinstance(block, Drawn):  # all of it is scrolled: no need for a small drawing
                 sizes[place] = max(least, min(most, height // 2))
-            elif isinstance(block, Table) and block.at is not None and block.across is None:
-                sizes[place] = min(least, height)  # the selected row is in sight
-        growing = [place for place, size in enumerate(sizes) if size < self._most(*needs[place])]
-        while spare > 0 and growing:
+            elif isinstance(block, Table):
+                mosts[place] += (block.tall - 1) * (most - 1)
+                if block.at is not None and block.across is None:
+                    sizes[place] = min(least, height)  # the selected row is in sight
+        if sum(mosts) <= height:
+            sizes, spare = mosts, height - sum(mosts)
+        while spare > 0 and (growing := [place for place, size in enumerate(sizes) if size < mosts[place]]):
             for place in growing[:spare]:
                 sizes[place], spare = sizes[place] + 1, spare - 1
-            growing = [place for place in growing if sizes[place] < self._most(*needs[place])]
         rows: list[Row] = []
         for (block, _, _), size in zip(needs, sizes, strict=True):
             if isinstance(block, Beside):
                 size, spare = size + max(0, spare), 0
             rows += self._block(block, width, size)
         return rows
-
-    @staticmethod
-    def _most(block: Block, least: int, most: int) -> int:
-        """The lines that a block can use, with tall rows."""
-        return most + (block.tall - 1) * (most - 1) if isinstance(block, Table) else most
 
     def _lines(self, block: Block, width: int) -> tuple[int, int]:
         """The least and the most lines of a block."""
@@ -203,12 +200,9 @@ class Painter:
     def _beside(self, block: Beside, width: int, height: int) -> list[Row]:
         if width >= block.least:
             cells = max(block.cells[0], min(block.cells[1], int(width * block.share)))
-            main, side = (
-                self.draw(block.main, width - cells - 2, height),
-                self.draw(block.side, cells, height),
-            )
-            empty: Row = []
-            pairs = zip_longest(main, side, fillvalue=empty)
+            main = self.draw(block.main, width - cells - 2, height)
+            side = self.draw(block.side, cells, height)
+            pairs = zip_longest(main, side, fillvalue=list[Segment]())
             return [[*_filled(left, width - cells), *right] for left, right in pairs]
         if not block.brief:
             return self.draw((*block.main, *block.side), width, height)
