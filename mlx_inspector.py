@@ -46,7 +46,7 @@ from inspector.api import (  # noqa: E402
     open,
     train,
 )
-from inspector.state.passage import Step  # noqa: E402
+from inspector.passage import Step  # noqa: E402
 
 __all__ = [
     "Attention",

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,6 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from queue import SimpleQueue
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,7 @@ class _Running(Struct, eq=False):
 
     hosts: RankHosts | None
     """The places of the ranks; None for one process."""
-    process: subprocess.Popen[bytes]
+    process: Popen[bytes]
     errors: Any
     """The file of its stderr."""
     outgoing: SimpleQueue[Sent | None]
@@ -117,7 +117,7 @@ class EngineProcess:
             running, self._running = self._running, None
         if running is not None:
             running.outgoing.put(None)
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(TimeoutExpired):
                 running.process.wait(timeout)
             _kill(running.process)
         return True
@@ -136,7 +136,7 @@ class EngineProcess:
                 self.emit(Received(Ended(command.kind, cancelled=True), id_before))
         if hosts is not None:
             self.emit(Received(Loading("ranks", 0, len(hosts.ranks) - 1, "starting"), id))
-        folder = TemporaryDirectory(prefix="inspector-")  # nobody else may enter it
+        folder = TemporaryDirectory(prefix="inspector-")  # other users may not enter it
         address = str(Path(folder.name, "engine"))
         call = f"from engine.child import run; run({address!r}, {hosts is not None})"
         listener = socket.socket(socket.AF_UNIX)
@@ -144,17 +144,12 @@ class EngineProcess:
         listener.listen(1)
         errors = TemporaryFile()  # noqa: SIM115 - read when the process has ended
         try:
-            process = subprocess.Popen(
-                python_command(call) if hosts is None else hosts.command(Path(folder.name), call),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,  # a library that writes to the terminal would write over the screen
-                start_new_session=True,  # Ctrl-C in the terminal must not end it
-            )
+            started = python_command(call) if hosts is None else hosts.command(Path(folder.name), call)
+            # a library that writes to the terminal would write over the screen, and Ctrl-C in it must not end this
+            process = Popen(started, stdin=PIPE, stdout=DEVNULL, stderr=errors, start_new_session=True)
         except OSError as error:
-            raise LoadError(
-                f"No process can be started for the engine: {error.strerror}.", "End other programs."
-            ) from error
+            message = f"No process can be started for the engine: {error.strerror}."
+            raise LoadError(message, "End other programs.") from error
         running = _Running(hosts, process, errors, SimpleQueue(), {})
         if self._configure is not None:
             running.outgoing.put(self._configure)
@@ -201,7 +196,7 @@ class EngineProcess:
             self.emit(Received(Ended(command.kind, cancelled=True), id))
 
 
-def _accepted(listener: socket.socket, process: subprocess.Popen[bytes]) -> Connection[Any, Any] | None:
+def _accepted(listener: socket.socket, process: Popen[bytes]) -> Connection[Any, Any] | None:
     """The connection of the process; None if it ends before."""
     with listener:
         listener.settimeout(0.1)
@@ -211,7 +206,7 @@ def _accepted(listener: socket.socket, process: subprocess.Popen[bytes]) -> Conn
     return None
 
 
-def _quieten(launcher: subprocess.Popen[bytes]) -> None:
+def _quieten(launcher: Popen[bytes]) -> None:
     """Have mlx.launch no longer watch if ranks take input: it would use a core for that.
 
     It stops once it fails to write to a rank, and each rank closes its stdin before it joins the others.
@@ -232,7 +227,7 @@ def _write(pipe: Connection[Any, Any], outgoing: SimpleQueue[Sent | None]) -> No
 
 def _ending(running: _Running) -> str:
     """A sentence on how the process ended, with its last line or its signal."""
-    with suppress(subprocess.TimeoutExpired):
+    with suppress(TimeoutExpired):
         running.process.wait(1.0 if running.hosts is None else REASON_SECONDS)
     running.errors.seek(0)
     text = running.errors.read().decode("utf-8", "replace")
@@ -240,7 +235,7 @@ def _ending(running: _Running) -> str:
     return process_ending(text, status) if running.hosts is None else running.hosts.ending(text, status)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: Popen[bytes]) -> None:
     """End a process and those that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -258,6 +253,8 @@ class RanksInbox(Inbox):
 
     _alone = False
     """True while rank 0 executes a command that the others don't."""
+    _running: Any = None
+    """The `SharedCancel` of the command that all ranks execute."""
 
     def get(self, workers: Collection[Worker] = ()) -> Task | int | None:
         """Wait for rank 0's next task; only there idle time is used."""
@@ -278,8 +275,10 @@ class RanksInbox(Inbox):
             self._alone = own is not None and not _of_all(own.command)
             if self._alone:
                 return own
-            if group.first_flag(own is not None):
-                return self._of_all(own)
+            if group.first_flags(own is not None)[0]:
+                task = self._of_all(own)
+                self._running = task.cancel
+                return task
 
     def take_interleavable(self, session: int) -> Task | None:
         """See `Inbox`; rank 0's."""
@@ -287,15 +286,16 @@ class RanksInbox(Inbox):
 
         if self._alone:
             return None
-        own = super().take_interleavable(session)
-        return self._of_all(own) if joined().first_flag(own is not None) else None
+        own, running = super().take_interleavable(session), self._running
+        waits, running.known = joined().first_flags(own is not None, running.own.is_set())
+        return self._of_all(own) if waits else None
 
     def _of_all(self, own: Task | None) -> Task:
         """A task of rank 0, sent to all ranks."""
         from engine.ranks.group import SharedCancel, joined
 
-        command, id = joined().first(own and (own.command, own.id))
-        return Task(command, id, SharedCancel(own.cancel if own else threading.Event()))
+        command, id, cancelled = joined().first(own and (own.command, own.id, own.cancel.is_set()))
+        return Task(command, id, SharedCancel(own.cancel if own else threading.Event(), cancelled))
 
 
 def _of_all(command: Command) -> bool:
@@ -315,7 +315,7 @@ def run(address: str, over_ranks: bool) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     inbox = None
     if over_ranks:
-        import_mlx_lm()  # a rank that can't must end: the engine's thread would go on, and say so to each command
+        import_mlx_lm()  # a rank that can't must end: the engine's thread would continue, and say so to each command
         inbox = RanksInbox()
         if os.environ["MLX_RANK"] != "0":
             engine = EngineThread(lambda received: None, inbox)

@@ -105,10 +105,17 @@ def cutting() -> Iterator[None]:
     except (EngineError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        raise PromptError(
-            f"The tokenizer can't cut this text ({first_line(error, 160)}).",
-            "Give another text, or another tokenizer.",
-        ) from error
+        message = f"The tokenizer can't cut this text ({first_line(error, 160)})."
+        raise PromptError(message, "Give another text, or another tokenizer.") from error
+
+
+def not_unicode_at(text: str) -> int | None:
+    """Index of the first character that UTF-8 can't have, half of a surrogate pair; None if there is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return error.start
+    return None
 
 
 def first_line(error: object, most: int = 200, nothing: str = "") -> str:

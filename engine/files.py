@@ -54,9 +54,8 @@ def typed(text: str) -> Path:
         path.stat()
     except RuntimeError:
         user = text.partition("/")[0]
-        raise PathError(
-            f"No home directory is known for {shorter(user)}.", "Give the path in full."
-        ) from None
+        message = f"No home directory is known for {shorter(user)}."
+        raise PathError(message, "Give the path in full.") from None
     except ValueError:  # a NUL, or half of a surrogate pair
         raise PathError(f"{shorter(text)!a} can't be the name of a file.", "Give another.") from None
     except (FileNotFoundError, NotADirectoryError):
@@ -97,10 +96,8 @@ def here() -> Path:
     try:
         return Path.cwd()
     except OSError:
-        raise PathError(
-            "The current directory is gone: it was deleted or moved.",
-            "Change to another one, then try again.",
-        ) from None
+        message = "The current directory is gone: it was deleted or moved."
+        raise PathError(message, "Change to another one, then try again.") from None
 
 
 # ---- files that are written -------------------------------------------------------------------
@@ -137,18 +134,16 @@ def free(path: Path, force: bool, other: str = OTHER) -> Path:
     if not os.path.isdir(path.parent):
         raise PathError(f"There is no directory {shorter(path.parent)}.", "Create it, or choose another.")
     if not mode and path.is_symlink():
-        raise PathError(
-            f"{name} is a link to a file that doesn't exist.", "Name that file, or choose another name."
-        )
+        message = f"{name} is a link to a file that doesn't exist."
+        raise PathError(message, "Name that file, or choose another name.")
     if mode and not stat.S_ISREG(mode):
         kind = _SPECIAL.get(stat.S_IFMT(mode), "no file")
         raise PathError(f"{name} is {kind}: only a file can be written.", "Give the name of a file.")
     if mode and not force:
         raise PathError(f"{name} already exists.", other)
     if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise PathError(
-            *message_and_hint(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "written")
-        )
+        denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        raise PathError(*message_and_hint(path, denied, "written"))
     return path
 
 

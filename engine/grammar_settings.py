@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from engine.errors import SettingsError
+from engine.errors import SettingsError, not_unicode_at
 from engine.setting import SettingsStruct
 
 GrammarKind = Literal["regex", "json-schema", "lark", "gbnf", "choices"]
@@ -34,11 +34,9 @@ class Grammar(SettingsStruct, frozen=True):
         """See `SettingsStruct`: the grammar must not be empty, too long or invalid Unicode."""
         if not self.text.strip({"regex": "", "choices": "\n"}.get(self.kind)):
             raise _wrong(f"the {self.kind} grammar is empty.", "Give it a text, or remove the grammar.")
-        try:
-            self.text.encode()
-        except UnicodeEncodeError as error:
-            message = f"the grammar is not valid Unicode at character {error.start}."
-            raise _wrong(message, "Save it as UTF-8 and try again.") from None
+        if (place := not_unicode_at(self.text)) is not None:
+            message = f"the grammar is not valid Unicode at character {place}."
+            raise _wrong(message, "Save it as UTF-8 and try again.")
         if len(self.text) > LONGEST:
             message = f"the grammar has {len(self.text):,} characters; at most {LONGEST:,} are allowed."
             raise _wrong(message, "Give a shorter one.")
@@ -55,9 +53,8 @@ def choices(texts: tuple[str, ...]) -> Grammar:
     if not any(texts):
         raise _wrong("choices name no text.", "Give texts with commas between them: yes,no.")
     if broken := next((text for text in texts if "\n" in text), None):
-        raise _wrong(
-            f"the choice {broken[:40]!r} has a line break.", "Use a regular expression for such texts."
-        )
+        message = f"the choice {broken[:40]!r} has a line break."
+        raise _wrong(message, "Use a regular expression for such texts.")
     return Grammar("choices", "\n".join(texts))
 
 

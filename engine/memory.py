@@ -37,8 +37,12 @@ SECONDS = 5
 
 def memory_of() -> MemoryOf:
     """The memory that a model will take, before MLX runs; see `engine.model.facts.memory_of_device`."""
-    if any(map(_has, CUDA)):
-        return "gpu"
+    from importlib import metadata  # slow to import, and only wanted here
+
+    for distribution in CUDA:
+        with suppress(metadata.PackageNotFoundError):
+            metadata.version(distribution)
+            return "gpu"
     return "metal" if sys.platform == "darwin" else "machine"
 
 
@@ -76,15 +80,6 @@ def memory_for_models() -> int | None:
         wired = int(installed * WIRED_SHARE)
         return wired if free is None else min(free, wired)
     return free or installed
-
-
-def _has(distribution: str) -> bool:
-    from importlib import metadata  # slow to import, and only wanted here
-
-    try:
-        return bool(metadata.version(distribution))
-    except metadata.PackageNotFoundError:
-        return False
 
 
 def _on_cuda() -> int | None:

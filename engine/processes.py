@@ -7,10 +7,10 @@ import json
 import math
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from subprocess import DEVNULL, PIPE, TimeoutExpired, run
 from typing import Any
 
 # ---- a function of the program, which the kernel limits in memory and in processor time --------
@@ -39,16 +39,11 @@ def limited(function: str, given: Mapping[str, Any], nbytes: int, seconds: int) 
     """
     asked = {"path": sys.path, "function": function, "given": given, "bytes": nbytes, "seconds": seconds}
     try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", __file__],
-            input=json.dumps(asked).encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=PATIENCE,
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
+        # in a session of its own: a Ctrl-C of the terminal is answered here
+        pipes: dict[str, Any] = {"input": json.dumps(asked).encode(), "stdout": PIPE, "stderr": DEVNULL}
+        done = run([sys.executable, "-I", "-S", __file__], **pipes, timeout=PATIENCE, start_new_session=True)
         answer: dict[str, Any] = json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
+    except TimeoutExpired:
         return {"ended": None}
     except ValueError:  # it has written nothing, or a part
         return {"ended": done.returncode}

@@ -35,16 +35,6 @@ class ReplyToken(NamedTuple):
     """True if it ends the sequence."""
 
 
-class _Undecided(NamedTuple):
-    """A token whose kind the next ones decide."""
-
-    back: int
-    """Number of tokens that came after it."""
-    place: int
-    """Index, in the waiting characters, of the character that decides its kind."""
-    token: ReplyToken
-
-
 class ReplyState(NamedTuple):
     """The state after one token of a reply. Each token makes a new one, so that branches share them; after most tokens
     of a text it is equal to the one before, so that it can be kept once.
@@ -54,7 +44,9 @@ class ReplyState(NamedTuple):
     """State of the characters that are decided."""
     waiting: str = ""
     """Characters that may be the beginning of a mark."""
-    undecided: tuple[_Undecided, ...] = ()
+    undecided: tuple[tuple[int, int, ReplyToken], ...] = ()
+    """Tokens whose kinds the next ones decide: the number of tokens after each, the index of the character that decides
+    its kind among the waiting ones, and the token."""
     kind: SegmentKind = "answer"
     """Kind of the last token; provisional if that is among the undecided."""
     settled: tuple[tuple[int, SegmentKind], ...] = ()
@@ -78,9 +70,7 @@ class ReplyReader:
         for mark in format.marks[:MOST_MARKS]:
             if 0 < len(mark.text) <= LONGEST_MARK:
                 self._marks.setdefault(mark.at, {}).setdefault(mark.text, mark.to)
-        self._patterns = {
-            state: re.compile("|".join(map(re.escape, marks))) for state, marks in self._marks.items()
-        }
+        self._patterns = {at: re.compile("|".join(map(re.escape, each))) for at, each in self._marks.items()}
 
     @property
     def begin(self) -> ReplyState:
@@ -92,34 +82,25 @@ class ReplyReader:
         if at.state not in self._marks and not at.undecided:  # as in raw text: no mark can begin here
             return ReplyState(at.state, kind=kind_of(at.state, token))
         text = at.waiting + token.text
-        tokens = [each._replace(back=each.back + 1) for each in at.undecided]
+        tokens = [(back + 1, place, each) for back, place, each in at.undecided]
         if token.text or tokens:
             blanks = len(token.text) - len(token.text.lstrip())
             first = len(at.waiting) + (blanks if blanks < len(token.text) else 0)
-            tokens.append(_Undecided(0, first, token))
+            tokens.append((0, first, token))
         pieces = list(self._pieces(at.state, text))
         ends = list(accumulate(length for _, length, _ in pieces))
         done = ends[-1] if ends else 0
         kinds: dict[int, SegmentKind] = {}
-        left: list[_Undecided] = []
-        for each in tokens:
-            if each.place < done:
-                before, _, after = pieces[bisect_right(ends, each.place)]
-                kinds[each.back] = MARKUP if after is not None else kind_of(before, each.token)
-            else:
-                left.append(each._replace(place=each.place - done))
+        for back, place, each in tokens:
+            if place < done:
+                before, _, after = pieces[bisect_right(ends, place)]
+                kinds[back] = MARKUP if after is not None else kind_of(before, each)
+        left = [(back, place - done, each) for back, place, each in tokens if place >= done]
         entered = tuple(after for _, _, after in pieces if after is not None)
         state = entered[-1] if entered else at.state
         own = kinds.pop(0, None) or kind_of(state, token)
-        provisional = left[0].back + 1 if left and kind_of(state) != MARKUP else 0
+        provisional = left[0][0] + 1 if left and kind_of(state) != MARKUP else 0
         return ReplyState(state, text[done:], tuple(left), own, tuple(kinds.items()), entered, provisional)
-
-    def state_after(self, text: str) -> str:
-        """The state after a whole text."""
-        state = self.format.begin
-        for before, _, after in self._pieces(state, text):
-            state = after or before
-        return state
 
     def split(self, text: str) -> list[tuple[str, int, int]]:
         """A whole reply as states and their places, each from one character up to another; marks are left out."""

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.structs import fields, replace
 
-from engine.errors import SettingsError
+from engine.errors import SettingsError, not_unicode_at
 
 MOST_BIAS = 1e9
 """Largest absolute value of a logit bias: enough to decide alone; far larger ones overflow float32."""
@@ -214,28 +214,32 @@ class Setting(Struct, frozen=True):
         if value is None and self.default is None:
             return
         for token, bias in value if self.kind == "biases" else ():
-            self._check_bias(token, bias)
+            if token < 0:
+                raise SettingsError(self.name, f"{self.label}: a token id is 0 or more, not {token}.")
+            if not abs(bias) <= MOST_BIAS:
+                reach = f"a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, not {bias}"
+                message = f"{self.label}: the value for token {token} must be {reach}."
+                raise SettingsError(self.name, message, "Use -100 to bar a token.")
         for text in value if self.kind == "texts" else ():
-            self._check_text(text)
+            if not text:
+                raise SettingsError(self.name, f"{self.label} must not be empty.", "Leave the setting out.")
+            if not_unicode_at(text) is not None:
+                raise SettingsError(self.name, f"{self.label} is not valid Unicode.", "Give it as UTF-8.")
         try:
             convert(value, self.type)
         except ValidationError:
             raise self._refused(self._shown(value)) from None
         number = value if self.kind in ("float", "int") else self.low
-        if (
-            (self.choices and value not in self.choices.values())
-            or not (number >= self.least or number == self.low)
-            or number > self.high
-        ):
+        is_choice = not self.choices or value in self.choices.values()
+        if not is_choice or not (number >= self.least or number == self.low) or number > self.high:
             raise self._refused(self._shown(value))
         if self.form == "regex":
             self._check_regex(value)
 
     def _refused(self, given: str) -> SettingsError:
         given = given if len(given) <= LONGEST_SHOWN else f"{given[:LONGEST_SHOWN]}…"
-        return SettingsError(
-            self.name, f"{self.label} must be {self.bounds}, not {given if given.strip() else 'empty'}."
-        )
+        shown = given if given.strip() else "empty"
+        return SettingsError(self.name, f"{self.label} must be {self.bounds}, not {shown}.")
 
     def _shown(self, value: object) -> str:
         """A value that is out of range, for a message."""
@@ -245,25 +249,6 @@ class Setting(Struct, frozen=True):
             return repr(value)
         short = f"{value:.12g}" if isinstance(value, float) else str(value)
         return short if not isinstance(value, float) or float(short) == value else str(value)
-
-    def _check_bias(self, token: int, bias: float) -> None:
-        if token < 0:
-            raise SettingsError(self.name, f"{self.label}: a token id is 0 or more, not {token}.")
-        if not abs(bias) <= MOST_BIAS:
-            message = (
-                f"{self.label}: the value for token {token} must be a number from {-MOST_BIAS:g} to {MOST_BIAS:g}, "
-                f"not {bias}."
-            )
-            raise SettingsError(self.name, message, "Use -100 to bar a token.")
-
-    def _check_text(self, text: str) -> None:
-        if not text:
-            raise SettingsError(self.name, f"{self.label} must not be empty.", "Leave the setting out.")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            message = f"{self.label} is not valid Unicode."
-            raise SettingsError(self.name, message, "Give it as UTF-8.") from None
 
     def _check_regex(self, pattern: str) -> None:
         try:
@@ -337,11 +322,8 @@ def settings_of(cls: type[SettingsStruct]) -> tuple[Setting, ...]:
         setting = next((extra for extra in extras if isinstance(extra, Setting)), None)
         if setting is not None:
             stage = replace(setting.stage, setting=each.name) if setting.stage is not None else None
-            bounds = [
-                extra
-                for kind in _alternatives(hints[each.name])
-                for extra in getattr(kind, "__metadata__", ())
-            ]
+            kinds = _alternatives(hints[each.name])
+            bounds = [extra for kind in kinds for extra in getattr(kind, "__metadata__", ())]
             found.append(
                 replace(
                     setting, name=each.name, default=each.default, type=hints[each.name], stage=stage,

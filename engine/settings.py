@@ -13,7 +13,6 @@ from engine.errors import SettingsError
 from engine.grammar_settings import Grammar
 from engine.setting import SamplerStage, Setting, SettingsStruct, check, named, settings_of
 
-SEED_LIMIT = 2**64
 MOST = 2**31 - 1
 LEAST_TEMP = 0.001
 """Smallest temperature above 0. It divides logprobs, and with them the rounding of float32, 1e-6 if 150,000 tokens are
@@ -49,17 +48,12 @@ LOAD_GROUPS = MODEL, RANKS, MEMORY = "model", "ranks", "memory"
 
 
 def _biased(settings: Any) -> str:
-    count = len(settings.logit_bias)
-    return f"{count} id{'s' * (count != 1)}"
+    return f"{len(settings.logit_bias)} id{'s' * (len(settings.logit_bias) != 1)}"
 
 
 def _min_p(settings: Any) -> str:
     least = settings.min_tokens_to_keep
     return f"{settings.min_p:g}" + (f"≥{least}" if least > 1 else "")
-
-
-def _min_p_brief(settings: Any) -> str:
-    return f"min-p {_min_p(settings).replace('≥', ' ≥')}"
 
 
 class Settings(SettingsStruct, frozen=True):
@@ -78,7 +72,7 @@ class Settings(SettingsStruct, frozen=True):
     min_p: Annotated[float, Meta(ge=0, le=1), Setting(
         "keeps tokens with this share of the top token's probability; 0 is off", label="min-p", group=DRAW,
         stage=SamplerStage("min-p", "shares", shown=_min_p),
-        brief=_min_p_brief
+        brief=lambda on: f"min-p {_min_p(on).replace('≥', ' ≥')}"
     )] = 0.0  # fmt: skip
     min_tokens_to_keep: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "min-p keeps at least this many tokens", group=DRAW, needs="min_p"
@@ -88,7 +82,7 @@ class Settings(SettingsStruct, frozen=True):
         stage=SamplerStage("top-k", "order")
     )] = 0  # fmt: skip
     seed: Annotated[int, Meta(ge=0), Setting(
-        "each draw is a function of seed, position and re-rolls", most=SEED_LIMIT - 1, group=DRAW, wide=True
+        "each draw is a function of seed, position and re-rolls", most=2**64 - 1, group=DRAW, wide=True
     )] = 0  # fmt: skip
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "a run ends after this many tokens", group=STOPS, short="-m"
@@ -279,13 +273,8 @@ class LoadSettings(SettingsStruct, frozen=True):
 FIELDS = settings_of(Settings)
 LOAD_FIELDS = settings_of(LoadSettings)
 BY_NAME: Mapping[str, Setting] = {field.name: field for field in (*FIELDS, *LOAD_FIELDS)}
-STAGES: Mapping[str, SamplerStage] = {
-    stage.name: stage
-    for stage in sorted(
-        (field.stage for field in FIELDS if field.stage is not None),
-        key=lambda stage: ORDERS["mlx-lm"].index(stage.name),
-    )
-}
+_STAGE_OF = {field.stage.name: field.stage for field in FIELDS if field.stage is not None}
+STAGES: Mapping[str, SamplerStage] = {name: _STAGE_OF[name] for name in ORDERS["mlx-lm"]}
 """Stages that a setting turns on, in mlx_lm's order: all except the grammar."""
 
 
@@ -408,11 +397,9 @@ class TrainingSettings(SettingsStruct, frozen=True):
     """A step of 4 layers takes 58 ms with a vocabulary of 512 and 251 ms with 4,096, mostly for the logits."""
     rows: Annotated[int, Meta(ge=1, le=64), Setting("rows of a batch")] = 8
     row_tokens: Annotated[int, Meta(ge=8, le=256), Setting("tokens of a row")] = 64
-    steps: Annotated[
-        int,
-        Meta(ge=1, le=MOST_STEPS),
-        Setting("steps of the whole training; the learning rate falls until the last"),
-    ] = 1800
+    steps: Annotated[int, Meta(ge=1, le=MOST_STEPS), Setting(
+        "steps of the whole training; the learning rate falls until the last"
+    )] = 1800  # fmt: skip
     rate: Annotated[float, Meta(gt=0, le=1), Setting("highest learning rate")] = 8e-3
     every: Annotated[
         int, Meta(ge=1, le=10_000), Setting("steps between two reports of loss, candidates and text")

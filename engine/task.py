@@ -7,6 +7,7 @@ from threading import Event
 
 from msgspec import Struct, field
 
+from engine.errors import Cancelled
 from engine.protocol import Command
 
 Stopped = Callable[[], bool]
@@ -16,6 +17,12 @@ Stopped = Callable[[], bool]
 def never() -> bool:
     """A `Stopped` for work that can't be cancelled."""
     return False
+
+
+def poll(stopped: Stopped) -> None:
+    """Raise `Cancelled` if work should stop."""
+    if stopped():
+        raise Cancelled
 
 
 def own_event(cancel: Event) -> Event:

@@ -61,8 +61,7 @@ class Inbox:
             self._waiting.append(task)
             self._arrived.notify()
 
-    @property
-    def waiting(self) -> bool:
+    def is_waiting(self) -> bool:
         """True if an item waits."""
         return bool(self._waiting)
 
@@ -72,11 +71,8 @@ class Inbox:
         Args:
             workers: Workers that use the time until then; each piece of their work may delay the item by its duration.
         """
-        busy = True
-        while busy and not self._waiting:
-            busy = False
-            for worker in workers:
-                busy = busy or worker.use_idle_time()
+        while not self._waiting and any(worker.use_idle_time() for worker in workers):
+            pass
         with self._arrived:
             while not self._waiting:
                 self._arrived.wait()
@@ -193,7 +189,9 @@ class EngineThread:
                 import_mlx_lm()  # before any of our modules does
                 from engine.worker import Worker
             except BaseException as error:
-                self._fail_all(*_cause(error))
+                why = _cause(error)
+                while not self._closing.is_set() and self._inbox.get() is not None:
+                    self._fail_open(*why)
             else:
                 self._serve(Worker)
         except BaseException as error:
@@ -214,14 +212,12 @@ class EngineThread:
             return next(filter(None, (each.holds(settings) for each in workers.values())), None)
 
         def made(session: int) -> Worker:
-            worker = workers[session] = make(
-                self._receivers[session],
-                partial(inbox.take_interleavable, session),
-                lambda: inbox.waiting,
-                loaded,
-                # no `Cancel` may find the command after its `Ended`
-                ending=lambda id: self._tasks.pop((session, id), None),
+            emit, take = self._receivers[session], partial(inbox.take_interleavable, session)
+            # no `Cancel` may find the command after its `Ended`
+            worker = make(
+                emit, take, inbox.is_waiting, loaded, lambda id: self._tasks.pop((session, id), None)
             )
+            workers[session] = worker
             return worker
 
         made(0)
@@ -236,11 +232,6 @@ class EngineThread:
             except BaseException as error:  # outside a command, or in its receiver: continue
                 if isinstance(task, Task):
                     self._fail(task, *_fault(error))
-
-    def _fail_all(self, message: str, hint: str) -> None:
-        """Answer every command with a failure, until the thread is closed."""
-        while not self._closing.is_set() and self._inbox.get() is not None:
-            self._fail_open(message, hint)
 
     def _fail_open(self, *why: Any) -> None:
         """Answer each command that has not ended with a failure, since its caller may be waiting."""
@@ -294,8 +285,8 @@ def _cause(error: BaseException) -> tuple[str, str]:
         return gone.message, gone.hint
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard != resource.RLIM_INFINITY and hard < OPEN_FILES:
-        return (
-            f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}.",
-            f"Raise it where it was set: ulimit -Hn {OPEN_FILES}. {WITHOUT_MLX}",
+        message = (
+            f"mlx_lm needs to be allowed {OPEN_FILES:,} open files, and the hard limit here is {hard:,}."
         )
+        return message, f"Raise it where it was set: ulimit -Hn {OPEN_FILES}. {WITHOUT_MLX}"
     return f"MLX can't be started: {error}.", f"On Linux install mlx[cpu]; then try again. {WITHOUT_MLX}"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from engine.protocol import StepTimes
 
 
 class Tpot(Struct, frozen=True):
@@ -36,29 +39,14 @@ def percentile(ordered: Sequence[float], share: float) -> float:
     return ordered[max(0, min(len(ordered) - 1, int(index)))]
 
 
-class Timed(Protocol):
-    """Milliseconds of a step; see `StepTimes`."""
-
-    @property
-    def total(self) -> float:
-        """The total milliseconds of the step."""
-
-    @property
-    def cold(self) -> bool:
-        """True for the model's first step since it was loaded."""
-
-
-def warm(steps: Iterable[Timed]) -> list[float]:
+def warm(steps: Iterable[StepTimes]) -> list[float]:
     """The total milliseconds of the steps without cold starts, from which rates and percentiles are computed."""
     return [ms.total for ms in steps if not ms.cold]
 
 
 def tpot(ms: Sequence[float]) -> Tpot | None:
     """Statistics of the total milliseconds of decode steps; None if there are none."""
-    if not ms:
-        return None
-    ordered = sorted(ms)
-    return summary(ordered, sum(ms))
+    return summary(sorted(ms), sum(ms)) if ms else None
 
 
 def summary(ordered: Sequence[float], total: float) -> Tpot:

@@ -30,21 +30,16 @@ def decode(pending: bytes, raw: bytes) -> tuple[str, bytes]:
 class TokenTexts(Protocol):
     """The vocabulary that readings need: `engine.model.tokens.Tokens`, or `engine.logits.recorded.RecordedTexts`."""
 
-    @property
-    def vocabulary(self) -> int:
-        """Number of ids."""
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end the sequence."""
+    vocabulary: int
+    """Number of ids."""
+    eos_ids: tuple[int, ...]
+    """Ids that end the sequence."""
+    known: dict[int, tuple[str, bytes, bool]]
+    """Text, bytes and whether it is special, of tokens that were asked for together; readers fill it in."""
 
     @property
     def spared(self) -> tuple[int, ...]:
         """Ids that XTC never cuts."""
-
-    @property
-    def known(self) -> dict[int, tuple[str, bytes, bool]]:
-        """Text, bytes and whether it is special, of tokens that were asked for together; readers fill it in."""
 
     def raw(self, token: int) -> bytes:
         """A token's own bytes; empty for an id without a token."""

@@ -6,10 +6,9 @@ a word spelled with two unusual tokens keeps these tokens through every fork and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from itertools import takewhile
-from typing import Protocol
+from itertools import islice, takewhile
 
 from msgspec import Struct
 
@@ -52,21 +51,14 @@ def root() -> Node:
     return Node(token=-1, parent=-1, depth=0, origin="prompt", start=0)
 
 
-class NodesByNumber(Protocol):
-    """Sequence or mapping of nodes by number: a list, or a dict if a recording lacks some nodes."""
-
-    def __getitem__(self, node: int, /) -> Node:
-        """The node with a number."""
-
-
 class TokenPaths:
     """Paths through existing nodes.
 
     Args:
-        nodes: The nodes by number, including the root; the owner may add to it.
+        nodes: The nodes by number, including the root; the owner may add to it. A mapping may lack some.
     """
 
-    def __init__(self, nodes: NodesByNumber) -> None:
+    def __init__(self, nodes: Sequence[Node] | Mapping[int, Node] | TokenPaths) -> None:
         self._nodes = nodes
 
     def __getitem__(self, node: int) -> Node:
@@ -86,11 +78,7 @@ class TokenPaths:
 
     def nodes(self, node: int) -> list[int]:
         """The path's nodes from the first token to `node`."""
-        path = []
-        while node != ROOT:
-            path.append(node)
-            node = self._nodes[node].parent
-        return path[::-1]
+        return [*self.ancestors(node)][::-1]
 
     def tokens(self, node: int) -> list[int]:
         """The path's token ids from the first token to `node`."""
@@ -98,12 +86,7 @@ class TokenPaths:
 
     def tail(self, node: int, count: int) -> list[int]:
         """The last `count` token ids of the path, or all if it is shorter; takes O(`count`) time."""
-        tail: list[int] = []
-        for ancestor in self.ancestors(node):
-            if len(tail) == count:
-                break
-            tail.append(self._nodes[ancestor].token)
-        return tail[::-1]
+        return [self._nodes[ancestor].token for ancestor in islice(self.ancestors(node), count)][::-1]
 
     def common_ancestor(self, one: int, other: int) -> int:
         """The last node that two paths share."""
@@ -216,12 +199,9 @@ class TokenTree(TokenPaths):
 
     def without_step(self, node: int) -> list[int]:
         """The path's last nodes without a `Step` record, in the path's order; prompt tokens are not included."""
-        unstepped: list[int] = []
-        for ancestor in self.ancestors(node):
-            if self._nodes[ancestor].has_step or self._nodes[ancestor].origin == "prompt":
-                break
-            unstepped.append(ancestor)
-        return unstepped[::-1]
+        nodes = ((ancestor, self._nodes[ancestor]) for ancestor in self.ancestors(node))
+        unstepped = takewhile(lambda each: not (each[1].has_step or each[1].origin == "prompt"), nodes)
+        return [number for number, _ in unstepped][::-1]
 
 
 def common_prefix(one: Iterable[object], other: Iterable[object]) -> int:

@@ -24,8 +24,7 @@ HANDLERS: Mapping[str, str] = {
     "engine.decoding.beam": "SearchBeams GoOnBeams",
     "engine.decoding.lookahead": "LookAhead",
     "engine.decoding.repeat": "RepeatReply",
-    "engine.decoding.batch": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch",
-    "engine.decoding.draws": "DrawMany",
+    "engine.decoding.batch": "StartBatch AdvanceBatch AddLanes RemoveLane CompareBatch DrawMany",
     "engine.decoding.speculation": "LoadDraft TakeRound RunRounds VerifySpeculation",
     "engine.inside.attention": "ReadAttention ReadTriangle ScoreHeads",
     "engine.inside.gradients": "ReadGradients",
@@ -95,22 +94,18 @@ class Worker:
         try:
             if task.cancel.is_set():
                 raise Cancelled
+            has_steps = not (command.interleavable or isinstance(command, Measure))
             for record in self._records(command, task):
                 context.emit(record)
-                if not (
-                    command.interleavable
-                    or isinstance(command, Measure)
-                    or isinstance(record, PromptReadings)
-                ):
-                    self._poll_between_steps()
+                if has_steps and not isinstance(record, PromptReadings):
+                    while (interleaved := self._interleaved()) is not None:
+                        self.carry_out(interleaved)
         except Cancelled:
             cancelled = True
         except EngineError as error:
             lost = error.rank if isinstance(error, RankError) else None
-            name = type(error).__name__
-            context.emit(
-                protocol.Failure(command.kind, error.message, error.hint, lost_rank=lost, error=name)
-            )
+            why, name = (error.message, error.hint), type(error).__name__
+            context.emit(protocol.Failure(command.kind, *why, lost_rank=lost, error=name))
         except BaseException as error:  # no bug, no model's own code and no panic in Rust may end the thread
             context.emit(unexpected(command, error))
         self._ending(task.id)
@@ -131,10 +126,6 @@ class Worker:
             from_second = import_module("engine.lockstep.second").second_session
             session = from_second(context, command, task.cancel.is_set)
         return handler(session, command, task.cancel.is_set)
-
-    def _poll_between_steps(self) -> None:
-        while (task := self._interleaved()) is not None:
-            self.carry_out(task)
 
     def use_idle_time(self) -> bool:
         """Compute some prompt logprobs, for about 60 ms; returns True if there were any."""
@@ -172,10 +163,6 @@ class Worker:
 
 def unexpected(command: Command, error: BaseException) -> protocol.Failure:
     """The failure of a command through a bug, with its traceback."""
-    return protocol.Failure(
-        command.kind,
-        f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}.",
-        FAULT,
-        expected=False,
-        trace="".join(traceback.format_exception(error)),
-    )
+    message = f"{command.kind} failed: {type(error).__name__}: {first_line(error, nothing='no message')}."
+    trace = "".join(traceback.format_exception(error))
+    return protocol.Failure(command.kind, message, FAULT, expected=False, trace=trace)

@@ -8,9 +8,9 @@
         b = s.at(12).take(" cat").run(10)
         print(compare(s, b))
 
-It drives the engine that the screen drives, by the same commands, and gives out what the same records say. One thread
+It drives the engine that the screen drives, by the same commands, and returns what the same records say. One thread
 computes for all sessions of a process; sessions on the same model share its weights. Any thread may call; the calls on
-one session wait for each other. What goes wrong is an `EngineError`, with the words of the command line.
+one session wait for each other. Every problem is an `EngineError`, with the words of the command line.
 """
 
 from __future__ import annotations
@@ -26,22 +26,14 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from contextlib import AbstractContextManager, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec.structs import fields
 
 from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.child import EngineProcess
-from engine.errors import (
-    COMPUTE_AGAIN,
-    FAULT,
-    EngineError,
-    PromptError,
-    SettingsError,
-    StepError,
-    first_line,
-)
+from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, SettingsError, StepError
 from engine.files import replacing
 from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
@@ -49,43 +41,51 @@ from engine.recording import Entry, save_as, worth_keeping
 from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
+from inspector import passage
 from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.documents import attention, gradients
+from inspector.passage import MOST_SHOWN, Candidate, Step
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
-from inspector.state.gradients import TokenShare, asked_words, baseline_of, largest, method_words, shares_of
-from inspector.state.merges import ladder_lines, rung, rungs
-from inspector.state.passage import (
-    MOST_SHOWN,
-    Candidate,
-    Step,
-    bar,
-    quoted,
-    table,
-    tokens_html,
-    top,
+from inspector.state.attribution import (
+    TokenShare,
+    asked_words,
+    baseline_of,
+    by_weight,
+    in_words,
+    key_shares,
+    largest,
+    method_words,
+    query_shares,
+    shares_of,
 )
-from inspector.state.scores import by_weight, in_words, key_shares, query_shares
+from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.version import program
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import numpy as np
     import numpy.typing as npt
 
     from inspector.tools.compare.comparison import Comparison as Compared
 
 Reply = TypeVar("Reply", bound=Record)
+Viewed = TypeVar(
+    "Viewed", protocol.AttentionRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
+    protocol.HeadsScored, protocol.ActivationsPatched, protocol.PairsPatched,
+)  # fmt: skip
+Read = TypeVar("Read")
 ENDLESS = 10**9
-"""Tokens of a completion: a run is bounded by its own number."""
+"""Maximum number of tokens of a completion: a run is bounded by its own number."""
+OFTEN = 0.1
+"""Minimum seconds between two updates of a run's progress."""
 STOPS = ("eos", "stop", "grammar")
-"""Why a text has ended, rather than a run."""
+"""Reasons for the end of a text, not only of a run."""
 CLOSED = "This session is closed.", "Open another one."
+RECORDED = "This session is a recording: nothing is computed in it.", "Open its model, and its prompt."
 FORKED = (
     "This process was forked from one that had MLX in it: nothing can be computed here.",
     'Start processes by "spawn": multiprocessing.get_context("spawn").Pool().',
@@ -109,11 +109,11 @@ class _Engine:
         self._lock = threading.Lock()
         self._lines: weakref.WeakSet[_Line] = weakref.WeakSet()
         self.forked = False
-        """True in a process that was forked from one with the thread, or with MLX: their threads did not come along."""
+        """True in a process that was forked from one with the thread, or with MLX, whose threads are missing here."""
         os.register_at_fork(after_in_child=self._after_fork)
 
     def session(self, line: _Line) -> Backend:
-        """A session of its own in the thread.
+        """Open a session in the thread.
 
         Raises:
             StepError: The thread is another process's.
@@ -128,7 +128,7 @@ class _Engine:
             return self._thread.side_session(line._emit)
 
     def check(self) -> None:
-        """Refuse to compute where nothing would ever answer.
+        """Refuse to compute in a forked process, where nothing would ever answer.
 
         Raises:
             StepError: The thread is another process's.
@@ -139,7 +139,8 @@ class _Engine:
     def _after_fork(self) -> None:
         if self._thread is not None or sys.modules.get("mlx.core") is not None:
             self.forked, self._lock = True, threading.Lock()
-            for line in self._lines:  # whoever held their locks isn't in this process, nor what runs
+            # the threads that held their locks, and the runs, are not in this process
+            for line in self._lines:
                 line.pending = None
                 line.unlock()
 
@@ -152,47 +153,47 @@ _ENGINE = _Engine()
 
 
 class _Line:
-    """What goes to the engine for one session and comes back: one call at a time, and its records.
+    """The connection of one session to the engine: one call at a time, and its records.
 
-    The engine's thread takes the records in, so that Ctrl-C, which breaks into the thread that waits for them, can
-    lose none.
+    The records are received in the engine's thread, so that Ctrl-C, which interrupts the thread that waits for them,
+    can lose none.
 
     Args:
-        load: How the model is loaded.
-        settings: The first of the session.
+        load: Settings of the loading.
+        settings: Settings of the sampler at first.
     """
 
     def __init__(self, load: LoadSettings, settings: Settings) -> None:
         self.unlock()
         self.own = object()
-        """Tells the steps of the session from those of others."""
+        """Identifies the steps of this session."""
         self.load, self.settings = load, settings
         self.client = EngineClient(IdleBackend())
         self.held: tuple[Intervention, ...] = ()
-        """What the next tokens are computed under."""
+        """Interventions on the next tokens."""
         self.pending: Run | None = None
-        """A run that nobody has waited for yet."""
+        """A run whose end was not waited for yet."""
         self.entries: list[Entry] = []
-        """What a recording of the session holds."""
+        """Entries of a recording of the session."""
         self.closed = False
         self._broken: BaseException | None = None
-        """What was raised when a record was taken in, until somebody is told."""
+        """Error while a record was received, until it is raised in a caller's thread."""
         self._began = time.monotonic()
 
     def unlock(self) -> None:
-        """Begin with locks that nobody holds."""
+        """Begin with new locks."""
         self.lock = threading.RLock()
         """Held by the call that is under way."""
         self.arrived = threading.Condition()
-        """Held while a record is taken in, and while what they came to is read."""
+        """Held while a record is received, and while the timeline is read."""
 
     @property
     def timeline(self) -> Timeline:
-        """What the records came to."""
+        """The timeline of the records."""
         return self.client.timeline
 
     def connect(self, given: Collection[str]) -> None:
-        """Begin in the engine's thread: the model, and the settings, of which those that are not given are its own."""
+        """Load the model in the engine's thread, and set the sampler: the model's own settings, except those given."""
         _ENGINE.check()
         self.client.backend = EngineProcess(self._emit) if self.load.divided else _ENGINE.session(self)
         self.keep(self.load)
@@ -206,7 +207,7 @@ class _Line:
         self.keep(settings)
 
     def keep(self, value: Record | Settings | LoadSettings) -> None:
-        """Keep something for the recording."""
+        """Add an entry to the recording."""
         self.entries.append(Entry(value, time.monotonic() - self._began))
 
     def do(self, command: Command) -> Request[Any]:
@@ -225,7 +226,7 @@ class _Line:
             return request
 
     def ask(self, command: Command, kind: type[Reply], at: int) -> Reply:
-        """Ask for a record about a node; where its logits were dropped, have them computed again.
+        """Ask for a record about a node; if its logits were dropped, they are computed again.
 
         Raises:
             EngineError: The engine refuses.
@@ -238,6 +239,20 @@ class _Line:
         self.do(protocol.Recall((at,)))
         return self.do(command).answer(kind)
 
+    def view(self, command: Command, kind: type[Viewed], what: str) -> Viewed:
+        """Ask for a view of the inside.
+
+        Raises:
+            EngineError: The engine refuses, or what was read is not what the model computes.
+        """
+        read = self.do(command).answer(kind)
+        if (failed := read.facts.failed) is not None:
+            raise StepError(
+                f"The {what} of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
+                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
+            )
+        return read
+
     def send(self, command: Command, each: Callable[[Record], object] | None) -> Request[Any]:
         """Send a command.
 
@@ -248,21 +263,19 @@ class _Line:
         if self.closed:
             raise StepError(*CLOSED)
         if self.timeline.recorded:
-            raise StepError(
-                "This session is a recording: nothing is computed in it.", "Open its model, and its prompt."
-            )
+            raise StepError(*RECORDED)
         with self.arrived:
             return self.client.request(command, lambda request: None, each)
 
     def wait(self, request: Request[Any]) -> None:
-        """Wait for the end of a command; whatever breaks in, as Ctrl-C does, has it cancelled.
+        """Wait for the end of a command; an interruption, such as Ctrl-C, cancels it.
 
         Raises:
             EngineError: It failed.
         """
         try:
             self.until(lambda: request.done)
-        except Fault:  # a record of it could not be taken in: its end may not come
+        except Fault:  # a record of it could not be received: its end may not come
             request.cancel()
             raise
         except BaseException:
@@ -272,22 +285,22 @@ class _Line:
             raise _error(request.failure)
 
     def stop(self, request: Request[Any]) -> None:
-        """Have a command end, and wait for that."""
+        """Cancel a command, and wait for its end."""
         request.cancel()
         self.until(lambda: request.done)
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until the records that came make something true."""
+        """Wait until the records make a condition true."""
         with self.arrived:
             if not holds():
                 _ENGINE.check()
             self.arrived.wait_for(lambda: holds() or self._broken is not None)
             broken, self._broken = self._broken, None
         if broken is not None:
-            raise Fault(f"{type(broken).__name__}: {first_line(broken)}.", FAULT) from broken
+            raise Fault(f"{type(broken).__name__}: {errors.first_line(broken)}.", errors.FAULT) from broken
 
     def _emit(self, received: Received) -> None:
-        """Take in a record, in the engine's thread."""
+        """Receive a record, in the engine's thread."""
         record = received.record
         with self.arrived:
             request = self.client.requests.get(received.id)
@@ -304,12 +317,12 @@ class _Line:
             self.arrived.notify_all()
 
     def settle(self) -> None:
-        """Wait for a run that nobody has waited for."""
+        """Wait for the end of a run that is still pending."""
         if (run := self.pending) is not None:
             run.wait()
 
     def stand(self, node: int) -> int:
-        """Go to a node, and under what is switched off; returns the node to go on from.
+        """Go to a node, under the interventions in force; returns the node to continue from.
 
         Raises:
             EngineError: The engine refuses.
@@ -325,21 +338,8 @@ class _Line:
             self.do(protocol.MoveTo(node))
         return node
 
-    @contextmanager
-    def under(self, held: tuple[Intervention, ...]) -> Iterator[None]:
-        """Compute what is run inside the block under interventions."""
-        with self.lock:
-            self.settle()
-            before, self.held = self.held, held
-        try:
-            yield
-        finally:
-            with self.lock:
-                self.settle()
-                self.held = before
-
     def close(self) -> None:
-        """Let the tree go, and the model where no other session has it."""
+        """Release the tree, and the model if no other session has it."""
         if not self.closed:
             self.closed = True
             if not _ENGINE.forked:
@@ -347,7 +347,7 @@ class _Line:
 
 
 def _error(failure: protocol.Failure) -> EngineError:
-    """What a failure is raised as: the engine's own class where that takes a message and a hint alone."""
+    """The exception for a failure: of the engine's own class if that takes only a message and a hint."""
     if not failure.expected:
         fault = Fault(failure.message, failure.hint)
         fault.trace = failure.trace
@@ -359,14 +359,21 @@ def _error(failure: protocol.Failure) -> EngineError:
     return made
 
 
-class Sampler:
+# ---- results -----------------------------------------------------------------------------------
+
+
+class _Result(Generic[Read]):
+    """An answer of the engine; `record` is the whole of it."""
+
+    def __init__(self, record: Read) -> None:
+        self.record = record
+
+
+class Sampler(_Result[protocol.Explained]):
     """The sampler's way to the next token at a place, stage by stage.
 
     `record` has each candidate after each stage (`engine.protocol.Explained`).
     """
-
-    def __init__(self, record: protocol.Explained) -> None:
-        self.record = record
 
     @property
     def stages(self) -> dict[str, int]:
@@ -380,55 +387,49 @@ class Sampler:
 
     @property
     def draw(self) -> float | None:
-        """The number that is drawn, 0 to 1; None where the most probable token is taken."""
+        """The number that is drawn, 0 to 1; None if the most probable token is taken."""
         return self.record.next.draw
 
     @checked
     def top(self, count: int = 5) -> list[Candidate]:
         """The most probable tokens by the model, best first."""
-        return top(self.record.next, count)
+        return passage.top(self.record.next, count)
 
     def _repr_html_(self) -> str:
         columns, shown = self.record.columns, self.record.next.candidates[:8]
         heads = ("token", "model", *(f"{each.name}: {each.kept:,} left" for each in columns), "sampler")
         rows = [
             (
-                each.text, bar(each.prob),
+                each.text, passage.bar(each.prob),
                 *(f"{column.values[place]:.4g}" if column.values[place] is not None else "" for column in columns),
-                bar(each.sampler_prob),
+                passage.bar(each.sampler_prob),
             )
             for place, each in enumerate(shown)
         ]  # fmt: skip
-        return table(heads, rows)
+        return passage.table(heads, rows)
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{name} leaves {kept:,}" for name, kept in self.stages.items())
         return f"<Sampler {stages or 'without stages'}; picked {self.picked}>"
 
 
-class WhatIf:
+class WhatIf(_Result[protocol.WhatIfAnswered]):
     """The picks of the same draws under other settings, each step after the unchanged path before it."""
-
-    def __init__(self, record: protocol.WhatIfAnswered) -> None:
-        self.record = record
 
     @property
     def differing(self) -> list[protocol.WhatIfStep]:
-        """The steps that would have been other ones."""
+        """The steps with another pick."""
         return [step for step in self.record.steps if not step.same]
 
     def __repr__(self) -> str:
         return f"<WhatIf {len(self.differing)} of {len(self.record.steps)} steps would differ>"
 
 
-class Direction:
+class Direction(_Result[protocol.Direction]):
     """A direction of the residual stream, to steer by.
 
     `record` has its numbers (`engine.protocol.Direction`).
     """
-
-    def __init__(self, record: protocol.Direction) -> None:
-        self.record = record
 
     @property
     def vector(self) -> npt.NDArray[np.float32]:
@@ -452,34 +453,47 @@ class Direction:
         return f"<Direction {self.record.label} of layer {self.record.layer}, #{self.record.digest}>"
 
 
-def _direction(given: Direction | str | Path) -> Direction:
-    """A direction, or what a file holds of one.
+def _direction(given: Direction | str | Path) -> protocol.Direction:
+    """The numbers of a direction, or of the one in a file.
 
     Raises:
         PathError: It can't be read.
     """
     if isinstance(given, Direction):
-        return given
+        return given.record
     from inspector.config.directions import read_direction
 
-    return Direction(read_direction(Path(given)))
+    return read_direction(Path(given))
 
 
-class Attention:
-    """The attention of each head of each layer from the last token of a place.
+Inside = TypeVar("Inside", bound=protocol.AttentionRead | protocol.ScoreRead)
 
-    `record` has what the engine read (`engine.protocol.AttentionRead`).
+
+class _OnPath(_Result[Inside]):
+    """A view of the inside over the tokens of a path.
+
+    Args:
+        record: The answer.
+        path: The tokens.
     """
 
-    def __init__(self, record: protocol.AttentionRead, path: Sequence[Item] = ()) -> None:
-        self.record, self._path = record, path
+    def __init__(self, record: Inside, path: Sequence[Item] = ()) -> None:
+        super().__init__(record)
+        self._path = path
         self.texts = tuple(item.text for item in path)
-        """Of the tokens of the path."""
+        """Texts of the tokens of the path."""
 
     @property
     def check(self) -> dict[str, tuple[float, float]]:
         """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
         return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
+
+
+class Attention(_OnPath[protocol.AttentionRead]):
+    """The attention of each head of each layer from the last token of a place.
+
+    `record` has what the engine read (`engine.protocol.AttentionRead`).
+    """
 
     @checked
     def weights(self, layer: int) -> npt.NDArray[np.float32]:
@@ -496,12 +510,8 @@ class Attention:
         """
         import numpy as np
 
-        for read in self.record.layers:
-            if read.layer == layer:
-                rows = [read.over(head, self.record.tokens) for head in range(read.heads)]
-                return np.array(rows, np.float32)
-        known = ", ".join(str(each.layer) for each in self.record.layers)
-        raise StepError(f"Layer {layer} has no attention to show.", f"These have: {known or 'none'}.")
+        read = _read_layer(layer, self.record.layers, "attention")
+        return np.array([read.over(head, self.record.tokens) for head in range(read.heads)], np.float32)
 
     def _repr_html_(self) -> str:
         """The text colored by the mean of all heads, and the strongest weights."""
@@ -511,20 +521,21 @@ class Attention:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
 
 
-class Gradients:
+class Gradients(_Result[protocol.GradientsRead]):
     """The share of each token of the path in a logit, or in the difference of two.
 
     `record` has what the engine read (`engine.protocol.GradientsRead`).
     """
 
     def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
-        self.record, self._path = record, path
+        super().__init__(record)
+        self._path = path
         self.shares = shares_of(record, path)
-        """In the order of the text: each with its `place`, `label`, `value` in logits, and `share` of all sizes."""
+        """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of all sizes."""
 
     @property
     def residual(self) -> float | None:
-        """How far the shares are from what they have to sum to, as a share of it; None for gradient x input."""
+        """Difference of the shares' sum from what it has to be, as a share of that; None for gradient x input."""
         return self.record.residual
 
     @checked
@@ -541,14 +552,11 @@ class Gradients:
         return f"<Gradients of {asked_words(self.record)}, {method_words(self.record)}: {words}>"
 
 
-class Merges:
+class Merges(_Result[protocol.TakenApart]):
     """The words of a text as a tokenizer cuts it, and the steps from each word to its tokens.
 
     `record` has what the engine said (`engine.protocol.TakenApart`).
     """
-
-    def __init__(self, record: protocol.TakenApart) -> None:
-        self.record = record
 
     @property
     def words(self) -> list[str]:
@@ -565,32 +573,20 @@ class Merges:
         Raises:
             StepError: There is no such word.
         """
-        if not 0 <= word < len(self.record.words):
-            raise StepError(*_none("word", word, len(self.record.words), "the text"))
+        _check_number("word", word, len(self.record.words), "the text")
         of = self.record.words[word]
-        made = (rung(of, place) for place in range(rungs(of)))
-        return [(each.value, each.pieces) for each in made]
+        return [(each.value, each.pieces) for each in (rung(of, place) for place in range(rungs(of)))]
 
     def __repr__(self) -> str:
         return "\n".join(ladder_lines(self.record)).rstrip()
 
 
-class Scores:
-    """Why a head looks where it looks: what each writer to the residual stream makes of its scores.
+class Scores(_OnPath[protocol.ScoreRead]):
+    """The reason why a head looks where it looks: the part of each writer to the residual stream in its scores.
 
-    `record` has what the engine read (`engine.protocol.ScoreRead`). A key is a place in the path, by itself the
+    `record` has what the engine read (`engine.protocol.ScoreRead`). A key is a place in the path, by default the
     heaviest; a share is its score's difference from the mean over the keys, or from another key's, `against`.
     """
-
-    def __init__(self, record: protocol.ScoreRead, texts: Sequence[str] = ()) -> None:
-        self.record = record
-        self.texts = tuple(texts)
-        """Of the tokens of the path."""
-
-    @property
-    def check(self) -> dict[str, tuple[float, float]]:
-        """Comparisons with what the model itself computes: the largest error of each, and what is allowed."""
-        return {each.name: (each.error, each.bound) for each in self.record.facts.checks}
 
     @property
     def weights(self) -> dict[int, float]:
@@ -616,33 +612,30 @@ class Scores:
         return in_words(self.record, labels, self._key(key, against), against)
 
     def _key(self, key: int | None, against: int | None) -> int:
-        """The key that is meant.
+        """The key that is given, or else the heaviest.
 
         Raises:
             StepError: The head's score of one of the two is not known.
         """
-        meant = by_weight(self.record)[0] if key is None else key
-        for each in (meant, against):
+        key = by_weight(self.record)[0] if key is None else key
+        for each in (key, against):
             if each is not None and each not in self.record.keys:
                 raise StepError(f"Token {each} is not among the keys.", "Name it in `keys` of `scores`.")
-        return meant
+        return key
 
     def __repr__(self) -> str:
         return f"<Scores: {self.why()}>"
 
 
-class Experts:
+class Experts(_Result[protocol.ExpertsRead]):
     """The experts of each layer that the last token of a place went through.
 
     `record` has them, and what recurrent layers keep (`engine.protocol.ExpertsRead`).
     """
 
-    def __init__(self, record: protocol.ExpertsRead) -> None:
-        self.record = record
-
     @checked
     def weights(self, layer: int) -> dict[int, float | None]:
-        """The experts of a layer that ran, from 0, with the weight of each; None where it isn't known.
+        """The experts of a layer that ran, from 0, with the weight of each; None if unknown.
 
         Args:
             layer: From 0.
@@ -650,25 +643,19 @@ class Experts:
         Raises:
             StepError: The layer has no experts.
         """
-        for read in self.record.layers:
-            if read.layer == layer:
-                return dict(zip(read.chosen, read.weights or [None] * len(read.chosen), strict=True))
-        known = ", ".join(str(each.layer) for each in self.record.layers)
-        raise StepError(f"Layer {layer} has no experts to show.", f"These have: {known or 'none'}.")
+        read = _read_layer(layer, self.record.layers, "experts")
+        return dict(zip(read.chosen, read.weights or [None] * len(read.chosen), strict=True))
 
     def __repr__(self) -> str:
         return f"<Experts of {len(self.record.layers)} layers, states of {len(self.record.states)}>"
 
 
-class Moved:
+class Moved(_Result[protocol.PositionTried]):
     """The prediction with the position of a token changed; `record` has it (`engine.protocol.PositionTried`)."""
-
-    def __init__(self, record: protocol.PositionTried) -> None:
-        self.record = record
 
     @property
     def kl_bits(self) -> float:
-        """How far all probabilities moved: KL(before || after)."""
+        """Change of all probabilities: KL(before || after)."""
         return self.record.kl_bits
 
     @property
@@ -680,11 +667,8 @@ class Moved:
         return f"<Moved by {self.record.offset:+d}: {self.kl_bits:.3f} bits>"
 
 
-class Modules:
+class Modules(_Result[protocol.ModelModules]):
     """The modules of a model on the way of a token; `record` has all of them (`engine.protocol.ModelModules`)."""
-
-    def __init__(self, record: protocol.ModelModules) -> None:
-        self.record = record
 
     @property
     def rows(self) -> list[dict[str, str | int]]:
@@ -699,14 +683,14 @@ class Modules:
 
     def _repr_html_(self) -> str:
         heads = ("path", "module", "what", "shape", "parameters", "bytes", "hooks")
-        return table(heads, [tuple(row.values()) for row in self.rows])
+        return passage.table(heads, [tuple(row.values()) for row in self.rows])
 
     def __repr__(self) -> str:
         return f"<Modules of {self.record.depth} layers, {self.record.parameters:,} parameters>"
 
 
 class Comparison:
-    """Two branches: where they part, and what each is worth from there on."""
+    """Two branches: their common beginning, and the logprob of each from there on."""
 
     def __init__(self, compared: Compared) -> None:
         self.compared = compared
@@ -723,45 +707,40 @@ class Comparison:
         return left.logprob, right.logprob
 
     def _repr_html_(self) -> str:
-        rows = [
-            (
-                name,
-                side.tokens,
-                f"{side.logprob:.2f}",
-                "".join(item.text for item in path[self.shared :][:MOST_SHOWN]),
-            )
-            for name, side, path in zip(
-                ("left", "right"),
-                self.compared.totals,
-                (self.compared.left, self.compared.right),
-                strict=True,
-            )
-        ]
-        return table(("", "tokens apart", "logprob", "text since they parted"), rows)
+        compared, rows = self.compared, []
+        for name, side, path in zip(
+            ("left", "right"), compared.totals, (compared.left, compared.right), strict=True
+        ):
+            text = "".join(item.text for item in path[self.shared :][:MOST_SHOWN])
+            rows.append((name, side.tokens, f"{side.logprob:.2f}", text))
+        return passage.table(("", "tokens apart", "logprob", "text since they parted"), rows)
 
     def __repr__(self) -> str:
         left, right = self.logprobs
         return f"<Comparison {self.shared} tokens in common, then logprob {left:.2f} against {right:.2f}>"
 
 
-def _see(what: str, facts: protocol.CaptureFacts) -> None:
-    """See that a view is what the model computes.
+Layer = TypeVar("Layer", protocol.AttentionLayer, protocol.ExpertLayer)
+
+
+def _read_layer(layer: int, layers: Sequence[Layer], what: str) -> Layer:
+    """One of the layers that were read.
 
     Raises:
-        StepError: One of its checks failed.
+        StepError: It is not among them.
     """
-    if (failed := facts.failed) is not None:
-        raise StepError(
-            f"The {what} of {facts.family} can't be shown: the check `{failed.name}` is off by {failed.error:.2g}, "
-            f"and {failed.bound:.2g} is allowed."
-        )
+    found = next((each for each in layers if each.layer == layer), None)
+    if found is None:
+        known = ", ".join(str(each.layer) for each in layers)
+        raise StepError(f"Layer {layer} has no {what} to show.", f"These have: {known or 'none'}.")
+    return found
 
 
 # ---- branches ----------------------------------------------------------------------------------
 
 
 class Branch:
-    """A way through the tree of a session, from the prompt to a token: it is run on, looked into, and branched from.
+    """A path through the tree of a session, from the prompt to a token: to run, to inspect, and to branch from.
 
     Nothing moves by making one: the engine goes there when something is done there.
     """
@@ -769,9 +748,9 @@ class Branch:
     def __init__(self, line: _Line, node: int, next_step: protocol.Step | None = None) -> None:
         self._line, self._node = line, node
         self._next_step = next_step
-        """The step that follows on the branch that this one was gone back to from."""
+        """The step that follows on the branch of which this one is a part; None if it was not made by `at`."""
 
-    # ---- what is there ----------------------------------------------------------------------
+    # ---- tokens -----------------------------------------------------------------------------
 
     @property
     def node(self) -> int:
@@ -781,8 +760,7 @@ class Branch:
     def _path(self) -> list[Item]:
         node = self.node
         with self._line.arrived:
-            path: list[Item] = self._line.timeline.tree.path(node)
-            return path
+            return self._line.timeline.tree.path(node)
 
     @property
     def steps(self) -> list[Step]:
@@ -790,11 +768,8 @@ class Branch:
         path = self._path()
         with self._line.arrived:
             kinds = self._line.timeline.of(Segments).read(path).kinds
-        return [
-            Step(item, kind, self._line.own)
-            for item, kind in zip(path, kinds, strict=True)
-            if isinstance(item, protocol.Step)
-        ]
+        pairs = zip(path, kinds, strict=True)
+        return [Step(item, kind, self._line.own) for item, kind in pairs if isinstance(item, protocol.Step)]
 
     @property
     def ids(self) -> list[int]:
@@ -813,15 +788,14 @@ class Branch:
 
     def _repr_html_(self) -> str:
         """The last tokens as a notebook shows them, the more surprising the darker their ground."""
-        return tokens_html(self._path())
+        return passage.tokens_html(self._path())
 
     def __repr__(self) -> str:
-        text = self.text
-        return f"<{type(self).__name__} of {len(self.steps)} steps: {quoted(text[-60:])}>"
+        return f"<{type(self).__name__} of {len(self.steps)} steps: {passage.quoted(self.text[-60:])}>"
 
     @property
     def finished(self) -> str | None:
-        """The reason that its text has ended, in the words of mlx_lm; None while it may go on."""
+        """The reason that its text has ended, in the words of mlx_lm; None if it has not."""
         found = self._line.timeline.finished.get(self.node)
         return found.reason if found is not None and found.reason in STOPS else None
 
@@ -846,9 +820,8 @@ class Branch:
         """
         if isinstance(place, Step):
             if not place.is_of(self._line.own):
-                raise StepError(
-                    "This is a step of another session.", "Give one of this session, or an index."
-                )
+                hint = "Give one of this session, or an index."
+                raise StepError("This is a step of another session.", hint)
             return place.record
         steps = self.steps
         if not steps:
@@ -857,14 +830,14 @@ class Branch:
             raise StepError(f"There is no step {place}.", f"There are steps from 0 to {len(steps) - 1}.")
         return steps[place].record
 
-    # ---- on from there ----------------------------------------------------------------------
+    # ---- continuations ----------------------------------------------------------------------
 
     @checked
     def run(self, count: int) -> Run:
         """Take tokens that the sampler picks, until there are `count` of them or the text ends.
 
-        The engine begins at once. Looping over what this returns hands the steps out as they come; leaving the loop
-        stops the engine, and leaves those that were seen. Without a loop whatever is asked next waits for the end.
+        The engine begins at once. Looping over the run yields the steps as they come; leaving the loop stops the engine
+        and keeps the steps that were yielded. Without a loop the next request waits for the end.
 
         Raises:
             EngineError: The engine refuses.
@@ -873,11 +846,8 @@ class Branch:
             raise StepError(f"A run of {count} tokens can't be made.", "Give a number from 1.")
         line = self._line
         with line.lock:
-            node = self._node if self.finished else line.stand(self.node)
-            run = Run(line, node, self)
-            if not self.finished:
-                run._begin(count)
-            return run
+            ended = self.finished is not None
+            return Run(line, self._node if ended else line.stand(self.node), self, 0 if ended else count)
 
     @checked
     def take(self, token: int | str) -> Branch:
@@ -895,19 +865,18 @@ class Branch:
         line = self._line
         with line.lock:
             node = line.stand(self.node)
-            command = (
-                protocol.Take(node, (token,)) if isinstance(token, int) else protocol.Insert(node, token)
-            )
-            steps = [each for each in line.do(command).records if isinstance(each, protocol.Step)]
-            self._went(steps[-1].node if steps else node)
-            return Branch(line, steps[-1].node if steps else node)
+            taken = protocol.Take(node, (token,)) if isinstance(token, int) else protocol.Insert(node, token)
+            steps = [each for each in line.do(taken).records if isinstance(each, protocol.Step)]
+            end = steps[-1].node if steps else node
+            self._went(end)
+            return Branch(line, end)
 
     def _went(self, node: int) -> None:
-        """Something was done at its end; a session goes along, a branch stays where it is."""
+        """Called with the end of what was taken from here; a session follows it, a branch stays."""
 
     @checked
     def off(self, units: str) -> AbstractContextManager[Branch]:
-        """Switch parts of the model off for what is run inside the block, on every branch of the session.
+        """Switch parts of the model off inside the block, on every branch of the session.
 
         Args:
             units: `L6 h1` (a head), `L3 mlp`, `L4 attention`, `L2` (a layer), `L6 h1 x0.5` (scaled), or the name of a
@@ -923,19 +892,27 @@ class Branch:
         depth = self._depth
         for name, unit in zip(units.split(","), held, strict=True):
             if depth is not None and unit.layer >= depth:
-                raise StepError(
-                    f"There is no {name.strip()}: the model has {depth} layers.", f"L1 to L{depth} are."
-                )
+                message = f"There is no {name.strip()}: the model has {depth} layers."
+                raise StepError(message, f"L1 to L{depth} are.")
         return self._under(held)
 
     @contextmanager
     def _under(self, held: tuple[Intervention, ...]) -> Iterator[Branch]:
-        with self._line.under(held):
+        """Compute the block's tokens under interventions, on every branch of the session."""
+        line = self._line
+        with line.lock:
+            line.settle()
+            before, line.held = line.held, held
+        try:
             yield self
+        finally:
+            with line.lock:
+                line.settle()
+                line.held = before
 
     @property
     def _depth(self) -> int | None:
-        """Layers of the model; None where they are not known, as in some recordings."""
+        """Number of layers of the model; None if unknown, as in some recordings."""
         facts = self._line.timeline.facts
         return facts.layers if facts is not None and facts.ran else None
 
@@ -946,35 +923,35 @@ class Branch:
             StepError: There is no such layer.
         """
         depth = self._depth
-        if depth is not None and not 0 <= layer < depth:
-            raise StepError(*_none("layer", layer, depth, "the model", f"L1 to L{depth} of the screen"))
+        if depth is not None:
+            _check_number("layer", layer, depth, "the model", f"L1 to L{depth} of the screen")
         return layer
 
     @checked
     def steer(
         self, direction: Direction | str | Path, strength: float = 1.0, layer: int | None = None
     ) -> AbstractContextManager[Branch]:
-        """Add a direction to the residual stream for what is run inside the block, on every branch of the session.
+        """Add a direction to the residual stream inside the block, on every branch of the session.
 
         Args:
-            direction: As `direction` made it, or a file that it was saved to.
-            strength: What it is multiplied by; 0 changes nothing.
-            layer: After which it is added, from 0; None for the one that it was made after.
+            direction: The result of `direction`, or a file that it was saved to.
+            strength: Its factor; 0 changes nothing.
+            layer: The layer after which it is added, from 0; None for the one after which it was made.
 
         Raises:
             EngineError: The file can't be read, or holds no direction; or there is no such layer.
         """
-        made = _direction(direction).record
+        made = _direction(direction)
         own = self._layer(made.layer if layer is None else layer)
         return self._under((Intervention("direction", own, None, strength, made),))
 
-    # ---- what is asked ----------------------------------------------------------------------
+    # ---- views of the inside ----------------------------------------------------------------
 
     def sampler(self, **settings: Any) -> Sampler:
-        """Explain how the sampler comes to the next token here: to the step's own where `at` came from one.
+        """Explain the sampler's way to the next token here: to the step's own if `at` was given one.
 
         Args:
-            settings: Other settings to try with the same draw; without them those that were used.
+            settings: Other settings to try with the same draw; by default those that were used.
 
         Raises:
             EngineError: A setting is out of range, or no prompt was given.
@@ -994,7 +971,7 @@ class Branch:
         Args:
             pairs: A text to go toward, and one to leave.
             layer: From 0.
-            name: For what is shown of it; without one the words in which the first pair differs.
+            name: Its name; by default the words in which the first pair differs.
 
         Raises:
             EngineError: The engine refuses.
@@ -1005,9 +982,8 @@ class Branch:
         asked = protocol.MakeDirection(self._layer(layer), toward, away, name=name or name_of(toward, away))
         made = self._line.do(asked).answer(protocol.DirectionMade)
         if (failed := made.facts.failed) is not None:
-            raise StepError(
-                f"No direction can be made of {made.facts.family}: its check `{failed.name}` failed."
-            )
+            problem = f"its check `{failed.name}` failed"
+            raise StepError(f"No direction can be made of {made.facts.family}: {problem}.")
         return Direction(made.direction)
 
     @checked
@@ -1022,40 +998,29 @@ class Branch:
         other: int | str | None = None,
         strengths: Sequence[float] = protocol.STRENGTHS,
     ) -> protocol.StrengthsSwept:
-        """Add a direction with one strength after another here, and random ones of the same length beside it.
+        """Add a direction with one strength after another here, and random ones of the same length to compare.
 
         Args:
             direction: As for `steer`.
             layer: As for `steer`.
             scope: `token`: at the last token here alone; `context`: at all of them from `begin` on.
             begin: A place in the path, from 0.
-            token: Whose logit is followed, by its id or text; None for the most probable one.
-            other: One whose logit is taken off; None for the most probable one beside that.
-            strengths: To try; 0 is always among them.
+            token: Token whose logit is followed, by its id or text; None for the most probable one.
+            other: Token whose logit is subtracted; None for the most probable one besides.
+            strengths: The strengths; 0 is always among them.
 
         Raises:
             EngineError: The engine refuses.
         """
-        made = _direction(direction).record
+        made = _direction(direction)
         own = self._layer(made.layer if layer is None else layer)
-        self._places((begin,))
+        _check_number("token", begin, len(self._path()), "the path")
         first, second = (None if each is None else self._id(each) for each in (token, other))
         asked = protocol.SweepStrengths(self.node, made, own, scope, begin, first, second, tuple(strengths))
         return self._line.do(asked).answer(protocol.StrengthsSwept)
 
-    def _places(self, places: Sequence[int]) -> None:
-        """Refuse places that the path doesn't have; they count from 0.
-
-        Raises:
-            StepError: It lacks one of them.
-        """
-        tokens = len(self._path())
-        for each in places:
-            if not 0 <= each < tokens:
-                raise StepError(*_none("token", each, tokens, "the path"))
-
     def what_if(self, **settings: Any) -> WhatIf:
-        """Find the steps up to here at which other settings would have taken another token.
+        """Find the steps up to here at which other settings would take another token.
 
         Raises:
             EngineError: A setting is out of range.
@@ -1064,13 +1029,12 @@ class Branch:
         return WhatIf(self._line.do(protocol.WhatIf(other, node)).answer(protocol.WhatIfAnswered))
 
     def attention(self) -> Attention:
-        """Read where each head looks from the last token here.
+        """Read the attention of each head from the last token here.
 
         Raises:
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
-        read = self._line.do(protocol.ReadAttention(self.node)).answer(protocol.AttentionRead)
-        _see("attention", read.facts)
+        read = self._line.view(protocol.ReadAttention(self.node), protocol.AttentionRead, "attention")
         return Attention(read, self._path())
 
     @checked
@@ -1087,9 +1051,9 @@ class Branch:
         """Read on which tokens up to here the logit of a next one depends.
 
         Args:
-            token: Whose logit, by its id or text; None for the step's own where `at` came from one, or else the most
-                probable.
-            against: One whose logit is taken off; None for none.
+            token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
+                the most probable.
+            against: Token whose logit is subtracted; None for no other.
             integrated: Integrated gradients; otherwise gradient x input.
             baseline: `mean`, `first`, `zero`, or the text of one token.
             steps: From the baseline to the text, to begin with.
@@ -1100,17 +1064,16 @@ class Branch:
         """
         if token is None and self._next_step is not None:
             token = self._next_step.id
-        ids = [None if each is None else self._id(each) for each in (token, against)]
+        one, other = (None if each is None else self._id(each) for each in (token, against))
         method: protocol.GradientMethod = "integrated" if integrated else "input"
-        read = self._line.do(
-            protocol.ReadGradients(
-                self.node, ids[0], ids[1], method, *baseline_of(baseline), steps, hold_experts
-            )
-        ).answer(protocol.GradientsRead)  # fmt: skip
+        start = baseline_of(baseline)
+        command = protocol.ReadGradients(self.node, one, other, method, *start, steps, hold_experts)
+        read = self._line.do(command).answer(protocol.GradientsRead)
         if (failed := read.facts.failed) is not None:
+            where = f" ({failed.where})" if failed.where else ""
             raise StepError(
                 f"The gradients of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
-                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{f' ({failed.where})' if failed.where else ''}.",
+                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{where}.",
                 "Take more steps, another baseline, or hold_experts=True in a mixture of experts.",
             )
         return Gradients(read, self._path())
@@ -1136,20 +1099,21 @@ class Branch:
         Args:
             layer: From 0; None for that of the head that looks most at one token, neither the first nor the last two.
             head: From 0; None for the one that does so.
-            keys: Places in the path that are kept whatever their weights; of a long path only the heaviest are.
+            keys: Places in the path that are kept with any weight; of a long path only the heaviest are.
 
         Raises:
-            StepError: There is no such head or key, the sums are not what the model computes, or it can't be told.
+            StepError: There is no such head or key, the sums are not what the model computes, or they are unknown.
         """
         if layer is not None:
             self._layer(layer)
         if head is not None and head < 0:
             raise StepError(f"There is no head {head}.", "Heads count from 0, which is h1 on the screen.")
-        self._places(keys)
+        tokens = len(self._path())
+        for key in keys:
+            _check_number("token", key, tokens, "the path")
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
-        read = self._line.do(command).answer(protocol.ScoreRead)
-        _see("scores", read.facts)
-        return Scores(read, [item.text for item in self._path()])
+        read = self._line.view(command, protocol.ScoreRead, "scores")
+        return Scores(read, self._path())
 
     def experts(self) -> Experts:
         """Read which experts the last token here went through, and what recurrent layers keep after it.
@@ -1157,42 +1121,36 @@ class Branch:
         Raises:
             StepError: The model has neither experts nor recurrent layers, or what was read is not what it computes.
         """
-        read = self._line.do(protocol.ReadExperts(self.node)).answer(protocol.ExpertsRead)
-        _see("experts", read.facts)
-        return Experts(read)
+        return Experts(self._line.view(protocol.ReadExperts(self.node), protocol.ExpertsRead, "experts"))
 
     @checked
     def moved(self, offset: int = 0, change: protocol.PositionChange = "token") -> Moved:
         """Predict the next token with the last one here given a wrong position.
 
         Args:
-            offset: What is added to its position.
+            offset: Number that is added to its position.
             change: `token`: of this token alone; `path`: of all alike; `mask`: none, but without the causal mask.
 
         Raises:
-            StepError: The model can't be told another position, or what was computed doesn't hold.
+            StepError: The model takes no other position, or a check of the result failed.
         """
         asked = protocol.TryPosition(self.node, change, offset)
-        read = self._line.do(asked).answer(protocol.PositionTried)
-        _see("positions", read.facts)
-        return Moved(read)
+        return Moved(self._line.view(asked, protocol.PositionTried, "positions"))
 
     @checked
     def heads(self, texts: int = 0, length: int = 50, seed: int = 0) -> protocol.HeadsScored:
-        """Score what each head does: previous token, induction, duplicate token, first token, entropy.
+        """Score the behaviour of each head: previous token, induction, duplicate token, first token, entropy.
 
         Args:
-            texts: Over so many texts of random tokens, repeated; 0 for the path up to here.
-            length: Tokens of each that are repeated.
-            seed: Of the tokens.
+            texts: Number of texts of random tokens, repeated, to score over; 0 for the path up to here.
+            length: Number of tokens of each that are repeated.
+            seed: Seed of the tokens.
 
         Raises:
             StepError: What was read is not what the model computes; or there can be no such texts.
         """
         over = protocol.RepeatedTexts(length, texts, seed) if texts else None
-        scored = self._line.do(protocol.ScoreHeads(self.node, over)).answer(protocol.HeadsScored)
-        _see("scores of heads", scored.facts)
-        return scored
+        return self._line.view(protocol.ScoreHeads(self.node, over), protocol.HeadsScored, "scores of heads")
 
     @checked
     def patching(
@@ -1203,25 +1161,23 @@ class Branch:
         part: protocol.PatchKind = "layer",
         facing: protocol.Facing | None = None,
     ) -> protocol.ActivationsPatched:
-        """Put what another branch of this session computes into this one, layer by layer and token by token.
+        """Patch activations of another branch of this session into this one, layer by layer and token by token.
 
         Args:
             source: The other branch.
-            token: Its logit ...
-            against: ... less that of this one is followed: ids, or texts of one token.
-            part: Whole layers, or what their `attention` or `mlp` returns.
+            token: Token whose logit is followed: its id, or its text.
+            against: Token whose logit is subtracted.
+            part: Whole layers, or the outputs of their `attention` or `mlp`.
             facing: Which token of this path, from 0, faces which of the other; None for common blocks.
 
         Raises:
-            StepError: The other branch is of another session; there is nothing to put in; a check failed.
+            StepError: The other branch is of another session; there is nothing to patch; a check failed.
             PromptError: A text is no single token.
         """
         _of_one_session(self, source)
         ids = self._id(token), self._id(against)
         command = protocol.PatchActivations(self.node, source.node, *ids, part, facing)
-        read = self._line.do(command).answer(protocol.ActivationsPatched)
-        _see("patching", read.facts)
-        return read
+        return self._line.view(command, protocol.ActivationsPatched, "patching")
 
     @checked
     def patch_pairs(
@@ -1230,19 +1186,16 @@ class Branch:
         """Patch each of a set of pairs of texts on this session's model, and take the means.
 
         Args:
-            pairs: Text and source, and the two answers, where they are not to be found.
+            pairs: Text and source, and the two answers unless they are to be found.
             part: As for `patching`.
 
         Raises:
             StepError: None of them can be patched; a check failed.
         """
-        read = self._line.do(
-            protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
-        ).answer(protocol.PairsPatched)
-        _see("patching", read.facts)
-        return read
+        command = protocol.PatchPairs(tuple(protocol.PatchPair(*each) for each in pairs), part)
+        return self._line.view(command, protocol.PairsPatched, "patching")
 
-    # ---- where it goes ----------------------------------------------------------------------
+    # ---- export -----------------------------------------------------------------------------
 
     @checked
     def to_html(self, path: str | Path | None = None) -> str:
@@ -1262,8 +1215,7 @@ class Branch:
         from inspector.tools.export.recording import line, snapshot
         from inspector.tools.exports import EXPORTS
 
-        own = self._line
-        node = self.node
+        own, node = self._line, self.node
         with own.arrived:
             recording = line(snapshot(own.timeline, own.settings, own.load, program()), node, on=False)
         recording.parts = EXPORTS
@@ -1278,7 +1230,7 @@ class Tree(list[Branch]):
     """The branches of a session, each from the prompt to its end."""
 
     def _repr_html_(self) -> str:
-        """A row for each: where it leaves those before it, and its text from there on."""
+        """A row for each: the step from which it differs from those before it, and its text from there on."""
         met: set[int] = set()
         rows: list[tuple[object, ...]] = []
         for branch in self:
@@ -1288,82 +1240,66 @@ class Tree(list[Branch]):
             steps = [item for item in own if isinstance(item, protocol.Step)]
             text, logprob = "".join(step.text for step in steps), sum(step.logprob for step in steps)
             rows.append((steps[0].index if steps else "", len(steps), f"{logprob:.2f}", text[:MOST_SHOWN]))
-        return table(("from step", "tokens", "logprob", "text from there on"), rows)
+        return passage.table(("from step", "tokens", "logprob", "text from there on"), rows)
 
     def __repr__(self) -> str:
         return f"<Tree of {len(self)} branches>"
 
 
-class _Progress:
-    """A line that says how far a run is: in a notebook, or else on the terminal, if standard error is one.
+def _progress(total: int) -> Callable[[int, bool], None]:
+    """Show the progress of a run: in a notebook, or else on the terminal, if standard error is one.
 
     Args:
-        total: Tokens that the run takes at most.
+        total: Maximum number of tokens of the run.
+
+    Returns:
+        A function that updates it, from the number of tokens so far, and True at the end.
     """
+    began = updated = time.monotonic()
+    shell = sys.modules.get("IPython")  # if it isn't imported there is no notebook
+    notebook: Any = shell.display if shell is not None and shell.get_ipython() is not None else None
 
-    OFTEN = 0.1
-    """Seconds between two changes of it."""
+    def text(done: int) -> str:
+        speed = done / max(1e-9, time.monotonic() - began)
+        return f"{done:,} of {total:,} tokens, {speed:.0f} a second"
 
-    def __init__(self, total: int) -> None:
-        self._total, self._done = total, 0
-        self._began = self._told = time.monotonic()
-        shell = sys.modules.get("IPython")  # where it isn't imported there is no notebook
-        self._display: Any = None
-        if shell is not None and shell.get_ipython() is not None:
-            self._display = shell.display.display(self._html, display_id=True)
+    def bar(done: int) -> Any:
+        return notebook.HTML(f'<progress value="{done}" max="{total}"></progress> {text(done)}')
 
-    @property
-    def _text(self) -> str:
-        seconds = max(1e-9, time.monotonic() - self._began)
-        return f"{self._done:,} of {self._total:,} tokens, {self._done / seconds:.0f} a second"
+    shown: Any = notebook.display(bar(0), display_id=True) if notebook is not None else None
 
-    @property
-    def _html(self) -> Any:
-        bar = f'<progress value="{self._done}" max="{self._total}"></progress> {self._text}'
-        return sys.modules["IPython"].display.HTML(bar)
-
-    def tell(self, done: int) -> None:
-        """Say that so many tokens are there."""
-        self._done = done
-        if time.monotonic() - self._told >= self.OFTEN:
-            self._show()
-
-    def _show(self, end: str = "") -> None:
-        self._told = time.monotonic()
-        if self._display is not None:
-            self._display.update(self._html)
+    def update(done: int, last: bool) -> None:
+        nonlocal updated
+        if not last and time.monotonic() - updated < OFTEN:
+            return
+        updated = time.monotonic()
+        if shown is not None:
+            shown.update(bar(done))
         elif sys.stderr is not None and sys.stderr.isatty():
-            sys.stderr.write(f"\r{self._text}\x1b[K{end}")
+            sys.stderr.write(f"\r{text(done)}\x1b[K" + ("\n" if last else ""))
             sys.stderr.flush()
 
-    def __enter__(self) -> _Progress:
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._show("\n")
+    return update
 
 
 class Run(Branch):
-    """A run: the branch that ends where it ends, which hands its steps out as they come.
+    """A run, as the branch to its end, which yields its steps as they come.
 
     Args:
-        line: Of the session.
-        node: Where it begins.
-        owner: What it was asked of.
+        line: Connection of the session.
+        node: Node from which it runs.
+        owner: Branch that was run.
+        count: Maximum number of tokens; 0 if the text has ended.
     """
 
-    def __init__(self, line: _Line, node: int, owner: Branch) -> None:
+    def __init__(self, line: _Line, node: int, owner: Branch, count: int) -> None:
         super().__init__(line, node)
-        self._owner = owner
+        self._owner, self._count = owner, count
         self._request: Request[Any] | None = None
         self._came: list[protocol.Step] = []
-        self._count = 0
-
-    def _begin(self, count: int) -> None:
-        """Have the engine run."""
-        line, self._count = self._line, count
-        self._request = line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
-        line.pending = self
+        if count:
+            self._request = line.send(protocol.Run(until=Breakpoints(tokens=count)), self._take)
+            line.pending = self
 
     def _take(self, record: Record) -> None:
         if isinstance(record, protocol.Step):
@@ -1380,15 +1316,18 @@ class Run(Branch):
         """Wait for the end of the run.
 
         Args:
-            progress: Whether to show how far it is, in a notebook or on the terminal.
+            progress: Whether to show its progress, in a notebook or on the terminal.
 
         Raises:
             EngineError: It failed.
         """
         if progress:
-            with _Progress(self._count) as shown:
-                for step in self:
-                    shown.tell(step.index - self._came[0].index + 1)
+            update, done = _progress(self._count), 0
+            try:
+                for done, _ in enumerate(self, 1):
+                    update(done, False)
+            finally:
+                update(done, True)
         with self._line.lock:
             if self._request is not None and self._line.pending is self:
                 try:
@@ -1398,7 +1337,7 @@ class Run(Branch):
         return self
 
     def _end(self, count: int) -> None:
-        """It has ended, with so many steps that count."""
+        """End it with a number of its steps; the others are forgotten."""
         self._line.pending = None
         if count:
             self._node = self._came[count - 1].node
@@ -1415,7 +1354,7 @@ class Run(Branch):
             self._leave(given)
 
     def _next(self, given: int) -> Step | None:
-        """The step after so many; None where the run has ended before."""
+        """The step after a number of them; None if the run has ended before."""
         with self._line.lock:
             request = self._request
             if request is not None:
@@ -1425,11 +1364,11 @@ class Run(Branch):
                 at = self._line.timeline.of(Segments).state(record.node)
                 return Step(record, at.kind if at is not None else None, self._line.own)
             if self._line.pending is self:
-                self.wait()  # tells what failed
+                self.wait()  # raises the error of a failure
             return None
 
     def _leave(self, given: int) -> None:
-        """The loop is left: stop the engine, and forget the steps that nobody saw."""
+        """Leave the loop: stop the engine, and forget the steps that were not yielded."""
         line = self._line
         with line.lock:
             if self._request is not None and line.pending is self:
@@ -1453,17 +1392,16 @@ class Run(Branch):
     def new(self) -> list[Step]:
         """The steps of this run alone."""
         self.wait()
-        steps = self.steps
-        return steps[len(steps) - len(self._came) :]
+        return self.steps[-len(self._came) :] if self._came else []
 
 
 # ---- sessions ----------------------------------------------------------------------------------
 
 
 class Session(Branch):
-    """A model, a prompt and the tree of its continuations; as a branch, its end moves along with what is run on it.
+    """A model, a prompt and the tree of its continuations; as a branch, its end follows each run of it.
 
-    Opened by `open`; it is closed by `close`, at the end of a `with` block, by the collector, or with the process.
+    Opened by `open`; closed by `close`, at the end of a `with` block, by the garbage collector, or with the process.
     """
 
     def __init__(self, line: _Line, node: int) -> None:
@@ -1491,7 +1429,7 @@ class Session(Branch):
 
     @property
     def settings(self) -> Settings:
-        """Of the sampler, in force."""
+        """The sampler's settings in force."""
         return self._line.settings
 
     @property
@@ -1503,15 +1441,15 @@ class Session(Branch):
 
     @checked
     def merges(self, text: str) -> Merges:
-        """Take apart how the model's tokenizer cuts a text.
+        """Trace the merges by which the model's tokenizer cuts a text.
 
         Raises:
-            EngineError: The tokenizer, or the text, can't be taken apart.
+            EngineError: The tokenizer, or the text, can't be traced.
         """
         return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
 
     def modules(self) -> Modules:
-        """Read what its model is made of.
+        """Read the modules of its model.
 
         Raises:
             EngineError: The engine refuses.
@@ -1530,7 +1468,7 @@ class Session(Branch):
 
     @checked
     def save(self, path: str | Path, force: bool = False) -> Path:
-        """Write a recording, which `inspector replay` and `open` take.
+        """Write a recording, for `inspector replay` and `open`.
 
         Args:
             path: The file.
@@ -1549,7 +1487,7 @@ class Session(Branch):
         return Path(path)
 
     def screen(self) -> None:
-        """Show the session on the screen, as a recording; returns when that is left.
+        """Show the session on the screen, as a recording; returns when the screen is left.
 
         Raises:
             StepError: There is no terminal here.
@@ -1568,15 +1506,13 @@ class Session(Branch):
             subprocess.run([*python_command(begin), "replay", str(path)], check=False)
 
     def close(self) -> None:
-        """Stop what is under way, and let the tree go; closing again does nothing."""
+        """Stop what is under way, and release the tree; closing again does nothing."""
         self._finalizer()
 
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self.close()
 
 
@@ -1594,9 +1530,9 @@ def open(
 
     Args:
         model: `pocket` (it comes with the program), a hub id, a directory, or a recording, which needs neither MLX nor
-            its model: what it holds is there, and nothing more is computed.
+            its model: its contents are there, and nothing more is computed.
         prompt: The text to continue.
-        messages: A conversation in place of it, with the keys `role` and `content`, through the chat template.
+        messages: A conversation instead of it, with the keys `role` and `content`, through the chat template.
         chat: Whether the prompt goes through the chat template, as a user's message; by default it does if the model
             has a template and its folder doesn't ask for raw prompts, as that of `pocket` does.
         system: The system message before that.
@@ -1617,11 +1553,11 @@ def open(
     if system is not None and chat is False:
         raise PromptError("The system message needs the chat template.", "Give chat=True, too.")
     said = _messages(messages or ())
-    load, sampling = _split(settings)
-    load = settings_of(LoadSettings, BY_NAME, load)
-    line = _Line(
-        check(LoadSettings(model=str(model), **load)), _changed(Settings(max_tokens=ENDLESS), sampling)
-    )
+    own = {field.name for field in fields(LoadSettings)}
+    load = settings_of(LoadSettings, BY_NAME, {k: v for k, v in settings.items() if k in own})
+    sampling = {k: v for k, v in settings.items() if k not in own}
+    checked_load = check(LoadSettings(model=str(model), **load))
+    line = _Line(checked_load, _changed(Settings(max_tokens=ENDLESS), sampling))
     session = Session(line, 0)
     try:
         line.connect(sampling)
@@ -1638,12 +1574,12 @@ def open(
 def train(
     *texts: str | Path, directory: str | Path | None = None, **settings: Any
 ) -> Iterator[protocol.TrainedStep]:
-    """Train a small model, a step for each turn of a loop; what leaves the loop ends the training.
+    """Train a small model, a step for each turn of a loop; leaving the loop ends the training.
 
     Args:
-        texts: Files or folders of text; none for the stories that come with the program.
-        directory: Where the checkpoint goes that is saved at the end, also where the loop is left before it.
-        settings: Of `engine.settings`: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
+        texts: Files or folders of text; without any the stories that come with the program.
+        directory: Directory of the checkpoint that is saved at the end, also if the loop is left before it.
+        settings: Settings of the training: `layers`, `width`, `vocabulary`, `steps`, `seed`, ...
 
     Returns:
         The steps, each with its loss, and some with a look at what the model knows.
@@ -1653,9 +1589,8 @@ def train(
     """
     known = {field.name for field in fields(TrainingSettings)} - {"texts"}
     if unknown := settings.keys() - known:
-        raise SettingsError(
-            min(unknown), f"There is no setting {min(unknown)}.", f"There are {', '.join(sorted(known))}."
-        )
+        name = min(unknown)
+        raise SettingsError(name, f"There is no setting {name}.", f"There are {', '.join(sorted(known))}.")
     asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
     check(asked)
     line = _Line(LoadSettings(), Settings())
@@ -1690,9 +1625,8 @@ def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
         if missing := {"role", "content"} - each.keys():
             raise PromptError(f"A message has no {' and no '.join(sorted(missing))}.", "Give it both.")
         if more := sorted(each.keys() - {"role", "content"}):
-            raise PromptError(
-                f"A message has a {more[0][:40]!r}, too.", "Give it a role and a content alone."
-            )
+            message = f"A message has a {more[0][:40]!r}, too."
+            raise PromptError(message, "Give it a role and a content alone.")
     return tuple(Message(each["role"], each["content"]) for each in given)
 
 
@@ -1726,21 +1660,19 @@ def _of_one_session(one: Branch, other: Branch) -> None:
         StepError: They are.
     """
     if one._line is not other._line:
-        raise StepError(
-            "These are branches of two sessions.", "Give two of one: b = s.at(12).take(' cat').run(10)."
-        )
+        hint = "Give two of one: b = s.at(12).take(' cat').run(10)."
+        raise StepError("These are branches of two sessions.", hint)
 
 
-def _none(what: str, number: int, count: int, of: str, shown: str = "") -> tuple[str, str]:
-    """What is said where there is no such thing of some that count from 0."""
-    hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
-    return f"There is no {what} {number}: {of} has {count or 'none'}.", hint
+def _check_number(what: str, number: int, count: int, of: str, shown: str = "") -> None:
+    """Refuse a number that is not one of some things, which count from 0.
 
-
-def _split(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the loading, and those of the sampler."""
-    own = {field.name for field in fields(LoadSettings)}
-    return {k: v for k, v in given.items() if k in own}, {k: v for k, v in given.items() if k not in own}
+    Raises:
+        StepError: It isn't.
+    """
+    if not 0 <= number < count:
+        hint = f"They count from 0: give 0 to {count - 1}{shown and f', {shown}'}." if count else ""
+        raise StepError(f"There is no {what} {number}: {of} has {count or 'none'}.", hint)
 
 
 def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
@@ -1753,7 +1685,6 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     for name in given:
         if name not in known:
             near = get_close_matches(name, known, 1)
-            raise SettingsError(
-                name, f"There is no setting {name}.", f"Did you mean {near[0]}?" if near else ""
-            )
+            hint = f"Did you mean {near[0]}?" if near else ""
+            raise SettingsError(name, f"There is no setting {name}.", hint)
     return changed(settings, **settings_of(Settings, BY_NAME, given))

@@ -14,10 +14,12 @@ from rich.console import RenderableType
 from rich.text import Text
 from textual import constants, events, on
 from textual.app import App
+from textual.css.query import NoMatches
 from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
 from textual.screen import Screen
+from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
 from engine.errors import EngineError, RecordingError
@@ -48,7 +50,6 @@ from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.tool import Tool
-from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
@@ -59,7 +60,6 @@ from inspector.version import program
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.overlay import read_styles
-from inspector.widgets.painting import RememberingStylesheet
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""
@@ -147,7 +147,6 @@ class InspectorApp(App[int]):
     ) -> None:
         super().__init__()
         self._own_keys, self._table = self._read_keys(tools)
-        self.stylesheet = RememberingStylesheet(variables=self.theme_variables)  # found for the toolkit's own
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.leaving = False
@@ -171,7 +170,7 @@ class InspectorApp(App[int]):
         self.controller.speculation = speculation or self.controller.speculation
         self._trace, self.controller.opening = trace, trace is not None
         self._saved_breakpoints = SavedBreakpoints().read()
-        set_at_start = self._saved_breakpoints.points if breakpoints is None else breakpoints
+        set_at_start = self._saved_breakpoints.values if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
         self.recorder = self._recorder(save)
         self.controller.client.listen(self.recorder.receive)
@@ -182,7 +181,7 @@ class InspectorApp(App[int]):
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
         self._ahead = ImportsAhead(packages_of(tools), (program,), (self._read_styles,))
-        self.keys = KeysInOrder(self, self._hand_on)
+        self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
@@ -238,6 +237,12 @@ class InspectorApp(App[int]):
         self.inbox.show = self.main.show_changes
         return self.main
 
+    @property
+    def top(self) -> Screen[Any] | Widget:
+        """The dialog that is on top, or else the open view, or else the main screen."""
+        opened = self.main.tool_screen if self.screen is self.main else None
+        return self.screen if opened is None else opened
+
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, with text that can be read on each of its grounds."""
         self.theme_variables = readable(super().get_css_variables())
@@ -245,11 +250,11 @@ class InspectorApp(App[int]):
 
     def action_command_palette(self) -> None:
         """Show the finder."""
-        self.main.host.find_anything()
+        self.main.find_anything()
 
     def search_themes(self) -> None:
         """Show the finder with all themes."""
-        self.main.host.find_anything("theme ")
+        self.main.find_anything("theme ")
 
     def copy_to_clipboard(self, text: str) -> None:
         """Put a text on the terminal's clipboard; half a pair of surrogates in it, which no terminal takes, as `?`."""
@@ -278,14 +283,11 @@ class InspectorApp(App[int]):
         if self.leaving:
             return
         if isinstance(event, events.Key):
-            if (
-                narrator is not None
-                and isinstance(top, MainScreen | ToolScreen)
-                and narrator.takes(event.key)
-            ):
+            if narrator is not None and top is self.main and narrator.takes(event.key):
                 return  # not in dialogs
             if (
                 top is self.main
+                and self.main.tool_screen is None
                 and self.keys.typed < self.main.in_sight_since
                 and self.main.refuses(event.key)
             ):
@@ -330,7 +332,7 @@ class InspectorApp(App[int]):
         if problems := self._own_keys.problems:
             most = max(1, min(MOST_PROBLEMS, (self.size.height - AROUND_PROBLEMS) // PROBLEM_LINES))
             hidden = len(problems) - most
-            more = [f"{hidden} more: `inspector keys` lists all"] if hidden > 0 else []
+            more = [f"{hidden} more: `inspector --keys` lists all"] if hidden > 0 else []
             text = "\n".join([*map(visible, problems[:most]), *more])
             self.notify(text, title="Keys", severity="warning", timeout=NOTES_SECONDS, markup=False)
 
@@ -385,7 +387,7 @@ class InspectorApp(App[int]):
 
     def say(self, answer: str) -> None:
         """Answer the person, once what is under way is done."""
-        self.call_later(self.main.host.answer, answer)
+        self.call_later(self.main.answer, answer)
 
     def redraw(self) -> None:
         """Show what changed, now."""
@@ -440,7 +442,7 @@ class InspectorApp(App[int]):
         """Leave since something failed; with one line where it is no fault of the program."""
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
-        else:
+        elif not (isinstance(error, NoMatches) and self.leaving):  # then widgets go one by one
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:

@@ -1,7 +1,7 @@
-"""The border of the Python interface: arguments are checked and converted in the caller's thread, before they go on.
+"""The border of the Python interface: arguments are checked and converted in the caller's thread.
 
-What a public function takes is written once, as the annotations of its parameters. NumPy's numbers become Python's, and
-a value of another type is refused in a sentence, before anything has changed.
+The types of a public function are written once, as the annotations of its parameters. NumPy's numbers become Python's,
+and a value of another type is refused in a sentence, before anything has changed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from engine.setting import Setting
 Given = ParamSpec("Given")
 Returned = TypeVar("Returned")
 LARGEST = 2**64
-"""Whole numbers are smaller, and greater than its negative: a seed has 64 bits."""
+"""Upper bound of whole numbers, and of their negatives: a seed has 64 bits."""
 LONGEST = 2**20
-"""Elements of a list at most: no vocabulary has as many tokens."""
+"""Maximum number of elements of a list: no vocabulary has as many tokens."""
 
 
 class ArgumentError(EngineError):
@@ -37,7 +37,7 @@ class ArgumentError(EngineError):
 
 
 class _Misfit(Exception):
-    """A value is not of the type that was asked for.
+    """A value is not of the expected type.
 
     Args:
         value: The value, or the element of it that isn't.
@@ -49,18 +49,18 @@ class _Misfit(Exception):
 
 
 def checked(function: Callable[Given, Returned]) -> Callable[Given, Returned]:
-    """Have the arguments of a function converted to the types that its parameters are annotated with.
+    """Convert the arguments of a function to the types with which its parameters are annotated.
 
-    What has no annotation, or is annotated with `Any`, is left as it is.
+    Arguments without an annotation, or annotated with `Any`, are left unchanged.
 
     Raises:
-        ArgumentError: By the function that is returned, where an argument is of another type.
+        ArgumentError: By the function that is returned, if an argument is of another type.
     """
     signature = inspect.signature(function)
 
     @functools.cache
     def hints() -> dict[str, Any]:
-        """Asked for by the first call: they may name classes that come later in the module."""
+        """Evaluated by the first call: they may name classes that come later in the module."""
         annotations = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
         found = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
         for each in signature.parameters.values():
@@ -128,24 +128,50 @@ def _taken(hint: Any, value: object) -> Any:
         _Misfit: It is of another type.
     """
     value, origin, parts = _plain(value), get_origin(hint), get_args(hint)
+    if hint is Any:
+        return value
     if origin in (Union, UnionType):
         return _one_of(parts, value)
-    if origin is Literal:
-        if isinstance(value, str) and value in parts:
-            return _text(value)
-        raise _Misfit(value)
-    if origin is dict:
-        if not isinstance(value, Mapping):
-            raise _Misfit(value)
-        return {_taken(parts[0], key): _taken(parts[1], each) for key, each in value.items()}
     if origin in (tuple, Sequence):
         return _elements(parts, value)
-    convert = _CONVERT.get(hint)
-    return convert(value) if convert is not None else _instance(hint, value)
+    if origin is dict and isinstance(value, Mapping):
+        return {_taken(parts[0], key): _taken(parts[1], each) for key, each in value.items()}
+    if isinstance(value, str) and (hint is str or (origin is Literal and value in parts)):
+        return str.__str__(value)
+    if hint in (int, float, Path):
+        with suppress(Exception):  # an object's own code may raise anything
+            return _converted(hint, value)
+    elif isinstance(hint, type) and origin is None and isinstance(value, hint):
+        if not issubclass(hint, Struct):
+            return value
+        hints = _hints(hint)
+        return hint(
+            **{each.name: _taken(hints[each.name], getattr(value, each.name)) for each in fields(hint)}
+        )
+    raise _Misfit(value)
+
+
+def _converted(hint: type, value: Any) -> int | float | str | Path:
+    """A number, or a path.
+
+    Raises:
+        Exception: The value is of another type.
+    """
+    if hint is Path:
+        path = os.fspath(value)
+        if b"\0" in os.fsencode(path):
+            raise ValueError
+        return str.__str__(value) if isinstance(value, str) else Path(path)
+    number = int(operator.index(value)) if hint is int else float(value)
+    if isinstance(value, bool | str | bytes | bytearray) or not math.isfinite(number):
+        raise ValueError
+    if hint is int and not -LARGEST < number < LARGEST:
+        raise ValueError
+    return number
 
 
 def _plain(value: object) -> object:
-    """A Python number for a number of NumPy, MLX or the like, which are arrays without axes; anything else as it is."""
+    """A Python number for a number of NumPy, MLX or the like, which are arrays without axes; other values unchanged."""
     with suppress(Exception):
         if value.shape == ():  # type: ignore[attr-defined]
             return value.item()  # type: ignore[attr-defined]
@@ -157,20 +183,20 @@ def _one_of(kinds: Sequence[Any], value: object) -> Any:
     if NoneType in kinds and value is None:
         return None
     kinds = [each for each in kinds if each is not NoneType]
-    for each in kinds[:-1]:
-        with suppress(_Misfit):
+    inner: object = value
+    for each in kinds:
+        try:
             return _taken(each, value)
-    try:
-        return _taken(kinds[-1], value)
-    except _Misfit as misfit:
-        raise _Misfit(value if len(kinds) > 1 else misfit.value) from None
+        except _Misfit as misfit:
+            inner = misfit.value
+    raise _Misfit(value if len(kinds) > 1 else inner)
 
 
 def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
     """The elements of a list of any length, for `kinds` (kind,) or (kind, ...), or else of one with an element each."""
     any_length = len(kinds) == 1 or kinds[1] is ...
     if any_length and kinds[0] is str and isinstance(value, str):
-        return (_text(value),)
+        return (str.__str__(value),)
     if any_length and get_origin(kinds[0]) is tuple and isinstance(value, Mapping):
         value = tuple(value.items())  # a dict is the natural form of pairs
     with suppress(Exception):  # an array of NumPy or MLX
@@ -185,64 +211,6 @@ def _elements(kinds: tuple[Any, ...], value: object) -> tuple[Any, ...]:
     return tuple(map(_taken, [kinds[0]] * len(items) if any_length else kinds, items))
 
 
-def _whole(value: Any) -> int:
-    try:
-        number = int(operator.index(value))
-    except Exception:  # an object's own code may raise anything, here and below
-        raise _Misfit(value) from None
-    if isinstance(value, bool) or not -LARGEST < number < LARGEST:
-        raise _Misfit(value)
-    return number
-
-
-def _number(value: Any) -> float:
-    try:
-        number = float(value)
-    except Exception:
-        raise _Misfit(value) from None
-    if isinstance(value, bool | str | bytes | bytearray) or not math.isfinite(number):
-        raise _Misfit(value)
-    return number
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Misfit(value)
-    return str.__str__(value)
-
-
-def _path(value: Any) -> str | Path:
-    try:
-        path = os.fspath(value)
-        if not isinstance(path, str) or b"\0" in os.fsencode(path):
-            raise _Misfit(value)
-    except Exception:
-        raise _Misfit(value) from None
-    return _text(value) if isinstance(value, str) else Path(path)
-
-
-def _instance(kind: type, value: Any) -> Any:
-    """An object of a class; the fields of a dataclass are checked, too."""
-    if not isinstance(value, kind):
-        raise _Misfit(value)
-    if issubclass(kind, Struct):
-        hints = _hints(kind)
-        return kind(
-            **{each.name: _taken(hints[each.name], getattr(value, each.name)) for each in fields(kind)}
-        )
-    return value
-
-
-_CONVERT: Mapping[Any, Callable[[Any], Any]] = {
-    int: _whole,
-    float: _number,
-    str: _text,
-    bool: lambda value: _instance(bool, value),
-    Path: _path,
-    Any: lambda value: value,
-}
-
-
 # ---- in words ------------------------------------------------------------------------------------
 
 _NAMES: Mapping[Any, tuple[str, str]] = {
@@ -254,17 +222,16 @@ _NAMES: Mapping[Any, tuple[str, str]] = {
     NoneType: ("None", "None"),
     Any: ("anything", "anything"),
 }
-"""Of one, and of several."""
+"""Words for one value, and for several."""
 
 
 def _words(hint: Any, several: bool = False) -> str:
-    """The type that a hint names, as a sentence goes on: `a list of whole numbers`."""
+    """The type that a hint names, inside a sentence: `a list of whole numbers`."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint in _NAMES:
         return _NAMES[hint][several]
     if origin in (Union, UnionType):
-        kinds = [each for each in parts if not (each is str and Path in parts)]
-        return _listed([_words(each, several) for each in kinds])
+        return _listed([_words(each, several) for each in parts if not (each is str and Path in parts)])
     if origin is Literal:
         return _listed(list(map(repr, parts)))
     if origin is dict:
@@ -275,10 +242,8 @@ def _words(hint: Any, several: bool = False) -> str:
         alike = f"{len(parts)} {_words(parts[0], True)}"
         each = alike if len({*parts}) == 1 else " and ".join(map(_words, parts))
         return f"{'tuples' if several else 'a tuple'} of {each}"
-    name: str = hint.__name__
-    name += (
-        f" of {hint.__module__}" if issubclass(hint, Struct) else ""
-    )  # one of the engine's, not of this interface
+    # a Struct is one of the engine's, not of this interface
+    name = hint.__name__ + (f" of {hint.__module__}" if issubclass(hint, Struct) else "")
     return name if several else f"a {name}"
 
 
@@ -287,13 +252,13 @@ def _listed(words: list[str]) -> str:
 
 
 def _found(value: object, misfit: _Misfit) -> str:
-    """What was given in place of it, as a sentence ends."""
+    """The value that was given instead, at the end of a sentence."""
     whole = misfit.value is value or _plain(value) is not value
     return _shown(misfit.value) if whole else f"{_shown(value)} with {_shown(misfit.value)} in it"
 
 
 def _shown(value: object) -> str:
-    """A value as a message shows it: that of an object may be long, or wait for the engine, and is not asked for."""
+    """A value as a message shows it; an object only by its type, as its text may be long, or wait for the engine."""
     if isinstance(value, int) and not -LARGEST < value < LARGEST:
         return "one that large"
     if value is None or type(value) in (bool, int, float, str, bytes):

@@ -18,11 +18,11 @@ from rich.cells import cell_len, get_character_cell_size
 SPACE = "␣"
 _PICTURES = {9: "⇥", 10: "↵", 0x7F: "␡", 0xA0: "⍽", 0x20: " ", 0x3000: "\u3000"}
 GUARDED = "=+-@＝＋－＠'"
-"""Where a cell of text begins with one of these, an apostrophe is put before it."""
+"""First characters of a cell of text that get an apostrophe before them."""
 _INVISIBLE_LETTERS = {0x115F, 0x1160, 0x3164, 0xFFA0}
 _INVISIBLE_MARKS = {0x034F, 0x17B4, 0x17B5, *range(0x180B, 0x1810)}
 _HIDDEN = {"Cc", "Cf", "Cs", "Cn", "Co", "Zl", "Zp", "Zs"}
-"""Categories that print nothing, or nothing a person could tell from a space."""
+"""Categories that print nothing, or nothing that differs from a space."""
 _PRESENTATION = {*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 """Characters that only ask for a text or picture form of the character before it."""
 
@@ -63,7 +63,7 @@ def visible(text: str) -> str:
     Returns:
         The display text. Its cell width is the sum of the widths of its pieces, however tokens cut it.
     """
-    if text.isascii() and text.isprintable():  # as most: it is shown as it is
+    if text.isascii() and text.isprintable():  # as most: it stays as it is
         return text
     first = text[0]
     if get_character_cell_size(first) > 0 or ord(first) < 0x20 or ord(first) in _INVISIBLE_LETTERS:
@@ -87,7 +87,7 @@ def hex_bytes(raw: bytes) -> str:
 
 
 def unfinished(raw: bytes) -> bytes:
-    """The bytes at a token's end that begin a character which the next tokens may finish; empty where none do."""
+    """The bytes at a token's end that begin a character which the next tokens may finish; empty for most."""
     if raw.isascii():
         return b""
     for size in range(1, min(3, len(raw)) + 1):
@@ -108,7 +108,7 @@ def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
         pending: Bytes that wait for the next token.
 
     Returns:
-        Its visible text, and its unfinished bytes as `‹E2 9C›`; `∅` where it adds nothing at all.
+        Its visible text, and its unfinished bytes as `‹E2 9C›`; `∅` if it adds nothing at all.
     """
     if not text:
         return hex_bytes(raw) if raw else "∅"
@@ -156,7 +156,7 @@ def truncate(text: str, cells: int) -> str:
 
 
 def truncate_words(text: str, cells: int) -> str:
-    """Cut as `truncate` does, but between words: none is cut where one has room, and no number."""
+    """Cut as `truncate` does, but between words: none is cut if one has room, and no number."""
     if cell_len(text) <= cells:
         return text
     if not (cut := truncate(text, cells)):
@@ -224,7 +224,7 @@ def joined_to_fit(parts: Iterable[str], cells: int) -> str:
 
 
 class TokenBytes(Protocol):
-    """The fields of a token that are asked for, wherever it comes from."""
+    """The fields of a token that are read here."""
 
     @property
     def text(self) -> str:
@@ -251,12 +251,12 @@ def carried(tokens: Sequence[TokenBytes], place: int) -> bytes:
 
 
 def shown_bytes(tokens: Sequence[TokenBytes], place: int, most: int) -> str:
-    """A token's bytes, `20 63 61 74`; behind those of the tokens before it, `‹E2 82› AC`, where it ends a character.
+    """A token's bytes, `20 63 61 74`; after those of the tokens before it, `‹E2 82› AC`, if it ends a character.
 
     Args:
         tokens: A text.
         place: The token's index.
-        most: Bytes of its own that are shown at most.
+        most: Maximum number of its own bytes that are shown.
     """
     own, before = spaced_hex(tokens[place].raw, most), carried(tokens, place)
     return f"{hex_bytes(before)} {own}" if before and tokens[place].text else own or "–"

@@ -1,4 +1,4 @@
-"""The toolkit's driver of a terminal, which here lives with any byte and with the terminal's end."""
+"""The driver of a terminal, and the filter of everything that is drawn on it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import errno
 import os
 import re
 import selectors
+import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable
 from contextlib import suppress
-from operator import itemgetter
 from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
@@ -23,47 +23,42 @@ from textual.filter import LineFilter
 from textual.message import Message
 
 _GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
-"""What writing to a terminal that was closed answers."""
-_LOOK_SECONDS = 0.1
-"""Between two looks whether the program ends: the toolkit's own."""
-_MOST_BYTES = 4096
+"""Errors of a terminal that was closed."""
+_POLL_SECONDS = 0.1
+"""Time between two checks whether the program ends, as in Textual."""
 
 
 class TerminalGone(Message):
-    """The terminal was closed: there is nobody to read from or to draw for."""
+    """The terminal was closed: there is nothing to read from or to draw on."""
 
 
 class TerminalOutput:
-    """What is drawn on; writes nothing any more once the terminal has gone.
+    """The terminal as a file; writes nothing any more once it is gone.
 
-    The toolkit's writing thread would end there, its queue fill up, and the program hang.
+    Textual's writing thread would end with the error, its queue fill up, and the program hang.
 
     Args:
         file: The terminal.
-        lost: Called when it has gone.
+        lost: Called when it is gone.
     """
 
     def __init__(self, file: TextIO, lost: Callable[[], object]) -> None:
-        self._file, self._lost = file, lost
+        self._terminal, self._lost = file, lost
         self._gone = False
+        self.fileno = file.fileno
 
     def write(self, text: str) -> None:
         """Write a text, as long as the terminal is there."""
-        self._try(lambda: self._file.write(text))
+        self._try(self._terminal.write, text)
 
     def flush(self) -> None:
-        """Write out what is buffered, as long as the terminal is there."""
-        self._try(self._file.flush)
+        """Write out the buffer, as long as the terminal is there."""
+        self._try(self._terminal.flush)
 
-    def fileno(self) -> int:
-        """The terminal's descriptor."""
-        return self._file.fileno()
-
-    def _try(self, write: Callable[[], object]) -> None:
-        if self._gone:
-            return
+    def _try(self, write: Callable[..., object], *text: str) -> None:
         try:
-            write()
+            if not self._gone:
+                write(*text)
         except OSError as error:
             if error.errno not in _GONE:
                 raise
@@ -72,89 +67,81 @@ class TerminalOutput:
 
 
 class TerminalDriver(LinuxDriver):
-    """Drops bytes that are no UTF-8, and notices when the terminal has gone."""
+    """Drops bytes that are not UTF-8, at which Textual fails (its issue 6456), and notices the terminal's end."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
-        super().__init__(app, **options)
-        self._file = cast(Any, TerminalOutput(cast(TextIO, self._file), self._lost))
+        terminal = sys.__stderr__
+        output = TerminalOutput(cast(TextIO, terminal), self.lost)
+        sys.__stderr__ = output  # type: ignore[misc,assignment]  # Textual draws on it
+        try:
+            super().__init__(app, **options)
+        finally:
+            sys.__stderr__ = terminal  # type: ignore[misc]
 
-    def _lost(self) -> None:
+    def lost(self) -> None:
+        """Report that the terminal is gone."""
         with suppress(RuntimeError):  # the program has ended, too
             self.send_message(TerminalGone())
 
-    # ---- beginning and end ------------------------------------------------------------------
-
     def start_application_mode(self) -> None:
-        """Take the terminal. Where that fails for want of a thread, give it back first."""
+        """Take the terminal; give it back if there is no thread to be had."""
         try:
             super().start_application_mode()  # type: ignore[no-untyped-call]
         except RuntimeError:
-            if self._writer_thread is not None and self._writer_thread.ident is not None:
-                self.stop_application_mode()
+            self.stop_application_mode()
             raise
 
     def close(self) -> None:
-        """End the writing thread, where it was begun."""
-        if self._writer_thread is not None and self._writer_thread.ident is not None:
+        """End the writing thread."""
+        with suppress(RuntimeError):  # it was never started
             super().close()
 
-    # ---- keys -------------------------------------------------------------------------------
-
     def run_input_thread(self) -> None:
-        """Read what is typed. As the toolkit's own, which ends the program at a byte that is no UTF-8, and spins at the
-        end of the input."""
-        selector = selectors.SelectSelector()
+        """Read keys; unlike in Textual the end of the input ends the thread."""
+        selector, parser = selectors.SelectSelector(), XTermParser()
         selector.register(self.fileno, selectors.EVENT_READ)
         decode = getincrementaldecoder("utf-8")("ignore").decode
-        parser = XTermParser(self._debug)
-        wait = _LOOK_SECONDS
+        wait = _POLL_SECONDS
         with selector:
             while not self.exit_event.is_set():
-                if selector.select(wait):
-                    if not (data := self._read()):
-                        self._lost()
+                if not selector.select(wait):
+                    wait, messages = _POLL_SECONDS, parser.tick()
+                else:
+                    try:
+                        data = os.read(self.fileno, 4096)
+                    except OSError as error:
+                        if error.errno not in _GONE:
+                            raise
+                        data = b""
+                    if not data:
+                        self.lost()
                         return
-                    if text := decode(data):  # to the parser an empty one is the end
-                        for message in parser.feed(text):
-                            self.process_message(message)
-                    # only when nothing more is there may an escape have been the key
-                    wait = constants.ESCAPE_DELAY
-                    continue
-                wait = _LOOK_SECONDS
-                for message in parser.tick():
+                    text = decode(data)
+                    messages = parser.feed(text) if text else ()  # to the parser an empty one is the end
+                    wait = (
+                        constants.ESCAPE_DELAY
+                    )  # only when nothing more comes may an escape have been the key
+                for message in messages:
                     self.process_message(message)
 
-    def _read(self) -> bytes:
-        """What was typed; nothing where the terminal has gone."""
-        try:
-            return os.read(self.fileno, _MOST_BYTES)
-        except OSError as error:
-            if error.errno in _GONE:
-                return b""
-            raise
 
-
-# ---- what is written to the terminal ----------------------------------------------------------------
+# ---- control characters --------------------------------------------------------------------------
 
 _OBEYED = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]")
-_TEXT = itemgetter(0)
-"""Of a segment."""
-_SHOWN = "�"
-"""For each cell of what a terminal would obey."""
 
 
 class ControlFilter(LineFilter):
-    """Takes control characters out of every line that goes to the terminal, whichever widget drew it.
+    """Replaces control characters in every line that goes to the terminal, in any widget.
 
-    Panels draw through `visible()` and never need it; pasted text in an editor of the toolkit may.
+    Panels draw through `visible()` and never need it; pasted text in one of Textual's editors may.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments with nothing in them that a terminal obeys; their widths stay."""
-        if not _OBEYED.search("".join(map(_TEXT, segments))):
+        if not _OBEYED.search("".join([text for text, *_ in segments])):
             return segments
         return [Segment(_harmless(text), style, control) for text, style, control in segments]
 
 
 def _harmless(text: str) -> str:
-    return _OBEYED.sub(lambda match: _SHOWN * cell_len(match[0]), text)
+    return _OBEYED.sub(lambda match: "�" * cell_len(match[0]), text)

@@ -54,7 +54,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "6": {
         "learn": "g", "training": "l",
         "lessons": "S", "all_lessons": "V", "present": "K", "export": "E", "copy": "C",
-        "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0", "hide": "H",
+        "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0",
         "left_narrower": "shift+left", "left_wider": "shift+right", "divider_up": "shift+up",
         "divider_down": "shift+down", "usual_room": "\\",
         "theme": "T",

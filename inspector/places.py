@@ -1,4 +1,4 @@
-"""Where the program keeps what is the user's: in the platform's own places for it."""
+"""Directories of the user's own files, in the platform's places for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = "mlx-inspector"
 
 def config() -> Path:
     """Directory of presets and breakpoints."""
-    from platformdirs import user_config_path  # not needed by what only asks for --help
+    from platformdirs import user_config_path  # not needed for --help
 
     return _known(partial(user_config_path, _NAME, appauthor=False))
 
@@ -35,7 +35,7 @@ def log() -> Path:
 
 
 def _known(find: Callable[[], Path]) -> Path:
-    """A place of the user; where they have no home directory one that can't be: what is to be kept there is told then.
+    """A place of the user; without a home directory one that can't exist, so that writing there is an error.
 
     The alternatives are a directory named `~` wherever the program is started, and one that others can write to.
     """

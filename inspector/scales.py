@@ -18,7 +18,7 @@ from engine.protocol import PromptToken, Step
 STEPS = 5
 """Heat steps above calm."""
 TokenRecord = PromptToken | Step
-"""What the metrics of a token are read from."""
+"""A record from which a token's metrics are read."""
 Rgb = tuple[int, int, int]
 _VIRIDIS: tuple[Rgb, ...] = (
     (68, 1, 84), (72, 40, 120), (62, 73, 137), (49, 104, 142), (38, 130, 142),
@@ -27,7 +27,7 @@ _VIRIDIS: tuple[Rgb, ...] = (
 _ON_DARK = (0.12, 0.32, 0.50, 0.70, 0.96)
 _ON_LIGHT = (0.90, 0.72, 0.52, 0.30, 0.04)
 _WHITE = (0.55, 0.40, 0.25, 0.05, 0.0)
-"""Where on the scale the heat steps are, and the share of white in those on a light ground."""
+"""Places of the heat steps on the scale, and the share of white in those on a light ground."""
 _BELOW_DARK = ((62, 40, 16), (104, 62, 16), (155, 88, 14), (214, 120, 24), (255, 178, 90))
 _ABOVE_DARK = ((24, 40, 66), (30, 64, 110), (40, 95, 165), (70, 135, 215), (140, 190, 250))
 _BELOW_LIGHT = ((254, 232, 206), (253, 205, 150), (250, 160, 85), (220, 105, 20), (150, 60, 5))
@@ -50,7 +50,7 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def time_left(left_ms: float | None) -> str:
-    """An estimated time to the end, as the end of a line: `, about 40 s left`; empty where it isn't known."""
+    """An estimated time to the end, as the end of a line: `, about 40 s left`; empty if unknown."""
     if left_ms is None:
         return ""
     seconds = max(1, round(left_ms / 1000))
@@ -120,7 +120,7 @@ FREE: Mapping[MemoryOf, str] = {
     "gpu": "free on the GPU",
     "metal": "free of what Metal recommends",
 }
-"""What is free, by whose memory a model takes."""
+"""Words for free memory, by its kind."""
 
 
 def amount(value: float) -> str:
@@ -138,9 +138,9 @@ def rate(tokens_a_second: float) -> str:
 
 
 MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
-"""Of the model's own distribution, and of what is drawn from, after every stage of the sampler."""
+"""Entropy of the model's own distribution, and of the one after every stage of the sampler."""
 COLD = "cold start"
-"""In the place of a rate, and next to a time, that holds what is done once after loading."""
+"""Instead of a rate, and next to a time, that includes work done once after loading."""
 
 
 def prompt_rate(tokens_a_second: float) -> str:
@@ -159,14 +159,14 @@ def _short(value: float) -> str:
 
 
 class Metric(Struct, frozen=True):
-    """One thing to know of a token, and how to read it as heat."""
+    """A figure of a token, and its steps of heat."""
 
     name: str
     unit: str
     value: Callable[[TokenRecord], float | None]
-    """Of a token; None where it isn't known."""
+    """Value of a token; None if unknown."""
     steps: tuple[float, ...]
-    """Where each heat step begins, calmest first."""
+    """Beginning of each heat step, calmest first."""
     format: Callable[[float], str]
     top: float | None = None
     """Full height of its chart, None to fit the values shown."""
@@ -175,7 +175,7 @@ class Metric(Struct, frozen=True):
     signed: bool = False
     """True if values below 0 are as hot as those above, in colours of their own."""
     falling: bool = False
-    """True where a smaller value is hotter."""
+    """True if a smaller value is hotter."""
 
     def step(self, value: float | None) -> int:
         """The heat step of a value: 0 calm (or not known) to 5; down to -5 below 0 of a signed one."""
@@ -183,10 +183,7 @@ class Metric(Struct, frozen=True):
             return 0
         if self.signed and value < 0:
             return -self.step(-value)
-        step = 0
-        for edge in self.steps:
-            step += value < edge if self.falling else value >= edge
-        return step
+        return sum(value < edge if self.falling else value >= edge for edge in self.steps)
 
     def level(self, value: float | None) -> float:
         """The heat of a value, 0 to 1, in steps."""
@@ -210,7 +207,7 @@ def _entropy(token: TokenRecord) -> float | None:
 
 
 def left_over(shares: Iterable[float]) -> float:
-    """What some shares leave of 1."""
+    """Difference of some shares from 1."""
     return max(0.0, 1 - math.fsum(shares))
 
 
@@ -230,9 +227,9 @@ SURPRISE_BITS = 4.0
 SHARES = (0.02, 0.05, 0.15, 0.35, 0.65)
 """Shares of attention and the like from which on a token has the next colour."""
 INSIDE = "inside"
-"""What a view of the inside says of each token, in the place of a metric: see `shares_metric`."""
+"""A view of the inside instead of a metric: see `shares_metric`."""
 SEGMENT = "segment"
-"""Whose a token is, in the place of a metric: the kinds have colours, and nothing is hot."""
+"""The segment of a token instead of a metric: the kinds have colours, and nothing is hot."""
 METRIC: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -261,7 +258,7 @@ def shares_metric(name: str, shares: Mapping[int, float], signed: bool) -> Metri
 
 
 KL_BITS = (0.01, 0.05, 0.2, 0.5, 1.5)
-"""Where each step of the colours of a KL divergence begins, in bits."""
+"""Beginning of each step of the colours of a KL divergence, in bits."""
 
 
 # ---- colour ---------------------------------------------------------------------------------
@@ -276,11 +273,9 @@ def viridis(share: float, white: float = 0.0) -> Rgb:
     """
     place = min(1.0, max(0.0, share)) * (len(_VIRIDIS) - 1)
     low = min(int(place), len(_VIRIDIS) - 2)
-    mixed = []
-    for one, other in zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True):
-        value = round(one + (other - one) * (place - low))
-        mixed.append(round(value + (255 - value) * white))
-    red, green, blue = mixed
+    pairs = zip(_VIRIDIS[low], _VIRIDIS[low + 1], strict=True)
+    mixed = (round(one + (other - one) * (place - low)) for one, other in pairs)
+    red, green, blue = (round(value + (255 - value) * white) for value in mixed)
     return red, green, blue
 
 
@@ -296,11 +291,8 @@ def colour(level: float, dark: bool = True) -> Rgb:
 
 
 def step_of(share: float) -> int:
-    """The step of the heat that a share has: 0 for none."""
-    step = 0
-    while step < len(SHARES) and share >= SHARES[step]:
-        step += 1
-    return step
+    """The heat step of a share; 0 for none."""
+    return sum(share >= edge for edge in SHARES)
 
 
 def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
@@ -311,8 +303,7 @@ def opposed_heat(step: int, dark: bool = True) -> tuple[Rgb, Rgb]:
         dark: Whether the theme is dark.
     """
     above, below = (_ABOVE_DARK, _BELOW_DARK) if dark else (_ABOVE_LIGHT, _BELOW_LIGHT)
-    ground = (above if step > 0 else below)[abs(step) - 1]
-    return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
+    return _inked((above if step > 0 else below)[abs(step) - 1])
 
 
 def contrast(one: Rgb, other: Rgb) -> float:
@@ -323,19 +314,19 @@ def contrast(one: Rgb, other: Rgb) -> float:
 
 def _luminance(rgb: Rgb) -> float:
     """Relative luminance as WCAG defines it."""
-    luminance = 0.0
-    for value, weight in zip(rgb, (0.2126, 0.7152, 0.0722), strict=True):
-        luminance += weight * (value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4)
-    return luminance
+    linear = (each / 255 / 12.92 if each <= 10 else ((each / 255 + 0.055) / 1.055) ** 2.4 for each in rgb)
+    return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def _heat(step: int, dark: bool) -> tuple[Rgb, Rgb]:
-    ground = viridis(_ON_DARK[step - 1]) if dark else viridis(_ON_LIGHT[step - 1], _WHITE[step - 1])
-    return _INKS[0 if _luminance(ground) > 0.18 else 1], ground
+def _inked(ground: Rgb) -> tuple[Rgb, Rgb]:
+    """The ink that has more contrast on a ground, and the ground."""
+    return max(_INKS, key=lambda ink: contrast(ink, ground)), ground
 
 
 HEAT: Mapping[tuple[int, bool], tuple[Rgb, Rgb]] = {
-    (step, dark): _heat(step, dark) for step in range(1, STEPS + 1) for dark in (True, False)
+    (n + 1, dark): _inked(viridis(_ON_DARK[n]) if dark else viridis(_ON_LIGHT[n], _WHITE[n]))
+    for n in range(STEPS)
+    for dark in (True, False)
 }
 """Ink and ground of each heat step, 1 to 5, by whether the theme is dark: the hottest is the furthest from the theme's
 own ground."""

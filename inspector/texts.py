@@ -1,4 +1,4 @@
-"""Texts in files that a person names: read whole, within bounds, as UTF-8. Standard library alone."""
+"""Texts in files that the user names: read whole, within bounds, as UTF-8. Standard library alone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:
     Args:
         name: Its path.
         kind: What it is called in a message.
-        mend: What to do where it isn't there, as a sentence.
-        otherwise: What to do where it can't be read, as a sentence.
+        mend: What to do if it is missing, as a sentence.
+        otherwise: What to do if it can't be read, as a sentence.
 
     Raises:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
@@ -23,20 +23,19 @@ def read_text_file(name: str, kind: str, mend: str, otherwise: str) -> bytes:
     except FileNotFoundError:
         raise PromptError(f"There is no {kind} {shorter(name)}.", mend) from None
     except OSError as error:
-        raise PromptError(
-            f"The {kind} {shorter(name)} can't be read: {error.strerror}.", otherwise
-        ) from error
+        message = f"The {kind} {shorter(name)} can't be read: {error.strerror}."
+        raise PromptError(message, otherwise) from error
 
 
 def decoded(raw: bytes, source: str) -> str:
     """Bytes as the UTF-8 text that they must be.
 
     Args:
-        raw: What was read.
-        source: Where, for the message.
+        raw: The bytes.
+        source: Their file, for the message.
 
     Raises:
-        PromptError: They are no UTF-8.
+        PromptError: They are not UTF-8.
     """
     try:
         return raw.decode()

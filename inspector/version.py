@@ -1,4 +1,4 @@
-"""Which version of the program runs. Standard library alone."""
+"""The version of the program. Standard library alone."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def version() -> str:
 
 
 def program() -> str:
-    """Name and version, as what the program writes tells of it."""
+    """Name and version, as in the files that the program writes."""
     return f"mlx-inspector {version()}"

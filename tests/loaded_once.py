@@ -7,7 +7,6 @@ from threading import Event
 from msgspec.structs import replace
 
 from engine.lockstep import second
-from engine.model.forward import WarmupTracker
 from engine.model.load import Emit, Loaded, load
 from engine.protocol import Record
 from engine.session import handlers as session
@@ -42,4 +41,4 @@ def once(
     found, told = _KEPT[key]
     for record in told:
         emit(record)
-    return replace(found, warmup=WarmupTracker())
+    return replace(found, done=set())

@@ -78,7 +78,7 @@ def test_a_class_name_is_used_once() -> None:
     names of its own: those that its users expect."""
     places = defaultdict(list)
     for each in classes():
-        if not each.place.startswith(("inspector/api.py", "inspector/state/passage.py")):
+        if not each.place.startswith(("inspector/api.py", "inspector/passage.py")):
             places[each.name].append(each.place)
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
@@ -225,3 +225,55 @@ def test_styles_name_classes_that_exist() -> None:
 )
 def test_the_names_in_styles_are_read(css: str, names: set[str]) -> None:
     assert type_selectors(css) == names
+
+
+# ---- private names of Textual -------------------------------------------------------------------
+
+PRIVATE = {
+    "_bindings": "a screen's keys follow from the user's file; Textual binds those of a class alone (`BINDINGS`)",
+    "_compositor_refresh": "a step records how long painting delayed it; no message tells when Textual paints",
+    "_handle_exception": "an error of the machine ends with one line; no hook comes before Textual's traceback (#1582)",
+}
+"""Private names of Textual that the program uses, and the reason for each."""
+
+
+def _private(tree: ast.AST) -> set[str]:
+    """Names with one underscore that a class, or each class of a module, defines."""
+    names = set()
+    for each in ast.walk(tree):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(each.name)
+        elif isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store):
+            names |= {each.attr} if isinstance(each.value, ast.Name) and each.value.id == "self" else set()
+        elif isinstance(each, ast.ClassDef):
+            fields = (field for field in each.body if isinstance(field, ast.Assign | ast.AnnAssign))
+            targets = (
+                target for field in fields for target in ast.walk(field) if isinstance(target, ast.Name)
+            )
+            names |= {target.id for target in targets if isinstance(target.ctx, ast.Store)}
+    return {name for name in names if re.match("_[^_]", name)}
+
+
+def test_no_other_private_name_of_textual_is_overridden_or_read() -> None:
+    theirs: dict[tuple[str, str], set[str]] = {}
+    for library in ("textual", "rich"):
+        package = Path(importlib.import_module(library).__file__ or "").parent
+        for path in package.rglob("*.py"):
+            module = ".".join((library, *path.relative_to(package).with_suffix("").parts))
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    theirs[module.removesuffix(".__init__"), node.name] = _private(node)
+    every = set[str]().union(*theirs.values())
+    ours = set[str]().union(*(_private(parsed(path)) for path in sources()))
+    used = set()
+    for path in sources():
+        if path.parts[0] != "inspector" or path.name == "__main__.py":
+            continue
+        names = {node.attr for node in ast.walk(parsed(path)) if isinstance(node, ast.Attribute)}
+        used |= (names & every) - ours
+        module = importlib.import_module(".".join(path.with_suffix("").parts).removesuffix(".__init__"))
+        for node in ast.walk(parsed(path)):
+            made = getattr(module, node.name, None) if isinstance(node, ast.ClassDef) else None
+            for base in made.__mro__[1:] if isinstance(made, type) else ():
+                used |= _private(node) & theirs.get((base.__module__, base.__name__), set())
+    assert used == {*PRIVATE}

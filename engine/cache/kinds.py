@@ -46,6 +46,16 @@ class Snapshot(Struct, frozen=True):
     """Arrays of the cache that are never written in place, so that no copy is needed."""
     elsewhere: int = 0
     """Bytes that other processes keep in memory for what they saved with it."""
+    start: int = 0
+    """Number of tokens before the first of the columns of a plain cache: copies of shape (1, heads, tokens, ...), keys
+    first."""
+    ring: tuple[int, int] | None = None
+    """Offset of a rotating cache, and mlx_lm's next write position. The copies are keys and values, of the complete
+    ring or of one column."""
+    column: int | None = None
+    """Index of that column, which the next token overwrites; None for a complete ring."""
+    parts: tuple[Snapshot, ...] = ()
+    """Snapshots of the inner caches, whose arrays are listed here, too."""
 
     @property
     def nbytes(self) -> int:
@@ -158,9 +168,8 @@ class Kind:
         """The cache to use from now on: a quantized one if mlx_lm would quantize it now."""
         layers = [cache]
         if self.quantizable:
-            maybe_quantize_kv_cache(
-                layers, settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
-            )
+            start, group, bits = settings.quantized_kv_start, settings.kv_group_size, settings.kv_bits
+            maybe_quantize_kv_cache(layers, start, group, bits)
         return layers[0]
 
     # ---- snapshot and undo ------------------------------------------------------------------
@@ -169,7 +178,7 @@ class Kind:
         """Save the tokens from `start` to `end` of a cache with `end` tokens; requires `can_snapshot`."""
         raise NotImplementedError(f"no snapshot of a {self.name} cache can be taken")
 
-    def restore(self, cache: Any, saved: Any, at: int, end: int) -> int:
+    def restore(self, cache: Any, saved: Snapshot, at: int, end: int) -> int:
         """Restore a snapshot into a cache that contains another branch of the same tree.
 
         Args:
@@ -191,7 +200,7 @@ class Kind:
         """Data for `undo` to remove the next single token, made before its forward pass; None if it can't be."""
         return None if Kind.trim_refusal(self, cache, 0) else Snapshot()
 
-    def undo(self, cache: Any, record: Any) -> None:
+    def undo(self, cache: Any, record: Snapshot) -> None:
         """Remove the last token with the record made before its forward pass."""
         cache.trim(1)
 
@@ -243,11 +252,11 @@ def _trims(cache: Any, offset: int) -> bool:
         return True
     trimmed = copy.deepcopy(cache)
     trimmed.trim(held - offset)
-    longest = [
+    before, after = (
         max((one.shape[-2] for one in arrays(each.state) if one.ndim > 1), default=0)
         for each in (cache, trimmed)
-    ]
-    return longest[0] > held or longest[1] <= offset
+    )
+    return before > held or after <= offset
 
 
 def pick_rows(value: Any, rows: Array) -> Any:
@@ -258,12 +267,6 @@ def pick_rows(value: Any, rows: Array) -> Any:
 
 
 # ---- plain: keys and values of all tokens -----------------------------------------------------
-
-
-class Columns(Snapshot, frozen=True):
-    """KV of some tokens: copies of shape (1, heads, tokens, ...), keys first."""
-
-    start: int = 0
 
 
 class Plain(Kind):
@@ -282,11 +285,11 @@ class Plain(Kind):
         ahead = int(getattr(cache, "offset", 0)) - offset
         return not ahead or cache.trim(ahead) == ahead
 
-    def snapshot(self, cache: Any, start: int, end: int) -> Columns:
+    def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
         copies = tuple(mx.array(buffer[..., start:end, :]) for buffer in self.buffers(cache))
-        return Columns(copies, start=start)
+        return Snapshot(copies, start=start)
 
-    def restore(self, cache: Any, saved: Columns, at: int, end: int) -> int:
+    def restore(self, cache: Any, saved: Snapshot, at: int, end: int) -> int:
         """See `Kind`; `end` may be any number of tokens that the snapshot covers."""
         if cache.offset < at:  # it would leave a gap, and wrong KV raises no error
             raise ValueError(f"a cache of {cache.offset} tokens can't continue from {at}")
@@ -331,9 +334,8 @@ class Quantized(Plain):
         missing = end - cache.keys[0].shape[2]
         if missing > 0:
             block = -(-missing // cache.step) * cache.step
-            cache.keys, cache.values = (
-                tuple(_grown(buffer, block) for buffer in side) for side in (cache.keys, cache.values)
-            )
+            sides = cache.keys, cache.values
+            cache.keys, cache.values = (tuple(_grown(buffer, block) for buffer in side) for side in sides)
         for buffer, column in zip(self.buffers(cache), columns, strict=True):
             buffer[..., at:end, :] = column
         cache.offset = end
@@ -371,16 +373,6 @@ def group_size_problem(sizes: Collection[int], wanted: int) -> str:
 # ---- rotating: a ring of the last tokens; a new token overwrites the oldest column ----------
 
 
-class Ring(Snapshot, frozen=True):
-    """Keys and values of the complete ring, or of the column that the next token overwrites."""
-
-    offset: int = 0
-    index: int = 0
-    """mlx_lm's next write position."""
-    column: int | None = None
-    """Index of the saved column; None for a complete ring."""
-
-
 class Rotating(Kind):
     """Rotating KV cache: a snapshot is the complete ring; undoing a token restores the overwritten column."""
 
@@ -411,14 +403,15 @@ class Rotating(Kind):
         """See `Kind`; only until the window is full: from then on each step overwrites a token."""
         return bool(offset < cache.max_size)
 
-    def snapshot(self, cache: Any, start: int, end: int) -> Ring:
+    def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
         """See `Kind`; always the complete ring, whatever `start` is."""
         copies = mx.array(cache.keys), mx.array(cache.values)
-        return Ring(copies, offset=cache.offset, index=cache._idx)
+        return Snapshot(copies, ring=(cache.offset, cache._idx))
 
-    def restore(self, cache: Any, saved: Ring, at: int, end: int) -> int:
+    def restore(self, cache: Any, saved: Snapshot, at: int, end: int) -> int:
+        assert saved.ring is not None
         cache.keys, cache.values = map(mx.array, saved.copies)
-        cache.offset, cache._idx = saved.offset, saved.index
+        cache.offset, cache._idx = saved.ring
         return saved.nbytes
 
     def record_undo(self, cache: Any) -> Snapshot:
@@ -427,13 +420,13 @@ class Rotating(Kind):
             return Snapshot()  # the window is not full yet: nothing is overwritten, and trimming is enough
         if length > cache.max_size:
             # A prefill chunk left the ring longer: the next token makes new arrays, and the old ones don't change.
-            return Ring((cache.keys, cache.values), offset=cache.offset, index=cache._idx)
+            return Snapshot((cache.keys, cache.values), ring=(cache.offset, cache._idx))
         column = cache.keep if cache._idx == cache.max_size else cache._idx
         keys, values = (mx.array(side[..., column : column + 1, :]) for side in (cache.keys, cache.values))
-        return Ring((keys, values), offset=cache.offset, index=cache._idx, column=column)
+        return Snapshot((keys, values), ring=(cache.offset, cache._idx), column=column)
 
     def undo(self, cache: Any, record: Snapshot) -> None:
-        if not isinstance(record, Ring):
+        if record.ring is None:
             super().undo(cache, record)
             return
         keys, values = record.copies
@@ -442,7 +435,7 @@ class Rotating(Kind):
         else:
             cache.keys[..., record.column : record.column + 1, :] = keys
             cache.values[..., record.column : record.column + 1, :] = values
-        cache.offset, cache._idx = record.offset, record.index
+        cache.offset, cache._idx = record.ring
 
 
 # ---- recurrent: every token replaces the arrays and never writes them in place --------
@@ -517,15 +510,9 @@ class Chunked(Kind):
 # ---- caches made of caches, for layers that have both keys and values and a state --------------
 
 
-class Parts(Snapshot, frozen=True):
-    """Snapshots of the inner caches."""
-
-    parts: tuple[Snapshot, ...] = ()
-
-
-def _parts(parts: tuple[Snapshot, ...]) -> Parts:
+def _joined(parts: tuple[Snapshot, ...]) -> Snapshot:
     copies = tuple(array for part in parts for array in part.copies)
-    return Parts(copies, tuple(array for part in parts for array in part.references), parts=parts)
+    return Snapshot(copies, tuple(array for part in parts for array in part.references), parts=parts)
 
 
 class Composite(Kind):
@@ -557,10 +544,10 @@ class Composite(Kind):
     def bytes_per_token(self, cache: Any) -> int:
         return sum(kind.bytes_per_token(inner) for kind, inner in self._inner(cache))
 
-    def snapshot(self, cache: Any, start: int, end: int) -> Parts:
-        return _parts(tuple(kind.snapshot(inner, start, end) for kind, inner in self._inner(cache)))
+    def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
+        return _joined(tuple(kind.snapshot(inner, start, end) for kind, inner in self._inner(cache)))
 
-    def restore(self, cache: Any, saved: Parts, at: int, end: int) -> int:
+    def restore(self, cache: Any, saved: Snapshot, at: int, end: int) -> int:
         pairs = zip(self._inner(cache), saved.parts, strict=True)
         return sum(kind.restore(inner, part, at, end) for (kind, inner), part in pairs)
 
@@ -573,12 +560,12 @@ class Composite(Kind):
         reasons = (kind.trim_refusal(inner, offset) for kind, inner in self._inner(cache))
         return super().trim_refusal(cache, offset) or next(filter(None, reasons), "")
 
-    def record_undo(self, cache: Any) -> Parts | None:
+    def record_undo(self, cache: Any) -> Snapshot | None:
         records = [kind.record_undo(inner) for kind, inner in self._inner(cache)]
         known = tuple(record for record in records if record is not None)
-        return _parts(known) if len(known) == len(records) else None
+        return _joined(known) if len(known) == len(records) else None
 
-    def undo(self, cache: Any, record: Parts) -> None:
+    def undo(self, cache: Any, record: Snapshot) -> None:
         for (kind, inner), part in zip(self._inner(cache), record.parts, strict=True):
             kind.undo(inner, part)
 
@@ -615,15 +602,6 @@ def kind_named(name: CacheKind) -> Kind:
     return next((kind for kind in KINDS.values() if kind.name == name), GENERAL)
 
 
-KINDS: dict[type, Kind] = {
-    kind.cache_class: kind
-    for kind in (
-        Quantized(),
-        Rotating(),
-        Plain(),
-        Recurrent(),
-        Chunked(),
-        Composite(),
-    )
-}
+_ALL: tuple[Kind, ...] = (Quantized(), Rotating(), Plain(), Recurrent(), Chunked(), Composite())
+KINDS: dict[type, Kind] = {kind.cache_class: kind for kind in _ALL}
 """The type map: mlx_lm's class to its kind."""

@@ -76,7 +76,7 @@ class KV:
     most_at_once: int | None = None
     """Maximum number of tokens of an adaptive chunk if the logits of all of them are computed."""
     reads_prompts: bool = True
-    """False on ranks that leave the prompt logprobs to another one."""
+    """False on ranks that leave the prompt logprobs to another rank."""
 
     def __init__(self, model: Any, settings: LoadSettings) -> None:
         self._model = model
@@ -128,7 +128,7 @@ class KV:
             rows: Number of copies of its row.
         """
         self.caches, self.stale = [kind_of(cache).repeat(cache, rows) for cache in other.caches], []
-        self._hold(other.offset, other.chunks, other.layout)
+        self.set_offset(other.offset, chunks=other.chunks, layout=other.layout)
 
     def reorder(self, rows: Sequence[int], since: int | None) -> None:
         """Continue with some of several rows.
@@ -177,14 +177,11 @@ class KV:
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Set the token count after tokens were restored or removed cache by cache."""
-        self._hold(
-            offset, self.chunks if chunks is None else chunks, self.layout if layout is None else layout
-        )
-
-    def _hold(self, offset: int, chunks: Chunks, layout: int) -> None:
+        chunks = self.chunks if chunks is None else chunks
         if chunks and chunks[-1][1] > offset:
             chunks = cut_chunks(chunks, offset)
-        self.offset, self.chunks, self.layout = offset, chunks, layout
+        self.offset, self.chunks = offset, chunks
+        self.layout = self.layout if layout is None else layout
 
     def pending(self) -> list[mx.array]:
         """Arrays that the logits don't depend on, and which therefore stay a lazy graph until they are evaluated."""
@@ -226,7 +223,7 @@ class KV:
         """Trim the caches to `offset` tokens; requires an empty `trim_refusal`."""
         for cache in self.caches:
             cache.trim(self.offset - offset)
-        self._hold(offset, self.chunks, self.layout)
+        self.set_offset(offset)
 
     def trim_refusal(self, offset: int) -> str:
         """Reason why the caches can't be trimmed to `offset` tokens; empty if they can."""
@@ -249,7 +246,7 @@ class KV:
         Returns:
             True if every cache could; otherwise they are unusable until they are cleared.
         """
-        self._hold(offset, self.chunks, self.layout)
+        self.set_offset(offset)
         return all(kind_of(cache).recover(cache, offset) for cache in self.caches)
 
     def could_trim(self, offset: int, to: int) -> bool:
@@ -268,9 +265,8 @@ class KV:
     def can_go_ahead(self) -> bool:
         """True if one more token can be added before it is known, and removed again, without copying an array."""
         following = self.offset + 1
-        return self.quantized_at(self.offset) == self.quantized_at(following) and all(
-            kind_of(cache).goes_ahead(cache, following) for cache in self.caches
-        )
+        same = self.quantized_at(self.offset) == self.quantized_at(following)
+        return same and all(kind_of(cache).goes_ahead(cache, following) for cache in self.caches)
 
     def undo_records(self) -> tuple[Snapshot, ...] | None:
         """Records to undo the next single token, one for each cache, for when it can't be trimmed; None if a cache
@@ -290,7 +286,7 @@ class KV:
             for cache, record in zip(self.caches, records, strict=True):
                 kind_of(cache).undo(cache, record)
         mx.eval(self.state())
-        self._hold(self.offset - len(steps), self.chunks, self.layout)
+        self.set_offset(self.offset - len(steps))
 
     # ---- segments -----------------------------------------------------------------------------
 
@@ -449,32 +445,14 @@ def _shared(layers: tuple[int, ...]) -> tuple[int, ...]:
 # restored bit for bit. Recomputed tokens go through the model in the same chunks as the first time.
 
 
-class Segment(Struct, frozen=True):
-    """Saved KV of the end of a path, made when the session left it."""
+class Segment(StaleTail, frozen=True):
+    """Saved KV of the end of a path, made when the session left it: it can be restored into a cache that has the
+    `begin` tokens before it. Or the records that remove one token from the end of the cache."""
 
-    node: int
-    """Last token of the segment."""
-    base: int
-    """Number of tokens of the path before the segment: it can be restored into a cache that has these."""
-    end: int
-    """Number of tokens of the path up to and including `node`."""
-    chunks: Chunks
-    """`KV.chunks` when the segment was saved."""
-    layout: int
-    """`KV.layout` when the segment was saved."""
-    quantized: tuple[bool, ...]
-    """True for each cache that was quantized: a snapshot can only be restored into a cache of the same kind."""
     snapshots: tuple[Snapshot, ...]
     """One snapshot for each cache."""
-
-
-class UndoRecord(Struct, frozen=True):
-    """Data to remove one token from the end of the cache."""
-
-    records: tuple[Snapshot, ...]
-    """One record for each cache."""
-    layout: int
-    """`KV.layout` when the record was made: another layout has the ring's columns in other places."""
+    quantized: tuple[bool, ...] = ()
+    """True for each cache that was quantized: a snapshot can only be restored into a cache of the same kind."""
 
 
 MOST_UNDO = 4096
@@ -493,20 +471,20 @@ class KVStore:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self.nbytes = 0
-        self._entries: OrderedDict[tuple[str, int], tuple[Segment | UndoRecord, int]] = OrderedDict()
+        self._entries: OrderedDict[tuple[str, int], tuple[Segment, int]] = OrderedDict()
         self._undoable: dict[int, None] = {}
         """Nodes with undo records, oldest first."""
 
     def keep_segment(self, segment: Segment) -> None:
         """Save a segment, unless it is larger than the budget."""
         mx.eval([array for snapshot in segment.snapshots for array in snapshot.copies])
-        self._put(("segment", segment.node), segment, _nbytes(segment.snapshots))
+        self._put("segment", segment)
 
-    def keep_undo(self, node: int, undo: UndoRecord) -> None:
-        """Save the record that removes a node's token."""
-        self._put(("undo", node), undo, _nbytes(undo.records))
-        self._undoable.pop(node, None)
-        self._undoable[node] = None
+    def keep_undo(self, undo: Segment) -> None:
+        """Save the records that remove a node's token."""
+        self._put("undo", undo)
+        self._undoable.pop(undo.node, None)
+        self._undoable[undo.node] = None
         if len(self._undoable) > MOST_UNDO:
             oldest = next(iter(self._undoable))
             del self._undoable[oldest]
@@ -514,24 +492,24 @@ class KVStore:
 
     def segment(self, node: int) -> Segment | None:
         """The segment that ends at a node; None if it is not in the store."""
-        entry, _ = self._entries.get(("segment", node), (None, 0))
-        return entry if isinstance(entry, Segment) else None
+        return self._entries.get(("segment", node), (None, 0))[0]
 
     def segments(self) -> list[Segment]:
         """All segments, the most recently used first."""
-        return [entry for entry, _ in reversed(self._entries.values()) if isinstance(entry, Segment)]
+        return [entry for (kind, _), (entry, _) in reversed(self._entries.items()) if kind == "segment"]
 
     def undo(self, node: int, layout: int) -> tuple[Snapshot, ...] | None:
         """Records that remove a node's token from caches of that layout; None if they are not in the store."""
-        entry, _ = self._entries.get(("undo", node), (None, 0))
-        return entry.records if isinstance(entry, UndoRecord) and entry.layout == layout else None
+        undo, _ = self._entries.get(("undo", node), (None, 0))
+        return undo.snapshots if undo is not None and undo.layout == layout else None
 
     def touch(self, segment: Segment) -> None:
         """Make a segment the most recently used, if it is still in the store."""
         if (key := ("segment", segment.node)) in self._entries:
             self._entries.move_to_end(key)
 
-    def _put(self, key: tuple[str, int], entry: Segment | UndoRecord, size: int) -> None:
+    def _put(self, kind: str, entry: Segment) -> None:
+        key, size = (kind, entry.node), sum(snapshot.nbytes for snapshot in entry.snapshots)
         self._drop(key)
         if size > self.budget:
             return
@@ -543,10 +521,6 @@ class KVStore:
     def _drop(self, key: tuple[str, int]) -> None:
         if (old := self._entries.pop(key, None)) is not None:
             self.nbytes -= old[1]
-
-
-def _nbytes(snapshots: Sequence[Snapshot]) -> int:
-    return sum(snapshot.nbytes for snapshot in snapshots)
 
 
 # ---- moves ------------------------------------------------------------------------------------------
@@ -586,7 +560,8 @@ class Mover:
     def record_step(self, node: int, undo: tuple[Snapshot, ...]) -> None:
         """Save the record that removes a node's token from the cache, for when trimming can't."""
         if self.store.budget:
-            self.store.keep_undo(node, UndoRecord(undo, self._kv.layout))
+            end, kv = self._tree[node].depth, self._kv
+            self.store.keep_undo(Segment(node, end - 1, end, kv.chunks, kv.layout, undo))
 
     def keep_branch(self, node: int, shared: int) -> None:
         """Save the part of the path to `node` that a move to another branch removes from the cache.
@@ -598,15 +573,11 @@ class Mover:
         kv, end = self._kv, self._tree[node].depth
         if not self.store.budget or kv.offset != end or shared >= end or kv.without_snapshots() is not None:
             return
-        old = self.store.segment(node)
-        if old is not None and old.base <= shared and old.layout == kv.layout:
-            self.store.touch(old)
-            return
         left = StaleTail(node, shared, end, kv.chunks, kv.layout)
-        if kv.stays():
-            self._leave(left)
-        else:
+        if not kv.stays():
             self._save(left, shared, end)
+        elif not self._is_saved(left, node, shared):
+            self._leave(left)
 
     def _leave(self, left: StaleTail) -> None:
         """Record a branch that stays in the arrays; if a recorded one begins with it, extend that one instead."""
@@ -623,12 +594,18 @@ class Mover:
         node, kv = left.node, self._kv
         while self._tree[node].depth > end:
             node = self._tree[node].parent
+        if not self._is_saved(left, node, begin):
+            saved = kv.snapshot(begin, end)
+            segment = Segment(node, begin, end, left.chunks, left.layout, saved, kv.quantized())
+            self.store.keep_segment(segment)
+
+    def _is_saved(self, left: StaleTail, node: int, begin: int) -> bool:
+        """True if a segment has the tokens after `begin` up to a node; it is then the most recently used."""
         old = self.store.segment(node)
-        if old is not None and old.base <= begin and old.layout == left.layout:
-            self.store.touch(old)
-            return
-        saved = kv.snapshot(begin, end)
-        self.store.keep_segment(Segment(node, begin, end, left.chunks, left.layout, kv.quantized(), saved))
+        if old is None or old.begin > begin or old.layout != left.layout:
+            return False
+        self.store.touch(old)
+        return True
 
     def _shared(self, left: StaleTail, node: int) -> int:
         """Number of tokens that the path to a node shares with a branch that was left."""
@@ -694,18 +671,18 @@ class Mover:
 
     def _undo(self, current: int, depth: int) -> bool:
         """Remove tokens one by one down to `depth`, trimming once possible; if neither works, change nothing."""
-        kv, steps = self._kv, self._undo_steps(current, depth)
+        kv, steps = self._kv, self._undo_steps(current, depth, self._kv.layout)
         left = self._tree[current].depth - len(steps)
         if depth == 0 or (left > depth and not kv.could_trim(left, depth)):
             return False
         kv.undo(steps)
         return left == depth or not kv.rewind(depth)
 
-    def _undo_steps(self, current: int, depth: int) -> list[tuple[Snapshot, ...]]:
+    def _undo_steps(self, current: int, depth: int, layout: int) -> list[tuple[Snapshot, ...]]:
         """Undo records for the tokens from `current` back to `depth`, up to the first that is missing."""
         steps = []
         for node in self._tree.ancestors(current):
-            records = self.store.undo(node, self._kv.layout) if self._tree[node].depth > depth else None
+            records = self.store.undo(node, layout) if self._tree[node].depth > depth else None
             if records is None:
                 break
             steps.append(records)
@@ -748,11 +725,11 @@ class Mover:
         way: list[Segment] = []
         partial = self._kv.partial_restore()
         for ancestor in self._tree.ancestors(node):
-            begin = way[-1].base if way else want
+            begin = way[-1].begin if way else want
             if not at < min(begin, self._tree[ancestor].depth):
                 break
             segment = self.store.segment(ancestor)
-            if segment is not None and segment.base < begin and (partial or segment.end <= want):
+            if segment is not None and segment.begin < begin and (partial or segment.end <= want):
                 way.append(segment)
         yield from reversed(way)
         yield from self.store.segments()
@@ -760,11 +737,8 @@ class Mover:
     def _restore(self, segment: Segment, node: int, at: int, reach: int) -> bool:
         """Restore a segment after `at` tokens, up to `reach` tokens; if it doesn't fit, change nothing."""
         kv = self._kv
-        fits = (
-            segment.base <= at
-            and segment.quantized == kv.quantized()
-            and (not kv.chunks_matter or self._same_chunks(node, segment.chunks, reach))
-        )
+        fits = segment.begin <= at and segment.quantized == kv.quantized()
+        fits = fits and (not kv.chunks_matter or self._same_chunks(node, segment.chunks, reach))
         if any(segment.quantized) and not kv.quantized_at(reach):
             return False  # a path that short was never quantized
         whole = not kv.partial_restore()
@@ -779,9 +753,5 @@ class Mover:
 
     def _can_shorten(self, segment: Segment, reach: int) -> bool:
         """True if a segment that can only be restored completely can then be undone down to `reach` tokens."""
-        if segment.end == reach:
-            return True
-        path = [node for node in self._tree.ancestors(segment.node) if self._tree[node].depth > reach]
-        undoable = [self.store.undo(node, segment.layout) is not None for node in path]
-        left = segment.end - (undoable.index(False) if False in undoable else len(undoable))
+        left = segment.end - len(self._undo_steps(segment.node, reach, segment.layout))
         return left == reach or (left > reach and self._kv.could_trim(left, reach))

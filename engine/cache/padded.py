@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import mlx.core as mx
@@ -52,13 +53,11 @@ def state(rows: Sequence[Any]) -> list[mx.array]:
 
 def pending(rows: Sequence[Any]) -> list[mx.array]:
     """The arrays that the logits after a forward pass don't depend on: all but keys and values."""
-    return [
-        array
-        for part in _parts(rows)
-        for array in arrays(
-            part.state if type(part) is caches.ArraysCache else (part.offset, part.left_padding)
-        )
-    ]
+    found: list[mx.array] = []
+    for part in _parts(rows):
+        is_state = type(part) is caches.ArraysCache
+        found += arrays(part.state if is_state else (part.offset, part.left_padding))
+    return found
 
 
 def share_offsets(rows: Sequence[Any]) -> None:
@@ -92,15 +91,11 @@ def read(rows: Sequence[Any], lengths: Sequence[int]) -> list[LaneKV]:
             column = sum(int(array.nbytes) // int(array.shape[2]) for array in (part.keys, part.values))
             bytes_by_width[columns(part)] += column // count
     widest, wide = max(bytes_by_width, default=0), bytes_by_width.items()
-    return [
-        LaneKV(
-            length,
-            widest,
-            fixed + sum(each * min(length, width) for width, each in wide),
-            sum(each * max(0, width - length) for width, each in wide),
-        )
-        for length in lengths
-    ]
+    lanes = []
+    for length in lengths:
+        used = fixed + sum(each * min(length, width) for width, each in wide)
+        lanes.append(LaneKV(length, widest, used, sum(each * max(0, width - length) for width, each in wide)))
+    return lanes
 
 
 def columns(part: Any) -> int:
@@ -114,6 +109,5 @@ def columns(part: Any) -> int:
 
 def _parts(rows: Sequence[Any]) -> list[Any]:
     """Some caches, with the parts of those that have parts."""
-    return [
-        part for cache in rows for part in (_parts(cache.caches) if hasattr(cache, "caches") else [cache])
-    ]
+    nested = (_parts(cache.caches) if hasattr(cache, "caches") else [cache] for cache in rows)
+    return [*chain.from_iterable(nested)]

@@ -1,4 +1,5 @@
-"""A batch: lanes, each a prompt with settings and draws of its own, and the steps that they take together.
+"""A batch: lanes, each a prompt with settings and draws of its own, and the steps that they take together; and many
+draws of one prompt.
 
 A step takes the token that each live lane drew, and runs those of the lanes that continue in one forward pass. A lane
 that ends leaves its row, so that one that waits gets it; in a static batch it keeps the row, whose forward passes are
@@ -9,27 +10,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import zip_longest
 
 import numpy as np
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache import padded
-from engine.decoding.rows import PaddedRows, Rows, SequentialRows, enough_memory
+from engine.decoding.rows import PaddedRows, Rows, SequentialRows, enough_memory, rows_of
 from engine.errors import Cancelled, StepError
-from engine.logits.node_sampler import Position
+from engine.logits.node_sampler import Position, Wide
 from engine.model.facts import free_bytes
 from engine.model.forward import Runner, rounding_of
+from engine.model.tokens import Tokens
 from engine.protocol import Distribution, LaneEnded, LaneToken, Record
 from engine.sampling.ranking import Row, blocks, ranked_rows
 from engine.sampling.ranking import Rows as Logits
 from engine.session.context import Context
 from engine.session.conversation import encoded
 from engine.session.node_records import Continuation, window_full
-from engine.session.session import Session
+from engine.session.session import Session, run_at
 from engine.setting import check
 from engine.settings import BY_NAME, Settings, differences
 from engine.task import Stopped, Task
@@ -134,9 +137,10 @@ class BatchRun:
         """Lanes whose prompts are being read."""
         self._waiting: deque[Lane] = deque()
         self._steps = 0
-        self._prompt = [0, 0]
-        self._decoded = [0, 0, 0, 0]
-        self._ms = [0.0, 0.0]
+        self.totals = protocol.BatchTotals()
+        """Sums so far."""
+        self.records = self.run()
+        """The records that follow."""
 
     def add(self, lane: Lane) -> None:
         """Let a lane wait for its row."""
@@ -161,10 +165,10 @@ class BatchRun:
         """True if no lane is live and none waits."""
         return not self._waiting and all(lane.ended for lane in (*self._joining, *self._live))
 
-    @property
-    def totals(self) -> protocol.BatchTotals:
-        """Sums so far."""
-        return protocol.BatchTotals(*self._prompt, *self._decoded, *self._ms)
+    def _count(self, **more: float) -> None:
+        """Add to the totals."""
+        sums = {name: getattr(self.totals, name) + amount for name, amount in more.items()}
+        self.totals = replace(self.totals, **sums)
 
     def run(self) -> Iterator[Record | None]:
         """Run until all lanes have ended; a caller may pause at any record, and add and remove lanes meanwhile.
@@ -211,13 +215,9 @@ class BatchRun:
         yield protocol.LanesJoined(numbers, tuple(longest - len(ids) if at_once else 0 for ids in prompts))
         columns = longest if at_once else sum(map(len, prompts))
         with _enough_memory(group):
-            for chunk in self._rows.begin(prompts):
-                self._prompt[0] += chunk.tokens
-                self._prompt[1] += chunk.padding
-                self._ms[0] += chunk.ms
-                yield protocol.LanesPrefilled(
-                    numbers, chunk.done, columns, chunk.tokens, chunk.padding, chunk.ms
-                )
+            for done, tokens, padding, ms in self._rows.begin(prompts):
+                self._count(prompt_tokens=tokens, padding=padding, prefill_ms=ms)
+                yield protocol.LanesPrefilled(numbers, done, columns, tokens, padding, ms)
         self._live, self._joining = [*self._live, *group], []
         held = self._rows.read()[-len(group) :]
         for lane, row, kv in zip(group, self._rows.logits, held, strict=True):
@@ -225,7 +225,7 @@ class BatchRun:
                 continue
             begun = time.perf_counter()
             read([lane], [row])
-            self._ms[1] += (time.perf_counter() - begun) * 1000
+            self._count(decode_ms=(time.perf_counter() - begun) * 1000)
             yield protocol.LaneStarted(lane.number, lane.position.next, kv, self.totals.ms)
             if (full := window_full(lane.path, lane.path.node)) is not None:
                 yield lane.end(full.reason, full.detail, self.totals.ms)
@@ -248,17 +248,14 @@ class BatchRun:
             if len(going) < len(self._live):
                 rows = [row for lane, row in zip(self._live, rows, strict=True) if lane.ended is None]
             read(going, rows)
-            self._decoded[1] += 1
-            self._decoded[2] += len(going)
-            self._decoded[3] += len(self._live) - len(going)
+            self._count(forwards=1, rows=len(going), rows_after_end=len(self._live) - len(going))
             kv = dict(zip((lane.number for lane in self._live), self._rows.read(), strict=True))
         tokens = tuple(
             lane.record(position, kv.get(lane.number)) for lane, position in zip(live, before, strict=True)
         )
         self._steps += 1
         ms = (time.perf_counter() - begun) * 1000
-        self._ms[1] += ms
-        self._decoded[0] += len(live)
+        self._count(tokens=len(live), decode_ms=ms)
         yield protocol.BatchStep(self._steps, tokens, len(kv), forward_ms, ms, self.totals)
         for lane in live:
             if (end := lane.ended) is not None:
@@ -440,7 +437,14 @@ def compared(lane: Lane, alone: Lane, roundings: Sequence[float], ms: float) -> 
             rounding = max(rounding, 2 * roundings[index])
         if one is None or other is None or one.id != other.id:
             choice = alone.choices[min(index, len(alone.choices) - 1)]
-            difference = _difference(index, one, other, choice)
+            values = {each.id: each.logprob for each in choice.candidates}
+            least = choice.candidates[:LANE_CANDIDATES][
+                -1
+            ].logprob  # a token that is no candidate is below it
+            ids = one.id if one else -1, other.id if other else -1
+            texts = one.text if one else "", other.text if other else ""
+            gap = abs(values.get(ids[1], least) - values.get(ids[0], least)) if one and other else 0.0
+            difference = protocol.LaneDifference(index, *ids, *texts, gap)
             break
     return protocol.LaneCompared(lane.number, len(alone.taken), difference, largest, rounding, ms)
 
@@ -460,100 +464,171 @@ def _above(one: Distribution, other: Distribution) -> float:
     )
 
 
-def _difference(
-    index: int,
-    one: LaneToken | None,
-    other: LaneToken | None,
-    choice: Distribution,
-) -> protocol.LaneDifference:
-    """The first token that differs.
+# ---- many draws of one prompt: how often each token came first, against the stated probability ------
+# Draw k is the one that k re-rolls give: its random numbers are a function of seed, position and k, so that the same
+# draws come again. The frequencies have Wilson's interval (E. B. Wilson, 1927: Probable inference, the law of
+# succession, and statistical inference, Journal of the American Statistical Association 22), which holds for few draws
+# and for probabilities near 0 and 1 too. The chi-square is Pearson's (1900), over cells of five or more expected draws.
+
+MOST = 100_000
+"""Maximum number of draws."""
+LISTED = 40
+"""Maximum number of tokens in the table."""
+CELL = 5.0
+"""Least number of expected draws in a cell of the chi-square, as is usual (W. G. Cochran, 1954)."""
+Z = 1.959963984540054
+"""Standard deviations of the normal distribution that contain 95 %."""
+UNLIMITED = 2**31 - 1
+"""Max tokens of a continuation's settings: it begins within a completion, and has a limit of its own."""
+
+
+def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
+    """Wilson's interval for a probability.
 
     Args:
-        index: Place of the token.
-        one: The token in the batch, None if the lane had ended.
-        other: The token alone, None if the lane had ended.
-        choice: The distribution that the latter was drawn from.
+        count: Number of draws in which the event came.
+        draws: Number of all draws, at least 1.
+        z: Standard deviations on both sides.
     """
-    values = {each.id: each.logprob for each in choice.candidates}
-    least = choice.candidates[:LANE_CANDIDATES][-1].logprob  # a token that is no candidate is below it
-    batched, alone = one.id if one else -1, other.id if other else -1
-    gap = abs(values.get(alone, least) - values.get(batched, least)) if one and other else 0.0
-    return protocol.LaneDifference(
-        index, batched, alone, one.text if one else "", other.text if other else "", gap
+    share, square = count / draws, z * z / draws
+    middle = share + square / 2
+    half = z * math.sqrt(share * (1 - share) / draws + square / (4 * draws))
+    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+
+
+def chi_square_tail(value: float, degrees: int) -> float:
+    """The chance that a chi-square variable exceeds a value: the upper regularized incomplete gamma function.
+
+    By its series below the mean and its continued fraction above (Press et al., Numerical Recipes, section 6.2).
+
+    Args:
+        value: The value, at least 0.
+        degrees: Degrees of freedom, at least 1.
+    """
+    a, x = degrees / 2, value / 2
+    if x <= 0:
+        return 1.0
+    if math.isinf(x):
+        return 0.0
+    scale = math.exp(-x + a * math.log(x) - math.lgamma(a))
+    if x < a + 1:
+        term = total = 1 / a
+        for step in range(1, 10_000):
+            term *= x / (a + step)
+            total += term
+            if term < total * 1e-15:
+                break
+        return max(0.0, 1 - scale * total)
+    b = x + 1 - a
+    c, d = 1e300, 1 / b
+    fraction = d
+    for step in range(1, 10_000):
+        factor = step * (a - step)
+        b += 2
+        d = 1 / (factor * d + b)
+        c = b + factor / c
+        fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return scale * fraction
+
+
+def count_draws(node: int, probs: Wide, picked: Sequence[int], tokens: Tokens) -> protocol.DrawsCounted:
+    """The table of the first tokens of some draws.
+
+    Args:
+        node: Node that they follow, for the record.
+        probs: The probability of each token to be drawn there, shape (vocabulary,).
+        picked: The tokens that were drawn, one a draw.
+        tokens: The model's tokenizer.
+    """
+    draws, counts = len(picked), Counter(picked)
+    likely = np.argsort(-probs, kind="stable")[:LISTED].tolist()
+    listed = sorted({*likely, *(token for token, _ in counts.most_common(LISTED))}, key=lambda id: -probs[id])
+    listed = [token for token in listed if counts[token] or probs[token] * draws >= 1][:LISTED]
+    outcomes = tuple(
+        protocol.DrawnToken(
+            token, tokens.text(token)[0], float(probs[token]), counts[token], *wilson(counts[token], draws)
+        )
+        for token in listed
     )
+    value, degrees = _chi_square(probs.tolist(), counts, draws)
+    others = draws - sum(each.count for each in outcomes)
+    rest = max(0.0, 1.0 - sum(each.prob for each in outcomes))
+    chance = chi_square_tail(value, degrees) if degrees else 1.0
+    return protocol.DrawsCounted(node, draws, outcomes, others, rest, value, degrees, chance)
+
+
+def _chi_square(probs: Sequence[float], counts: Counter[int], draws: int) -> tuple[float, int]:
+    """Pearson's chi-square and its degrees of freedom."""
+    cells = [(prob * draws, counts[token]) for token, prob in enumerate(probs) if prob * draws >= CELL]
+    expected, count = draws - sum(cell[0] for cell in cells), draws - sum(cell[1] for cell in cells)
+    if count and expected <= 1e-9 * draws:  # a token came that the sampler never draws
+        return math.inf, max(1, len(cells) - 1)
+    if expected < CELL and cells:  # too few for a cell: they go to the smallest
+        least = cells.pop(min(range(len(cells)), key=lambda place: cells[place][0]))
+        expected, count = expected + least[0], count + least[1]
+    cells.append((expected, count))
+    value = sum((count - expected) ** 2 / expected for expected, count in cells)
+    return value, len(cells) - 1
 
 
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptBatch:
-    """The batch of a model, which doesn't depend on the session's tree, between two commands."""
+def _batch(context: Context) -> BatchRun:
+    """The batch that was begun last; its caches are kept until the next batch or model.
 
-    batch: BatchRun | None = None
-    """The batch that was begun last; its caches are kept until the next batch or model."""
-    records: Iterator[Record | None] = iter(())
-    """The records of the batch, as it continues."""
-    single: str | None = None
-    """Why lanes of this model go through it one after another, empty if together; None if not yet tried."""
-
-    def open(self, batch: BatchRun) -> None:
-        """Continue with a batch, or with lanes that were added to it."""
-        self.batch, self.records = batch, batch.run()
-
-    @property
-    def run(self) -> BatchRun:
-        """The batch.
-
-        Raises:
-            StepError: There is none.
-        """
-        if self.batch is None:
-            raise StepError("There is no batch to continue.", "Start one.")
-        return self.batch
+    Raises:
+        StepError: There is none.
+    """
+    if BatchRun not in context.of_model:
+        raise StepError("There is no batch to continue.", "Start one.")
+    run: BatchRun = context.of_model[BatchRun]
+    return run
 
 
 def start_batch(context: Context, command: protocol.StartBatch, task: Task) -> Iterator[Record]:
     """Begin a batch of prompts."""
-    session, kept = context.session, context.of_model(KeptBatch)
+    session, kept = context.session, context.of_model
     if not command.prompts:
         raise StepError("A batch needs at least one prompt.", "Give one.")
-    kept.batch = None  # its memory is free before the next one takes more
+    kept.pop(BatchRun, None)  # its memory is free before the next one takes more
     lanes = open_lanes(session, command.prompts, 0)
     runner = session.runner.fresh()
     check_room(
         runner, [(len(lane.opened.ids), lane.path.settings.max_tokens) for lane in lanes], command.size
     )
-    if kept.single is None:
-        kept.single = not_together(runner, session.facts.dtype, lanes[0].opened.ids)
+    if not_together not in kept:
+        kept[not_together] = not_together(runner, session.facts.dtype, lanes[0].opened.ids)
     rows: Rows = PaddedRows(runner)
-    if kept.single:
-        rows = SequentialRows(runner, f"The lanes run one after another: {kept.single}.")
-    run = BatchRun(rows, command.size, command.static)
+    if single := kept[not_together]:
+        rows = SequentialRows(runner, f"The lanes run one after another: {single}.")
+    run = kept[BatchRun] = BatchRun(rows, command.size, command.static)
     for lane in lanes:
         run.add(lane)
-    kept.open(run)
     opened = tuple(lane.opened for lane in lanes)
     yield protocol.BatchOpened(opened, command.size, command.static, None, rows.note)
-    yield from advance(kept, command.steps, task)
+    yield from advance(context, command.steps, task)
 
 
 def advance_batch(context: Context, command: protocol.AdvanceBatch, task: Task) -> Iterator[Record]:
     """Continue the batch."""
-    kept = context.of_model(KeptBatch)
-    if kept.run.over:
+    if _batch(context).over:
         raise StepError("All lanes have ended.", "Add a prompt, or start another batch.")
-    yield from advance(kept, command.steps, task)
+    yield from advance(context, command.steps, task)
 
 
-def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
+def advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
     """Continue until steps are taken, all lanes have ended, or the command is cancelled; a failure ends the batch."""
-    run, kept.batch = kept.run, None
-    for record in kept.records:
+    run, kept = _batch(context), context.of_model
+    del kept[BatchRun]
+    for record in run.records:
         if isinstance(record, protocol.BatchEnded):
             yield record
-            kept.open(run)  # lanes that are added later make it continue
+            kept[BatchRun], run.records = run, run.run()  # lanes that are added later make it continue
             return
-        kept.batch = run
+        kept[BatchRun] = run
         if record is not None:
             yield record
         if record is None and steps == 0:
@@ -562,12 +637,12 @@ def advance(kept: KeptBatch, steps: int | None, task: Task) -> Iterator[Record]:
             steps -= 1
         if task.cancel.is_set():
             raise Cancelled
-        kept.batch = None
+        del kept[BatchRun]
 
 
 def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Iterator[Record]:
     """Add prompts to the batch."""
-    run = context.of_model(KeptBatch).run
+    run = _batch(context)
     if not all(lane.opened.ids for lane in run.lanes):
         raise StepError("These lanes are draws of one prompt.", "Start a batch of prompts.")
     lanes = open_lanes(context.session, command.prompts, len(run.lanes))
@@ -578,13 +653,51 @@ def add_lanes(context: Context, command: protocol.AddLanes, task: Task) -> Itera
 
 def remove_lane(context: Context, command: protocol.RemoveLane, task: Task) -> Iterator[Record]:
     """End a lane of the batch."""
-    yield context.of_model(KeptBatch).run.remove(command.lane)
+    yield _batch(context).remove(command.lane)
 
 
 def compare_batch(context: Context, command: protocol.CompareBatch, task: Task) -> Iterator[Record]:
     """Run each lane's prompt alone, and compare."""
-    run = context.of_model(KeptBatch).run
+    run = _batch(context)
     if not run.over:
         raise StepError("Some lanes have not ended.", "Run the batch to its end first.")
     lanes = [lane for lane in run.lanes if lane.ended is not None and lane.ended.reason != "removed"]
     yield from compare(lanes, run.totals.ms, context.session.runner.fresh(), task.cancel.is_set)
+
+
+def draw_many(context: Context, command: protocol.DrawMany, task: Task) -> Iterator[Record]:
+    """Draw many times after a node of the session's tree, and continue each draw in a batch.
+
+    Raises:
+        StepError: There is no prompt or no such node, or a number is out of range.
+        Cancelled: The command was cancelled.
+    """
+    session = context.session
+    node, count = session.node if command.node is None else command.node, command.count
+    depth = session.tree[node].depth
+    if command.tokens > 1:
+        context.of_model.pop(BatchRun, None)
+        check_room(session.runner.fresh(), [(depth, command.tokens)] * count, command.size)
+    if not 1 <= count <= MOST or command.tokens < 1:
+        raise StepError(
+            f"{count:,} draws of {command.tokens} tokens are out of range.",
+            f"Give 1 to {MOST:,} draws, of one token or more each.",
+        )
+    session.position  # noqa: B018 - raises if there is no prompt
+    detached = run_at(session, node, task.cancel.is_set)
+    settings = replace(session.settings, max_tokens=UNLIMITED)
+    path = Continuation.after(session, node, settings)
+    probs = path.node_reader.expected(path.node, detached.row, settings)
+    picked = [path.rerolled(number).sample(detached.row).sampled.picked for number in range(count)]
+    tossed = 0 < settings.xtc_probability < 1 and settings.temp > 0
+    yield replace(count_draws(node, probs, picked, session.tokens), tossed=tossed)
+    if command.tokens == 1:
+        return
+    rows = rows_of(detached.runner.copy(), detached.row)
+    run = context.of_model[BatchRun] = BatchRun(rows, command.size)
+    opened = [protocol.LaneOpened(number, "", (), settings.seed, number) for number in range(count)]
+    for lane in opened:
+        run.add(Lane(lane, path.rerolled(lane.lane), command.tokens))
+    note = " ".join(filter(None, (session.cut_note(node), rows.note)))
+    yield protocol.BatchOpened(tuple(opened), command.size, False, node, note)
+    yield from advance(context, None, task)

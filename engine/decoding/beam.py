@@ -23,28 +23,20 @@ live beam, and continues alone where the search is over before it.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
 from engine.decoding.rows import Rows, enough_memory, rows_of
 from engine.errors import Cancelled, StepError
-from engine.protocol import (
-    Beam,
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
-    GoOnBeams,
-    Hypothesis,
-    Record,
-    SearchBeams,
-)
+from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, GoOnBeams, Hypothesis, Record, SearchBeams
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session import node_records
 from engine.session.context import Context
-from engine.session.session import Session
+from engine.session.session import Session, run_at
 from engine.setting import check
 from engine.settings import BeamSettings
 from engine.task import Task
@@ -77,34 +69,8 @@ def search(
             "Name one with --extra-eos-token, or remove the grammar.",
         )
     session.prepare_step()
-    yield from BeamRun(session, settings, rows or rows_of(session.prepared_runner())).run()
-
-
-class BeamCandidate(NamedTuple):
-    """A live beam and a token that could extend it."""
-
-    place: int
-    token: int
-    logprob: float
-    total: float
-    """Logprob of the beam with the token."""
-
-
-def candidates(totals: Sequence[float], logprobs: Sequence[Row], count: int) -> list[BeamCandidate]:
-    """The extensions of the highest logprob, highest first.
-
-    Args:
-        totals: Logprob of each beam, best first.
-        logprobs: For each beam those of the next token, float32, shape (vocabulary,); minus infinity is no extension.
-        count: Maximum number of extensions.
-    """
-    extensions = [
-        BeamCandidate(place, int(token), float(row[token]), total + float(row[token]))
-        for place, (total, row) in enumerate(zip(totals, logprobs, strict=True))
-        for token in ranked(row, min(count, row.size))
-        if row[token] > -np.inf
-    ]
-    return sorted(extensions, key=lambda grown: (-grown.total, grown.place, grown.token))[:count]
+    _ = session.position
+    yield from BeamRun(session, settings, rows or rows_of(run_at(session, session.node).runner)).run()
 
 
 class BeamRun:
@@ -164,16 +130,18 @@ class BeamRun:
     def _search(self) -> tuple[tuple[Beam, ...], tuple[Beam, ...]]:
         """Steps 1 to 5; returns the live beams and the pruned ones."""
         before, width, eos = self._live, self._settings.width, self._session.tokens.eos_ids
-        best = candidates(
-            [beam.total_logprob for beam in before],
-            [self._logprobs[beam.node] for beam in before],
-            max(2, 1 + len(eos)) * width,
-        )
+        count, extensions = max(2, 1 + len(eos)) * width, list[tuple[float, int, int, float]]()
+        for place, beam in enumerate(before):
+            row = self._logprobs[beam.node]
+            for token in ranked(row, min(count, row.size)).tolist():
+                if (logprob := float(row[token])) > -math.inf:
+                    extensions.append((-(beam.total_logprob + logprob), place, token, logprob))
+        best = [(before[place], token, logprob) for _, place, token, logprob in sorted(extensions)[:count]]
         last = self._step == self._limit
-        ending = [by for by in best[:width] if last or by.token in eos]
-        going = [] if last else [by for by in best if by.token not in eos][:width]
-        live = tuple(self._grow(before[by.place], by, place) for place, by in enumerate(going))
-        hypotheses = [self._hypothesis(self._grow(before[by.place], by, -1)) for by in ending]
+        ending = [by for by in best[:width] if last or by[1] in eos]
+        going = [] if last else [by for by in best if by[1] not in eos][:width]
+        live = tuple(self._grow(*by, place) for place, by in enumerate(going))
+        hypotheses = [self._hypothesis(self._grow(*by)) for by in ending]
         ranking = sorted(
             [*self._finished, *hypotheses], key=lambda each: -each.score
         )  # of equals the earlier
@@ -192,21 +160,20 @@ class BeamRun:
         """Extend greedy decoding by the most probable token; None if it ended before."""
         if self._greedy_ended is not None:
             return None
-        token, total = self._greedy_next, self._greedy.total_logprob
+        token = self._greedy_next
         logprob = float(self._logprobs[self._greedy.node][token])
-        self._greedy = grown = self._grow(self._greedy, BeamCandidate(0, token, logprob, total + logprob), -1)
+        self._greedy = grown = self._grow(self._greedy, token, logprob)
         if token in self._session.tokens.eos_ids or grown.length == self._limit:
             self._greedy_ended = self._hypothesis(grown)
         return next((beam for beam in self._live if beam.node == grown.node), grown)
 
-    def _grow(self, beam: Beam, by: BeamCandidate, place: int) -> Beam:
+    def _grow(self, beam: Beam, token: int, logprob: float, place: int = -1) -> Beam:
         """The beam extended by a token, with its node in the tree."""
-        session = self._session
-        node = session.node_reader.add_token(beam.node, by.token, "beam")
-        text = session.tokens.text(by.token, session.pending.get(beam.node, b""))[0]
-        length = beam.length + 1
-        score = float(by.total / length**self._settings.length_penalty)
-        return Beam(node, beam.node, place, beam.place, by.token, text, by.logprob, by.total, score, length)
+        session, length, total = self._session, beam.length + 1, beam.total_logprob + logprob
+        node = session.node_reader.add_token(beam.node, token, "beam")
+        text = session.tokens.text(token, session.pending.get(beam.node, b""))[0]
+        score = float(total / length**self._settings.length_penalty)
+        return Beam(node, beam.node, place, beam.place, token, text, logprob, total, score, length)
 
     def _hypothesis(self, beam: Beam) -> Hypothesis:
         tokens = self._session.tokens
@@ -253,16 +220,9 @@ class BeamRun:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptBeams:
-    """Search that is kept of a tree between two commands."""
-
-    beams: Iterator[Record] | None = None
-    """A paused beam search: its caches are kept until the next prompt, model or search."""
-
-
 def search_beams(context: Context, command: SearchBeams, task: Task) -> Iterator[Record]:
     """Begin a beam search."""
-    context.of_tree(KeptBeams).beams = search(context.session, command.settings)
+    context.of_tree[SearchBeams] = search(context.session, command.settings)
     yield from _advance(context, command.steps, task)
 
 
@@ -272,9 +232,9 @@ def go_on_beams(context: Context, command: GoOnBeams, task: Task) -> Iterator[Re
 
 
 def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record]:
-    """Continue the paused beam search; a failure in it ends it."""
-    kept = context.of_tree(KeptBeams)
-    beams, kept.beams = kept.beams, None
+    """Continue the paused beam search, whose caches are kept until the next prompt, model or search; a failure in it
+    ends it."""
+    beams: Iterator[Record] | None = context.of_tree.pop(SearchBeams, None)
     if beams is None:
         raise StepError("There is no beam search to continue.", "Start one.")
     for record in beams:
@@ -283,7 +243,7 @@ def _advance(context: Context, steps: int | None, task: Task) -> Iterator[Record
             continue
         steps = None if steps is None else steps - 1
         if not record.last and (steps == 0 or task.cancel.is_set()):
-            kept.beams = beams
+            context.of_tree[SearchBeams] = beams
             if steps != 0:
                 raise Cancelled
             return

@@ -21,7 +21,6 @@ from engine.errors import Cancelled, StepError
 from engine.protocol import RepeatReply, ReplyRepeated
 from engine.session.context import Context
 from engine.session.session import Session
-from engine.settings import Settings
 from engine.task import Task
 from engine.tree import ROOT
 
@@ -42,8 +41,20 @@ def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator
         Cancelled: The command was cancelled, before a chunk of the prompt or a token.
     """
     session, model = context.session, context.model.model
-    _check(session, command)
     settings, tokens = session.settings, session.tokens
+    if command.node not in session.tree or command.node == ROOT:
+        raise StepError(f"There is no token number {command.node} to continue from.", "Begin with a prompt.")
+    if session.tree[command.node].intervention_set:
+        raise StepError(
+            "mlx_lm's generator can't compute interventions.", "Go to a branch without interventions."
+        )
+    if settings.temp and command.seed is None and not command.ids:
+        raise StepError("Without a seed the draws of a server can't be repeated.", "Give the request a seed.")
+    if not 0 <= command.cached < session.tree[command.node].depth:
+        raise StepError(
+            f"The prompt has fewer than {command.cached} tokens before its last one.", "Give fewer."
+        )
+    tokens.check(command.ids)
     path, cache = session.tree.tokens(command.node), make_prompt_cache(model)
 
     def poll(done: int = 0, total: int = 0) -> None:
@@ -69,13 +80,22 @@ def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator
         raws = tuple(map(tokens.raw, ids))
         return ReplyRepeated(command.node, tuple(ids), tuple(logprobs), tuple(margins), raws, last)
 
+    processors = make_logits_processors(
+        dict(settings.logit_bias) or None,
+        settings.repetition_penalty,
+        settings.repetition_context_size,
+        settings.presence_penalty,
+        settings.presence_context_size,
+        settings.frequency_penalty,
+        settings.frequency_context_size,
+    )
     shown = time.perf_counter()
     for token, row in generate_step(
         mx.array(path[command.cached :]),
         model,
         max_tokens=len(command.ids) or settings.max_tokens,
         sampler=_sampler(session, command.ids),
-        logits_processors=_processors(settings),
+        logits_processors=processors,
         prompt_cache=cache,
         prefill_step_size=CHUNK,
         prompt_progress_callback=poll,
@@ -94,22 +114,6 @@ def repeat_reply(context: Context, command: RepeatReply, task: Task) -> Iterator
     yield record(last=True)
 
 
-def _check(session: Session, command: RepeatReply) -> None:
-    if command.node not in session.tree or command.node == ROOT:
-        raise StepError(f"There is no token number {command.node} to continue from.", "Begin with a prompt.")
-    if session.tree[command.node].intervention_set:
-        raise StepError(
-            "mlx_lm's generator can't compute interventions.", "Go to a branch without interventions."
-        )
-    if session.settings.temp and command.seed is None and not command.ids:
-        raise StepError("Without a seed the draws of a server can't be repeated.", "Give the request a seed.")
-    if not 0 <= command.cached < session.tree[command.node].depth:
-        raise StepError(
-            f"The prompt has fewer than {command.cached} tokens before its last one.", "Give fewer."
-        )
-    session.tokens.check(command.ids)
-
-
 def _sampler(session: Session, ids: Sequence[int]) -> Callable[[mx.array], mx.array]:
     """The sampler as mlx_lm.server makes it, or one that takes given tokens one after another."""
     settings = session.settings
@@ -124,19 +128,5 @@ def _sampler(session: Session, ids: Sequence[int]) -> Callable[[mx.array], mx.ar
         xtc_probability=settings.xtc_probability,
         xtc_threshold=settings.xtc_threshold,
         xtc_special_tokens=list(session.tokens.spared),
-    )
-    return made
-
-
-def _processors(settings: Settings) -> list[Callable[[mx.array, mx.array], mx.array]]:
-    """The penalties and biases as mlx_lm.server makes them."""
-    made: list[Callable[[mx.array, mx.array], mx.array]] = make_logits_processors(
-        dict(settings.logit_bias) or None,
-        settings.repetition_penalty,
-        settings.repetition_context_size,
-        settings.presence_penalty,
-        settings.presence_context_size,
-        settings.frequency_penalty,
-        settings.frequency_context_size,
     )
     return made

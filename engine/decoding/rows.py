@@ -23,7 +23,6 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from msgspec import Struct
 
 from engine.cache import padded
 from engine.errors import StepError
@@ -33,16 +32,9 @@ from engine.protocol import LaneKV
 from engine.sampling import ranking
 from engine.sampling.ranking import Row
 
-
-class PromptChunk(Struct, frozen=True):
-    """A chunk of some prompts that went through the model."""
-
-    done: int
-    """Columns so far."""
-    tokens: int
-    padding: int
-    """Positions of the chunk that held padding."""
-    ms: float
+PromptChunk = tuple[int, int, int, float]
+"""A chunk of some prompts that went through the model: columns so far, tokens, positions that held padding, and
+milliseconds."""
 
 
 @contextmanager
@@ -90,12 +82,12 @@ class SequentialRows:
                 mx.clear_cache()
                 ms = (time.perf_counter() - begun) * 1000
                 sizer.learn(end - done, ms)
-                yield PromptChunk(before + end, end - done, 0, ms)
+                yield before + end, end - done, 0, ms
             begun = time.perf_counter()
             self.logits.append(runner.forward(ids[-1]))
             self._runners.append(runner)
             before += len(ids)
-            yield PromptChunk(before, 1, 0, (time.perf_counter() - begun) * 1000)
+            yield before, 1, 0, (time.perf_counter() - begun) * 1000
 
     def keep(self, places: Sequence[int]) -> None:
         """Keep some rows; see the module."""
@@ -214,7 +206,7 @@ class PaddedRows:
         def chunk(begin: int, end: int, since: float) -> PromptChunk:
             empty = sum(max(0, min(end, left) - begin) for left in padding)
             tokens = (end - begin) * len(padding) - empty
-            return PromptChunk(end, tokens, empty, (time.perf_counter() - since) * 1000)
+            return end, tokens, empty, (time.perf_counter() - since) * 1000
 
         sizer, done = self._runner.chunk_sizer(), 0
         sizer.size = max(8, sizer.size // len(prompts))
@@ -224,7 +216,7 @@ class PaddedRows:
             mx.eval(padded.state(made))
             mx.clear_cache()
             read = chunk(done, end, begun)
-            sizer.learn(end - done, read.ms)
+            sizer.learn(end - done, read[3])
             yield read
             done = end
         begun = time.perf_counter()

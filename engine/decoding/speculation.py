@@ -5,35 +5,277 @@ d1, d2, ... gives the logits after each; after t0 the session's sampler picks, w
 accepted if it is what it picked; and so on. The first that isn't is refused, and what was picked instead is what a step
 takes next. The draw of a token is a function of (seed, position, re-roll count) and of the model's distribution there,
 so the text is that of plain steps, whatever the draft.
+
+Drafted tokens have paths of their own, which the session's tree doesn't have. Penalties, barred end of sequence, XTC,
+draw and grammar of a token depend on its path: over these paths the session's own sampler runs, on the draft's logits
+and on the model's, so that nothing of it is written twice.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import count
 from statistics import median
+from threading import Event
 
 import mlx.core as mx
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
 from engine.breakpoints import UNSURE
 from engine.cache.kinds import kind_of
-from engine.decoding.drafts import Drafter, DraftPaths, Proposed, make_draft
-from engine.errors import Cancelled, StepError
-from engine.logits.node_sampler import NodeLogits, Wide
+from engine.errors import Cancelled, LoadError, StepError
+from engine.logits.node_sampler import NodeLogits, NodeSampler, Wide
+from engine.model.facts import quantize
 from engine.model.forward import CLEAR_EVERY, Runner
-from engine.protocol import AcceptanceRates, Origin, Record, Step, StepTimes
-from engine.sampling.ranking import Row, absolute_difference, rank_of, ranked, sum_of_products
+from engine.model.load import Loaded, load
+from engine.model.tokens import Tokens
+from engine.protocol import AcceptanceRates, DraftLoading, LoadDraft, Origin, Record, Step, StepTimes
+from engine.sampling.ranking import Row, Rows, absolute_difference, rank_of, ranked, sum_of_products
 from engine.session.context import Context, with_stop
 from engine.session.node_records import memory, window_full
 from engine.session.run import BreakpointEvaluator
 from engine.session.session import Session
 from engine.setting import check
-from engine.settings import SpeculationSettings
+from engine.settings import Settings, SpeculationSettings, for_model
 from engine.task import Stopped, Task
 from engine.timing import stall_times
+from engine.tree import Node, TokenPaths, common_prefix, prompt_chunks
+
+# ---- drafts: a lookup in the path, a model, or the model quantized as a draft of itself -------------
+
+
+class DraftPaths(TokenPaths):
+    """The paths of one session's tree and of drafts that continue them: their nodes are below 0, and not in the tree.
+
+    Args:
+        session: Its tree and tokens.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(self)
+        self.tree = session.tree
+        """The tree that they continue."""
+        self._drafted: dict[int, Node] = {}
+        self._numbers = count(-1, -1)
+        """Never used again: the sampler keeps what it knows of a node by its number."""
+        self.sampler = NodeSampler(session.tokens, self, session.pending)
+        """Samples after any of the nodes as the session does after its own."""
+
+    def __getitem__(self, node: int) -> Node:
+        return self.tree[node] if node >= 0 else self._drafted[node]
+
+    def add(self, parent: int, token: int) -> int:
+        """The node of a token after another node: the tree's if it has it, for the re-roll count of its draw."""
+        above = self[parent]
+        if parent >= 0 and (known := self.tree.child(parent, token)) is not None:
+            return known
+        number = next(self._numbers)
+        depth, decoded = above.depth + 1, above.decoded + 1
+        self._drafted[number] = Node(
+            token, parent, depth, "sampled", above.start, above.prompt_begin, decoded
+        )
+        return number
+
+    def forget(self) -> None:
+        """Drop the drafts of the last round."""
+        self._drafted.clear()
+
+
+class Proposed(Struct, frozen=True):
+    """One drafted token."""
+
+    id: int
+    node: int
+    """The token's node in the `DraftPaths`."""
+    probs: Wide | None
+    """The distribution that it was drawn from; None if the draft has none."""
+
+
+Proposal = tuple[Sequence[Proposed], int]
+"""Tokens to verify, and the number of tokens at the end of the path that a lookup knew from before."""
+
+# ---- the draft that needs no model: what followed the path's last tokens when they occurred before ----
+
+LONGEST_SUFFIX = 3
+"""Tokens that are looked for at first, as by transformers' prompt lookup; fewer if they occur nowhere before."""
+
+
+class LookupDraft:
+    """Copies from the path itself."""
+
+    weight_bytes = 0
+    """Bytes of its model's weights."""
+    note = ""
+    """Limitations, a sentence; empty for none."""
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """Propose tokens after a node.
+
+        Args:
+            paths: Receive a node for each token.
+            node: The last node of the path.
+            count: Maximum number of tokens, 1 or more.
+            settings: Settings of the session's sampler.
+            stopped: Polled before each forward pass.
+
+        Raises:
+            Cancelled: `stopped` returned True.
+        """
+        ids, matched = look_up(paths.tokens(node), count)
+        tokens: list[Proposed] = []
+        for token in ids:
+            node = paths.add(node, token)
+            tokens.append(Proposed(token, node, None))
+        return tokens, matched
+
+
+def look_up(ids: Sequence[int], count: int) -> tuple[list[int], int]:
+    """The tokens after the latest earlier occurrence of the longest suffix of up to three tokens.
+
+    Args:
+        ids: A path.
+        count: Maximum number of tokens.
+
+    Returns:
+        The tokens, and the length of the suffix; none and 0 if no suffix occurs anywhere before.
+    """
+    path = np.asarray(ids)
+    for length in range(min(LONGEST_SUFFIX, path.size - 1), 0, -1):
+        begins = path.size - length  # an occurrence that ends before the path does
+        same = np.ones(begins, bool)
+        for place in range(length):
+            same &= path[place : place + begins] == path[begins + place]
+        if (places := np.flatnonzero(same)).size:
+            first = int(places[-1]) + length
+            return list(ids[first : first + count]), length
+    return [], 0
+
+
+# ---- the draft that is a model: its own cache follows the session along the tree ---------------
+
+
+class ModelDraft:
+    """Draws as the session does, with the same random numbers, from its own distributions.
+
+    Args:
+        loaded: The model.
+        vocabulary: Number of the session's tokens, which are this model's, too.
+        note: Limitations of the model.
+    """
+
+    def __init__(self, loaded: Loaded, vocabulary: int, note: str = "") -> None:
+        self._loaded, self._vocabulary = loaded, vocabulary
+        self._runner = loaded.runner()
+        self._path: list[int] = []
+        """The cache holds `kv.offset` tokens of it."""
+        self.weight_bytes, self.note = loaded.facts.weight_bytes, note
+
+    def propose(
+        self, paths: DraftPaths, node: int, count: int, settings: Settings, stopped: Stopped
+    ) -> Proposal:
+        """Propose tokens, as `LookupDraft.propose`: a forward pass for each, and for what is new of the path."""
+        facts, ids, tokens = self._loaded.facts, paths.tokens(node), list[Proposed]()
+        if facts.hard_window and facts.context_window is not None:
+            count = min(count, facts.context_window - len(ids) + 1)
+        for _ in range(count):
+            sampled = paths.sampler.sample(node, self._row(ids, stopped), settings).sampled
+            node = paths.add(node, sampled.picked)
+            tokens.append(Proposed(sampled.picked, node, sampled.probs))
+            if sampled.picked in self._loaded.tokens.eos_ids:
+                break
+            ids = [*ids, sampled.picked]
+        return tokens, 0
+
+    def _row(self, ids: list[int], stopped: Stopped) -> Row:
+        """The logits after a path, float32, shape (vocabulary of the session,)."""
+        kv = self._runner.kv
+        shared = min(common_prefix(self._path, ids), kv.offset, len(ids) - 1)
+        kv.rewind(shared)  # a cache that can't be trimmed is emptied, and all of the path runs
+        self._path = ids
+        row = self._runner.forward_path(ids, prompt_chunks(len(ids)), stopped)
+        fitted = np.full(self._vocabulary, -np.inf, np.float32)
+        count = min(row.size, self._vocabulary)
+        fitted[:count] = row[:count]
+        return fitted
+
+
+Drafter = LookupDraft | ModelDraft
+
+# ---- making the draft that is asked for --------------------------------------------------------
+
+BITS, GROUP_SIZE = 4, 64
+"""Quantization of the model as a draft of itself: mlx_lm.convert's defaults."""
+
+
+def make_draft(
+    settings: SpeculationSettings, target: Loaded, emit: Callable[[DraftLoading], None], cancel: Event
+) -> Drafter:
+    """Make a draft: the lookup, a model, or the target's files again, quantized by mlx_lm's own rule for the model.
+
+    Args:
+        settings: Its kind and model.
+        target: The session's model; not changed.
+        emit: Receives the progress of loading.
+        cancel: Stops the loading.
+
+    Raises:
+        LoadError: The draft's model can't be loaded, has other tokens than the target, or can't be quantized.
+        Cancelled: `cancel` was set.
+    """
+    if settings.draft == "lookup":
+        return LookupDraft()
+    if settings.draft == "self-4bit" and (quantization := target.facts.quantized):
+        raise LoadError(
+            f"The model is quantized already ({quantization}): at {BITS} bits it would be the same model.",
+            "Take the draft lookup, or a smaller model as --draft-model.",
+        )
+    own = replace(  # a plain cache of its own, which can be trimmed
+        target.settings, max_kv_size=None, kv_bits=None, no_kv_cache=False, record_logits=False, kept_kv_mib=0
+    )
+    if settings.draft == "model":
+        own = for_model(own, settings.draft_model)
+    loaded = load(own, lambda step: emit(DraftLoading(own.model, step.done, step.total)), cancel)
+    if settings.draft == "model":
+        check_vocabulary(target.tokens, loaded.tokens)
+        return ModelDraft(loaded, target.tokens.vocabulary, " ".join(loaded.facts.notes))
+    try:
+        quantize(loaded.model, BITS, GROUP_SIZE)
+    except LoadError as error:
+        raise LoadError(
+            f"This model can't be quantized: no layer has a multiple of {GROUP_SIZE} columns.",
+            "Take the draft lookup.",
+        ) from error
+    if mx.default_device() == mx.Device(mx.cpu):
+        loaded.model.set_dtype(mx.float32)  # as the loader does: 7 to 40 times faster there
+    mx.eval(loaded.model.parameters())
+    return ModelDraft(loaded, target.tokens.vocabulary)
+
+
+def check_vocabulary(target: Tokens, draft: Tokens) -> None:
+    """Refuse a draft whose token ids don't mean what the target's mean.
+
+    Raises:
+        LoadError: It names the first id that differs, and both texts.
+    """
+    for token in range(max(target.vocabulary, draft.vocabulary)):
+        # no bytes beyond a vocabulary, as for the rows that fill an embedding up
+        ours, theirs = (each.raw(token) if token < each.vocabulary else b"" for each in (target, draft))
+        if ours != theirs:
+            here, there = (
+                f"“{raw.decode('utf-8', 'backslashreplace')}”" if raw else "no token"
+                for raw in (ours, theirs)
+            )
+            raise LoadError(
+                f"The draft model has other tokens: id {token} is {here} here and {there} there.",
+                "Take a smaller model of the same family, or the draft lookup, which needs no model.",
+            )
+
 
 # ---- the acceptance of a drafted token: how often each of three rules accepts ------------------
 # p is the distribution that the model draws from, q the draft's, both after the sampler. Each rule gives tokens
@@ -74,7 +316,7 @@ def _intervals(probs: Wide) -> tuple[Wide, Wide]:
     return begin, end
 
 
-# ---- verifying in one forward pass, and taking the KV of those that don't hold back ------------
+# ---- one round: propose, verify, take ----------------------------------------------------------
 # A forward pass over several tokens rounds its sums in another order than those over one. If two tokens are as near to
 # each other as that, it can take the other one; `VerifySpeculation` says so with the difference.
 
@@ -84,161 +326,15 @@ COPY_NOTE = (
 )
 
 
-class Verifier:
-    """Verifies the drafts of one round, in one of two ways.
-
-    Caches that can be trimmed, whatever they receive, are verified in and trimmed to the tokens that hold. Other ones
-    are copied, and the tokens that hold run again as plain steps in the live cache: exact whatever the kind.
-
-    Args:
-        session: It continues by the tokens that hold.
-        count: Tokens of the round's forward pass.
-        paused: True if the user may do other things between verifying and taking.
-
-    Raises:
-        StepError: There is no KV cache.
-    """
-
-    def __init__(self, session: Session, count: int, *, paused: bool = False) -> None:
-        if not session.cached:
-            raise StepError(
-                "Speculative decoding needs a KV cache, and this model was opened without one.",
-                "Open the model without --no-kv-cache.",
-            )
-        depth = session.tree[session.node].depth
-        self.trims = not session.kv.chunks_matter and session.kv.could_trim(depth + count, depth)
-        self.note = "" if self.trims else COPY_NOTE
-        """Why it costs more than a forward pass, a sentence; empty if it doesn't."""
-        self._session = session
-        self._runner = session.runner.copy() if self.trims and paused else session.runner
-        """The session's, or a copy whose caches become the session's at the first token taken."""
-        self._chunks = session.kv.chunks
-
-    def forward(self, ids: Sequence[int]) -> Sequence[Row]:
-        """Run the round's tokens after the current node.
-
-        Returns:
-            The logits after each, float32, shape (vocabulary,); none if there is nothing to verify in a copy.
-
-        Raises:
-            StepError: A cache can't be copied.
-        """
-        if not self.trims:
-            return list(np.array(self._copy().forward_logits(ids))) if len(ids) > 1 else []
-        rows = np.array(self._runner.forward_logits(ids))
-        if self._runner.kv.offset % CLEAR_EVERY < len(ids):
-            mx.clear_cache()
-        return list(rows)
-
-    def _copy(self) -> Runner:
-        live = self._session.runner
-        names = ", ".join(sorted({type(cache).__name__ for cache in live.kv.caches}))
-        refusal = StepError(
-            f"These caches ({names}) can neither be trimmed nor copied, so drafts can't be verified.",
-            "Step without speculation.",
-        )
-        try:
-            copied = live.copy()
-        except Exception as error:  # a class of the model's own code may refuse in any way
-            raise refusal from error
-        if any(ours is theirs for ours, theirs in zip(live.kv.caches, copied.kv.caches, strict=True)):
-            raise refusal
-        return copied
-
-    def take(self, logits: NodeLogits | None, token: int, origin: Origin, share: StepTimes) -> Step:
-        """Go to the next of the tokens that were run.
-
-        Args:
-            logits: Logits after the token, under any node's number; None if `forward` gave none.
-            token: The token.
-            origin: Its origin.
-            share: The token's share of the round so far.
-        """
-        session = self._session
-        if not self.trims or logits is None:
-            return session.step(token, origin)
-        begun, stalls, kv = time.perf_counter(), stall_times(), self._runner.kv
-        if self._runner is not session.runner:
-            session.kv.adopt(kv.caches, kv.offset, kv.chunks)
-            self._runner = session.runner
-        before, reader = session.position, session.node_reader
-        node = reader.add_token(session.node, token, origin)
-        session.set_position(reader.position(replace(logits, node=node), session.settings.candidates))
-        reading = _without_end(session.kv_reading(), session.kv.offset - session.tree[node].depth)
-        used, ms = memory(), (time.perf_counter() - begun) * 1000
-        times = replace(
-            share,
-            total=share.total + logits.sample_ms + ms,
-            sample=logits.sample_ms,
-            inspect=ms,
-            **stall_times(stalls)._asdict(),
-        )
-        return reader.step_record(before, session.position, origin, reading, times, used)
-
-    def settle(self) -> None:
-        """Make the live cache hold the path to the current node, whatever was taken.
-
-        Caches that give back other tokens than asked for are emptied, and filled again.
-        """
-        kv, depth = self._session.kv, self._session.tree[self._session.node].depth
-        if not self.trims or self._runner is not self._session.runner or kv.offset <= depth:
-            return  # the live cache was never written, or holds the path
-        kv.rewind(depth)
-        kv.set_offset(kv.offset, chunks=self._chunks)
-        if any(kind_of(cache).held(cache) != kv.offset for cache in kv.caches):
-            kv.clear()
-
-
-def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading:
-    """A reading of caches that hold more tokens than the path to a node, without these.
-
-    Args:
-        reading: Reading of caches that can be trimmed: each token has the same bytes in them.
-        tokens: Number of tokens beyond the path.
-    """
-    groups = tuple(
-        replace(
-            group,
-            held=group.held - tokens,
-            used_bytes=group.used_bytes - group.used_bytes // group.held * tokens,
-        )
-        if group.held
-        else group
-        for group in reading.groups
-    )
-    used = sum(group.used_bytes * len(group.layers) for group in groups)
-    return replace(reading, offset=reading.offset - tokens, used_bytes=used, groups=groups)
-
-
-# ---- one round: propose, verify, take ----------------------------------------------------------
-
 Taken = Callable[[Step], Generator[Record, None, bool]]
 """Yields the records of a step of the round, with the session at it; returns True if the round ends with it."""
 
 
-class Stopwatch:
-    """Milliseconds of the parts of a round, without stalls (garbage collection, drawing the screen), which are a part
-    of their own."""
-
-    def __init__(self) -> None:
-        self.ms = dict.fromkeys(("draft", "forward", "sample", "take", "stalled"), 0.0)
-        self.begin()
-
-    def begin(self) -> None:
-        """Begin a part."""
-        self._begun, self._stalls = time.perf_counter(), stall_times()
-
-    def end(self, part: str) -> None:
-        """End a part, and begin the next."""
-        ms = (time.perf_counter() - self._begun) * 1000
-        stalled = min(ms, sum(stall_times(self._stalls)))  # both stalls may be of one moment
-        self.ms[part] += ms - stalled
-        self.ms["stalled"] += stalled
-        self.begin()
-
-
 class Round:
     """One round at a session's current node; its stages may be gone through one by one.
+
+    Caches that can be trimmed, whatever they receive, are verified in and trimmed to the tokens that hold. Other ones
+    are copied, and the tokens that hold run again as plain steps in the live cache: exact whatever the kind.
 
     Args:
         session: It continues by the tokens that hold.
@@ -260,21 +356,39 @@ class Round:
         *,
         paused: bool = False,
     ) -> None:
-        self._session, self._draft, self._paths = session, draft, paths
-        self.settings = settings
+        self._session, self._draft, self._paths, self.settings = session, draft, paths, settings
         self.stage: protocol.RoundStage | None = None
         self._position = session.position
         session.prepare_step()
-        self._count = _room(session, settings.num_draft_tokens)
-        self._verifier = Verifier(session, 1 + self._count, paused=paused)
+        if not session.cached:
+            raise StepError(
+                "Speculative decoding needs a KV cache, and this model was opened without one.",
+                "Open the model without --no-kv-cache.",
+            )
+        self._count, depth = _room(session, settings.num_draft_tokens), session.tree[session.node].depth
+        self.trims = not session.kv.chunks_matter and session.kv.could_trim(depth + 1 + self._count, depth)
+        self._runner = session.runner.copy() if self.trims and paused else session.runner
+        """The session's, or a copy whose caches become the session's at the first token taken."""
+        self._chunks = session.kv.chunks
         self._node, self._end, self._taken = session.node, session.node, 0
-        self._first = self._position.next.picked
-        self._first_node = 0
+        self._first, self._first_node = self._position.next.picked, 0
         self._proposed: Sequence[Proposed] = ()
         self._matched = 0
         self._judged: list[NodeLogits] = []
         """Logits that the forward pass gave after t0 and each draft that held."""
-        self._watch = Stopwatch()
+        self._ms = dict.fromkeys(("draft", "forward", "sample", "take", "stalled"), 0.0)
+        """Milliseconds of the parts, without stalls (garbage collection, drawing the screen)."""
+
+    def _begin_part(self) -> None:
+        self._begun, self._stalls = time.perf_counter(), stall_times()
+
+    def _end_part(self, part: str) -> None:
+        """End a part of the time, and begin the next."""
+        ms = (time.perf_counter() - self._begun) * 1000
+        stalled = min(ms, sum(stall_times(self._stalls)))  # both stalls may be of one moment
+        self._ms[part] += ms - stalled
+        self._ms["stalled"] += stalled
+        self._begin_part()
 
     @property
     def over(self) -> bool:
@@ -296,7 +410,7 @@ class Round:
             Cancelled: `stopped` returned True; nothing was taken.
         """
         while True:
-            self._watch.begin()
+            self._begin_part()
             match self.stage:
                 case None:
                     self._propose(stopped)
@@ -315,14 +429,22 @@ class Round:
             self._proposed, self._matched = self._draft.propose(
                 self._paths, self._first_node, self._count, self._session.settings, stopped
             )
-        self._watch.end("draft")
+        self._end_part("draft")
         self.stage = "proposed"
 
     def _verify(self) -> None:
-        """Run the forward pass, and the sampler as far as the drafts hold."""
+        """Run the forward pass, unless there is nothing to verify in a copy, and the sampler as far as the drafts
+        hold."""
+        ids = [self._first, *(each.id for each in self._proposed)]
+        rows: Sequence[Row] | Rows = ()
         try:
-            rows = self._verifier.forward([self._first, *(each.id for each in self._proposed)])
-            self._watch.end("forward")
+            if self.trims:
+                rows = np.array(self._runner.forward_logits(ids))
+                if self._runner.kv.offset % CLEAR_EVERY < len(ids):
+                    mx.clear_cache()
+            elif self._proposed:
+                rows = np.array(_copy(self._session.runner).forward_logits(ids))
+            self._end_part("forward")
             node, judged = self._first_node, list[NodeLogits]()
             for row, proposed in zip(rows, (*self._proposed, None), strict=False):
                 judged.append(self._paths.sampler.sample(node, row, self._session.settings))
@@ -330,15 +452,15 @@ class Round:
                     break
                 node = proposed.node
         except BaseException:
-            self._verifier.settle()
+            self._settle()
             raise
-        self._watch.end("sample")
+        self._end_part("sample")
         self._judged = judged
         self.stage = "verified"
 
     def _take(self, taken: Taken) -> Iterator[Record]:
         """Take the tokens that held, a step each; afterwards the live cache holds the path to the last one."""
-        session, spent, count = self._session, self._watch.ms, max(1, len(self._judged))
+        session, spent, count = self._session, self._ms, max(1, len(self._judged))
         ids = [self._first, *(each.id for each in self._proposed)]
         held: list[NodeLogits | None] = [*self._judged] or [None]
         # of the drafting and of the forward pass, for each of the tokens that held
@@ -347,7 +469,7 @@ class Round:
             spent["forward"] / count,
             0.0,
             0.0,
-            cold=session.runner.warmup.take("step"),
+            cold=session.runner.is_first("step"),
             shared=count if self._proposed else 0,
         )
         try:
@@ -356,21 +478,65 @@ class Round:
                 if self._taken and token != following.picked:
                     break  # a copy of the cache accepted what the live one, rounded otherwise, doesn't take
                 origin: Origin = "greedy" if following.draw is None else "sampled"
-                step = self._verifier.take(logits, token, origin, share)
+                if not self.trims or logits is None:
+                    step = session.step(token, origin)
+                else:
+                    step = self._step(logits, token, origin, share)
                 self._end, self._taken = step.node, self._taken + 1
-                self._watch.end("take")
+                self._end_part("take")
                 halted = yield from taken(step)
-                self._watch.begin()  # what is done with a step is no part of the round
+                self._begin_part()  # what is done with a step is no part of the round
                 if halted:
                     break
         finally:
-            self._verifier.settle()
-        self._watch.end("take")
+            self._settle()
+        self._end_part("take")
         self.stage = "taken"
+
+    def _step(self, logits: NodeLogits, token: int, origin: Origin, share: StepTimes) -> Step:
+        """Go to the next of the tokens that the forward pass ran.
+
+        Args:
+            logits: Logits after the token, under any node's number.
+            token: The token.
+            origin: Its origin.
+            share: The token's share of the round so far.
+        """
+        session = self._session
+        begun, stalls, kv = time.perf_counter(), stall_times(), self._runner.kv
+        if self._runner is not session.runner:
+            session.kv.adopt(kv.caches, kv.offset, kv.chunks)
+            self._runner = session.runner
+        before, reader = session.position, session.node_reader
+        node = reader.add_token(session.node, token, origin)
+        session.set_position(reader.position(replace(logits, node=node), session.settings.candidates))
+        reading = _without_end(session.kv_reading(), session.kv.offset - session.tree[node].depth)
+        used, ms = memory(), (time.perf_counter() - begun) * 1000
+        times = replace(
+            share,
+            total=share.total + logits.sample_ms + ms,
+            sample=logits.sample_ms,
+            inspect=ms,
+            **stall_times(stalls)._asdict(),
+        )
+        return reader.step_record(before, session.position, origin, reading, times, used)
+
+    def _settle(self) -> None:
+        """Make the live cache hold the path to the current node, whatever was taken.
+
+        Caches that give back other tokens than asked for are emptied, and filled again.
+        """
+        kv, depth = self._session.kv, self._session.tree[self._session.node].depth
+        if not self.trims or self._runner is not self._session.runner or kv.offset <= depth:
+            return  # the live cache was never written, or holds the path
+        kv.rewind(depth)
+        kv.set_offset(kv.offset, chunks=self._chunks)
+        if any(kind_of(cache).held(cache) != kv.offset for cache in kv.caches):
+            kv.clear()
 
     def record(self) -> protocol.DraftRound:
         """The round as far as it went."""
-        begun, tokens, ms = time.perf_counter(), self._session.tokens, self._watch.ms
+        begun, tokens, ms = time.perf_counter(), self._session.tokens, self._ms
         first_text, pending = tokens.text(self._first, self._session.pending.get(self._node, b""))
         drafts: list[protocol.DraftToken] = []
         instead: protocol.TakenInstead | None = None
@@ -413,7 +579,7 @@ class Round:
             ms=ms["draft"] + ms["forward"] + ms["sample"] + ms["take"],
             rates_ms=(time.perf_counter() - begun) * 1000,
             stalled_ms=ms["stalled"],
-            note=self._verifier.note,
+            note="" if self.trims else COPY_NOTE,
         )
 
     def _fates(self) -> list[protocol.DraftFate]:
@@ -429,6 +595,42 @@ class Round:
             "accepted" if place < accepted else "refused" if place == refused else "unseen"
             for place in places
         ]
+
+
+def _copy(live: Runner) -> Runner:
+    names = ", ".join(sorted({type(cache).__name__ for cache in live.kv.caches}))
+    refusal = StepError(
+        f"These caches ({names}) can neither be trimmed nor copied, so drafts can't be verified.",
+        "Step without speculation.",
+    )
+    try:
+        copied = live.copy()
+    except Exception as error:  # a class of the model's own code may refuse in any way
+        raise refusal from error
+    if any(ours is theirs for ours, theirs in zip(live.kv.caches, copied.kv.caches, strict=True)):
+        raise refusal
+    return copied
+
+
+def _without_end(reading: protocol.KVReading, tokens: int) -> protocol.KVReading:
+    """A reading of caches that hold more tokens than the path to a node, without these.
+
+    Args:
+        reading: Reading of caches that can be trimmed: each token has the same bytes in them.
+        tokens: Number of tokens beyond the path.
+    """
+    groups = tuple(
+        replace(
+            group,
+            held=group.held - tokens,
+            used_bytes=group.used_bytes - group.used_bytes // group.held * tokens,
+        )
+        if group.held
+        else group
+        for group in reading.groups
+    )
+    used = sum(group.used_bytes * len(group.layers) for group in groups)
+    return replace(reading, offset=reading.offset - tokens, used_bytes=used, groups=groups)
 
 
 def _room(session: Session, count: int) -> int:
@@ -507,22 +709,7 @@ def compare_with_plain(session: Session, begin: int, stopped: Stopped) -> protoc
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptDraft:
-    """Draft that is kept of a model between two commands."""
-
-    draft: tuple[tuple[str, str], Drafter] | None = None
-    """The draft that is ready, with its kind and the name of its model."""
-
-
-class KeptRound:
-    """Paths and round that are kept of a tree between two commands."""
-
-    paths: DraftPaths | None = None
-    round: Round | None = None
-    """A round that waits between two of its stages."""
-
-
-def load_draft(context: Context, command: protocol.LoadDraft, task: Task) -> Iterator[Record]:
+def load_draft(context: Context, command: LoadDraft, task: Task) -> Iterator[Record]:
     """Load a draft."""
     yield from _ready(context, command.settings, task)
 
@@ -530,39 +717,41 @@ def load_draft(context: Context, command: protocol.LoadDraft, task: Task) -> Ite
 def _ready(context: Context, settings: SpeculationSettings, task: Task) -> Generator[Record, None, Drafter]:
     """Load the draft for some settings, unless it is there; returns it."""
     check(settings)
-    kept, kind = context.of_model(KeptDraft), (settings.draft, settings.draft_model)
-    if kept.draft is not None and kept.draft[0] == kind:
-        return kept.draft[1]
-    kept.draft = None  # its memory is free before the next one takes more
+    kind, kept = (settings.draft, settings.draft_model), context.of_model
+    if LoadDraft in kept and kept[LoadDraft][0] == kind:
+        ready: Drafter = kept[LoadDraft][1]
+        return ready
+    kept.pop(LoadDraft, None)  # its memory is free before the next one takes more
     begun = time.perf_counter()
     draft = make_draft(settings, context.model, context.emit, task.cancel)
-    kept.draft = kind, draft
+    kept[LoadDraft] = kind, draft
     ms = (time.perf_counter() - begun) * 1000
     yield protocol.DraftReady(settings, draft.weight_bytes, ms, draft.note)
     return draft
 
 
-def _paths(context: Context) -> DraftPaths:
-    """The paths of drafts over the current tree."""
-    session, kept = context.session, context.of_tree(KeptRound)
-    if kept.paths is None or kept.paths.tree is not session.tree:
-        kept.paths = DraftPaths(session)
-    return kept.paths
+def _round(context: Context, draft: Drafter, settings: SpeculationSettings, paused: bool = False) -> Round:
+    """A round at the current node; the paths of its drafts are kept as long as the tree."""
+    session = context.session
+    if DraftPaths not in context.of_tree:
+        context.of_tree[DraftPaths] = DraftPaths(session)
+    return Round(session, draft, context.of_tree[DraftPaths], settings, paused=paused)
 
 
 def take_round(context: Context, command: protocol.TakeRound, task: Task) -> Iterator[Record]:
     """Take a round of speculative decoding, or its next stage."""
-    kept, session, stopped = context.of_tree(KeptRound), context.session, task.cancel.is_set
-    round, kept.round = kept.round, None
+    session, stopped = context.session, task.cancel.is_set
+    round: Round | None = context.of_tree.pop(Round, None)
     if round is None or round.over or round.settings != command.settings:
         draft = yield from _ready(context, command.settings, task)
-        round = Round(session, draft, _paths(context), command.settings, paused=command.inside)
+        round = _round(context, draft, command.settings, paused=command.inside)
 
     def taken(step: Step) -> Generator[Record, None, bool]:
         return (yield from with_stop(session, step)) or stopped()
 
     yield from round.run(stopped, taken, stage=command.inside)
-    kept.round = None if round.over else round
+    if not round.over:
+        context.of_tree[Round] = round
 
 
 def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Iterator[Record]:
@@ -584,8 +773,7 @@ def run_rounds(context: Context, command: protocol.RunRounds, task: Task) -> Ite
         if (yield from taken(session.step())):
             break
     while not (ended or breaking.hits or task.cancel.is_set()):
-        round = Round(session, draft, _paths(context), command.settings)
-        yield from round.run(task.cancel.is_set, taken)
+        yield from _round(context, draft, command.settings).run(task.cancel.is_set, taken)
     if breaking.hits:
         yield protocol.BreakpointHit(session.node, breaking.hits)
     elif not ended:

@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from engine.errors import StepError
 from engine.inside import view
@@ -26,7 +27,6 @@ from engine.protocol import (
     CaptureFacts,
     Check,
     CheckName,
-    Floats,
     HeadScore,
     HeadsScored,
     Measuring,
@@ -38,7 +38,7 @@ from engine.protocol import (
     TriangleRead,
 )
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import Chunks, chunk_end, prompt_chunks
 
 Weights = npt.NDArray[np.float32]
@@ -61,26 +61,25 @@ def read_attention(
         StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     captured = view.capture(session, command.node, attention=True, streams=False, stopped=stopped)
     model_layers = decoder_layers(session.runner.model)
     runs = [run for taps in captured.taps for run in taps.attended]
-    dtype = "<f4" if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else "<f2"
+    bits = 32 if 4 * sum(run.weights[:, -1].size for run in runs) <= WIDE else 16
     checks: dict[CheckName, Check] = {}
     layers: list[AttentionLayer] = []
     for run in runs:
         check_attention(checks, run, captured.bound)
-        if (layer := _layer(run, captured.depth, dtype)) is not None:
+        if (layer := _layer(run, captured.depth, bits)) is not None:
             layers.append(layer)
     ran, shown = [run.layer for run in runs], [layer.layer for layer in layers]
     missing: tuple[str, ...] = ()
     if not ran or ran != shown or ran != list(range(len(model_layers))):  # not one for each layer
         missing = _missing(model_layers, captured.taps[-1].called, ran, shown)
-    facts = captured.facts(begun, session, *checks.values())
+    facts = captured.facts(*checks.values())
     yield AttentionRead(command.node, captured.depth, tuple(layers), len(model_layers), missing, facts)
 
 
-def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
+def _layer(run: AttentionRun, depth: int, bits: int) -> AttentionLayer | None:
     """The attention of the last token, packed; None if it isn't known whose keys it saw."""
     if run.positions is None:
         return None
@@ -94,10 +93,9 @@ def _layer(run: AttentionRun, depth: int, dtype: str) -> AttentionLayer | None:
         spread = mx.zeros((weights.shape[0], depth))
         spread[:, mx.array(run.positions)] = weights
         weights, keep = spread, depth
-    numbers = np.array(weights).astype(dtype)
     sinks = tuple(np.array(run.sinks[:, -1]).tolist()) if run.sinks is not None else ()
-    floats = Floats(numbers.shape, numbers.tobytes(), 8 * numbers.itemsize)
-    return AttentionLayer(run.layer, run.kind, run.kv_heads, floats, keep, sinks)
+    numbers = view.packed(np.array(weights), bits)
+    return AttentionLayer(run.layer, run.kind, run.kv_heads, numbers, keep, sinks)
 
 
 def check_attention(worst: dict[CheckName, Check], run: AttentionRun, bound: float) -> None:
@@ -201,12 +199,7 @@ def forward_piece(runner: Runner, piece: list[int], last: bool) -> mx.array:
 
 
 def run_path(
-    session: Session,
-    ids: list[int],
-    chunks: Chunks,
-    take: Take,
-    stopped: Stopped,
-    progress: Callable[[int], Measuring],
+    session: Session, ids: list[int], chunks: Chunks, take: Take, stopped: Stopped, progress: Measuring
 ) -> Generator[Measuring, None, CaptureFacts]:
     """Run a path under taps on a new cache, and without taps on another: the logits after both must be the same.
 
@@ -216,7 +209,7 @@ def run_path(
         chunks: Chunks that the session ran.
         take: Receives each attention.
         stopped: Polled before each chunk.
-        progress: Makes the record of a number of tokens that ran.
+        progress: Progress before the path.
 
     Returns:
         The checks of all attentions.
@@ -236,8 +229,8 @@ def run_path(
 
     sizer, note = path_sizer(session, limit)
     for piece in pieces_of(session, ids, chunks, sizer, limit):
-        view.poll(stopped)
-        yield progress(done)
+        poll(stopped)
+        yield replace(progress, done=progress.done + done)
         last = done + len(piece) == len(ids)
         start = time.perf_counter()
         before = forward_piece(plain, piece, last)
@@ -270,6 +263,7 @@ def placed_weights(run: AttentionRun, first: int) -> Weights | None:
     return placed
 
 
+OF_PATH = "tokens of the path"
 LEAST = 2.0**-24
 """Smallest number of 16 bits: 0 stands for what is hidden."""
 
@@ -302,9 +296,8 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
             sinks.append(np.array(run.sinks, dtype=np.float32)[head])
 
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
-    facts = yield from run_path(
-        session, ids, chunks, take, stopped, lambda done: Measuring(command.kind, done, tokens, OF_PATH)
-    )
+    begin = Measuring(command.kind, 0, tokens, OF_PATH)
+    facts = yield from run_path(session, ids, chunks, take, stopped, begin)
     if len(rows) != tokens:
         raise StepError(
             f"Layer {layer + 1} has no head {head + 1} whose weights are known over the whole path.",
@@ -312,16 +305,8 @@ def read_triangle(session: Session, command: ReadTriangle, stopped: Stopped = ne
         )
     joined = np.concatenate(rows)
     visible = np.where(joined > 0, np.maximum(joined, LEAST), 0)
-    halves = _halves(visible), _halves(np.concatenate(sinks))
+    halves = view.packed(visible, 16), view.packed(np.concatenate(sinks), 16)
     yield TriangleRead(command.node, layer, head, tokens, *halves, facts)
-
-
-OF_PATH = "tokens of the path"
-
-
-def _halves(numbers: npt.NDArray[Any]) -> Floats:
-    """A row as numbers of 16 bits."""
-    return Floats((len(numbers),), numbers.astype("<f2").tobytes(), 16)
 
 
 # ---- scores of heads ---------------------------------------------------------------------------
@@ -341,14 +326,8 @@ def score_heads(session: Session, command: ScoreHeads, stopped: Stopped = never)
         return
     ids, chunks = session.tree.tokens(command.node), session.tree.chunks(command.node)
     sums = _ScoreSums(ids)
-    facts = yield from run_path(
-        session,
-        ids,
-        chunks,
-        sums.take,
-        stopped,
-        lambda done: Measuring(command.kind, done, len(ids), OF_PATH),
-    )
+    begin = Measuring(command.kind, 0, len(ids), OF_PATH)
+    facts = yield from run_path(session, ids, chunks, sums.take, stopped, begin)
     heads = _scores(session, command.node, sums)
     yield HeadsScored(command.node, len(ids), heads, sums.repeats, facts)
 
@@ -367,15 +346,14 @@ def _score_texts(
     scores: list[tuple[HeadScore, ...]] = []
     facts: list[CaptureFacts] = []
 
-    def progress(done: int) -> Measuring:
-        return Measuring(command.kind, len(facts) * size + done, total, "random tokens, repeated")
-
-    for _ in range(texts.count):
+    for done in range(0, total, size):
+        progress = Measuring(command.kind, done, total, "random tokens, repeated")
         half = random.integers(0, session.facts.vocabulary, texts.length).tolist()
         session.tokens.check(half)
         sums = _ScoreSums(half * 2, texts.length)
-        found = yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress)
-        facts.append(found)
+        facts.append(
+            (yield from run_path(session, half * 2, prompt_chunks(size), sums.take, stopped, progress))
+        )
         scores.append(_scores(session, command.node, sums))
     heads = tuple(map(_mean, zip(*scores, strict=True)))
     yield HeadsScored(
@@ -397,15 +375,9 @@ def _scores(session: Session, node: int, sums: _ScoreSums) -> tuple[HeadScore, .
 
 def _mean(scores: Sequence[HeadScore]) -> HeadScore:
     """One head over several texts."""
-    return HeadScore(
-        scores[0].layer,
-        scores[0].head,
-        fmean(each.previous for each in scores),
-        fmean(each.induction or 0.0 for each in scores),
-        fmean(each.first for each in scores),
-        fmean(each.entropy_bits for each in scores),
-        fmean(each.duplicate or 0.0 for each in scores),
-    )
+    first, *_ = scores
+    names = [name for name in HeadScore.__struct_fields__ if name not in ("layer", "head")]
+    return replace(first, **{name: fmean(getattr(each, name) or 0.0 for each in scores) for name in names})
 
 
 class _ScoreSums:

@@ -32,7 +32,7 @@ from engine.protocol import Check, GradientsRead, GradientToken, Measuring, Read
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.session import Session
 from engine.session.texts import cut
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 Tried = list[tuple[int, float]]
@@ -277,7 +277,7 @@ class _LogitFunction(Struct):
 
     def begin_forward(self, rows: mx.array) -> None:
         """Stop if the command was cancelled; count the rows' forward passes."""
-        view.poll(self.stopped)
+        poll(self.stopped)
         self.forwards += rows.shape[0]
 
 

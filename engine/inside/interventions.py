@@ -15,6 +15,7 @@ from msgspec import Struct
 from engine.errors import StepError
 from engine.inside import view
 from engine.inside.taps import Edits, Taps
+from engine.logits.node_sampler import chosen_candidates
 from engine.model.forward import Compute, Runner, rounding_of
 from engine.model.layers import decoder_layers, hidden, parts_of, role_of, with_hidden
 from engine.protocol import (
@@ -38,7 +39,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Masses, Row, absolute_difference, checked_masses, ranked
 from engine.session.context import Context, with_stops
 from engine.session.session import Session
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 from engine.tree import ROOT
 
 # ---- units of a model, scaled ------------------------------------------------------------------
@@ -377,7 +378,7 @@ def baseline(session: Session, node: int, stopped: Stopped = never) -> Baseline:
     begun = time.perf_counter()
     session.check_node(node)
     runner, recomputed, note = view.runner_before(session, node, stopped)
-    view.poll(stopped)
+    poll(stopped)
     token, trace = session.tree[node].token, ModuleTrace(session.runner.model)
     plain, step_ms = view.plain_step(runner, token)
     with edited(session.runner.model, trace).set():
@@ -450,8 +451,8 @@ def _candidates(at: Baseline, own: Masses, changed: Masses, top: int) -> tuple[C
     count = max(1, min(top, MOST_LISTED))
     first, then = ranked(own.logits, count), ranked(changed.logits, count)
     ids = np.array([*first, *(id for id in then if id not in first)])
-    read, pending = at.session.node_reader.row_reader.chosen, at.session.pending.get(at.node, b"")
-    before, after = (read(each, ids, pending, None) for each in (own, changed))
+    tokens, pending = at.session.tokens, at.session.pending.get(at.node, b"")
+    before, after = (chosen_candidates(tokens, each, ids, pending, None) for each in (own, changed))
     return tuple(
         CandidateChange(one, other, float(own.logits[one.id]), float(changed.logits[other.id]))
         for one, other in zip(before, after, strict=True)

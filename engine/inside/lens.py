@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 import os
-import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -55,7 +54,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import LN2, Row, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 
@@ -117,7 +116,10 @@ KINDS: dict[str, WriterKind] = {"attention": "attention", "mlp": "mlp", "recurre
 
 
 class LayerWriter(Struct, frozen=True):
-    """The output of one child in the residual stream; of several tokens, `size` is that of all their streams."""
+    """One term of a layer's output: what a child adds to the stream, or the stream that passes the layer, `residual`.
+
+    Of several tokens, `size` is that of all their streams.
+    """
 
     kind: WriterKind
     name: str
@@ -129,18 +131,10 @@ class LayerWriter(Struct, frozen=True):
     """Output without any head, shape (1, size)."""
 
 
-class LayerSplit(Struct, frozen=True):
-    """A layer's output as a sum: the stream before it, `residual`, and what each writer adds."""
-
-    writers: tuple[LayerWriter, ...]
-    residual: mx.array
-    """Float32, shape (1, size); zeros in most models."""
-
-
 def split_layer(
     layer: Any, run: LayerRun, written: Sequence[PartRun], bound: float, heads: bool = True
-) -> LayerSplit | None:
-    """Split a layer's output.
+) -> list[LayerWriter] | None:
+    """Split a layer's output into the stream before it and what each writer adds to it.
 
     Args:
         layer: The module.
@@ -150,7 +144,8 @@ def split_layer(
         heads: True to tell the heads of its attention apart.
 
     Returns:
-        None if its writers can't be told apart.
+        The writers; the first is what the layer changes without any of its children, zeros in most models. None if they
+        can't be told apart.
     """
     parts = _writing(run, written)
     batches = [
@@ -164,10 +159,10 @@ def split_layer(
     except Exception:  # a family's own code, given frozen parts and more rows, may fail in any way
         return None
     full, none, rows = after[:1], after[1:2], after[2:] - after[1:2]
-    split = LayerSplit(tuple(_writers(parts, batches, rows, bound)), none - stream(run.given))
-    summed = none + sum(writer.adds for writer in split.writers)
-    returned = stream(run.state)
-    return split if _error(returned, returned, full, summed) <= bound else None
+    writers, returned = list(_writers(parts, batches, rows, bound)), stream(run.state)
+    if _error(returned, returned, full, none + sum(writer.adds for writer in writers)) > bound:
+        return None
+    return [LayerWriter("residual", "", none - stream(run.given)), *writers]
 
 
 def _writing(run: LayerRun, written: Sequence[PartRun]) -> list[PartRun]:
@@ -315,12 +310,11 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         PromptError: The model has no embedding for a followed token.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     session.tokens.check(list(command.followed))
     captured = view.capture(session, command.node, tokens=max(1, command.positions), stopped=stopped)
 
     def result(columns: Sequence[LensColumn], error: float, where: str) -> LensRead:
-        facts = captured.facts(begun, session, Check("lens", error, captured.bound, where))
+        facts = captured.facts(Check("lens", error, captured.bound, where))
         return LensRead(command.node, tuple(columns), command.followed, facts)
 
     layers = captured.taps[0].layers
@@ -333,7 +327,7 @@ def read_lens(session: Session, command: ReadLens, stopped: Stopped = never) -> 
         rows: list[Row] = []
         try:
             for first in range(0, states.shape[-3], ROWS):
-                view.poll(stopped)
+                poll(stopped)
                 batch = states[..., first : first + ROWS, place, :]
                 rows += list(np.array(final_logits(session.runner.model, batch, layers)))
         except EngineError:
@@ -395,7 +389,7 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
         PromptError: The model has no embedding for a token.
         Cancelled: `stopped` returned True.
     """
-    begun, ids = time.perf_counter(), list(command.tokens)
+    ids = list(command.tokens)
     if len(set(ids)) != len(ids) or len(ids) not in (1, 2):
         raise StepError("Attribution is of one token, or of two different ones.", "Choose another token.")
     session.tokens.check(ids)
@@ -406,32 +400,38 @@ def attribute(session: Session, command: Attribute, stopped: Stopped = never) ->
     logprobs = checked_logprobs(row)[ids]
     view.check_predictable(logprobs)
     try:
-        end = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
+        weights, constant, uncapped, capped = linear_end(model, runs[-1].state, taps.layers, ids, row.size)
     except (RuntimeError, TypeError, ValueError) as error:  # of MLX and a family's code, given other rows
         raise _refused(session, "its end can't be run without its layers") from error
-    splits: list[LayerSplit | None] = []
-    parts = [_contribution("embedding", None, "", end.share(stream(runs[0].given)))]
+
+    def share(adds: mx.array) -> Numbers:
+        """The part of streams in the tokens' logits, shape (rows, tokens)."""
+        shares: Numbers = np.array(adds).astype(np.float64) @ weights.T
+        return shares
+
+    splits: list[list[LayerWriter] | None] = []
+    parts = [_contribution("embedding", None, "", share(stream(runs[0].given))[0])]
     for index, run in enumerate(runs):
-        view.poll(stopped)
+        poll(stopped)
         written = [part for part in taps.written if part.layer == index]
         splits.append(split_layer(layers[index], run, written, captured.bound))
-        parts += _of_layer(index, run, splits[-1], end)
-    parts.append(_contribution("constant", None, "", end.constant))
-    reached = end.row[ids]
+        parts += _of_layer(index, run, splits[-1], share)
+    parts.append(_contribution("constant", None, "", constant))
+    reached = uncapped[ids]
     tokens = tuple(
         AttributedToken(
             id, view.token_text(session, id), math.exp(logprob), rank_of(row, id), float(row[id]), each
         )
         for id, logprob, each in zip(ids, logprobs, reached.tolist(), strict=True)
     )
-    sums = np.sum([part.logits for part in parts], axis=0)
+    sums, end = np.sum([part.logits for part in parts], axis=0), uncapped if capped is None else capped
     facts = captured.facts(
-        begun,
-        session,
-        Check("lens", view.relative_error(end.capped, row), captured.bound, "the last layer"),
-        Check("parts", view.relative_error(sums, reached.astype(np.float64), end.row), captured.bound),
+        Check("lens", view.relative_error(end, row), captured.bound, "the last layer"),
+        Check("parts", view.relative_error(sums, reached.astype(np.float64), uncapped), captured.bound),
     )
-    yield AttributionRead(command.node, tokens, tuple(parts), len(runs), end.softcap, _notes(splits), facts)
+    yield AttributionRead(
+        command.node, tokens, tuple(parts), len(runs), capped is not None, _notes(splits), facts
+    )
 
 
 def _runs(session: Session, taps: Taps) -> list[LayerRun]:
@@ -450,35 +450,9 @@ def _runs(session: Session, taps: Taps) -> list[LayerRun]:
     return runs
 
 
-class LinearEnd(Struct, frozen=True):
-    """A model's final norm and head, made linear at one residual stream."""
-
-    weights: Numbers
-    """Derivative of each token's logit, shape (tokens, size)."""
-    constant: Numbers
-    """Logit of each token for a stream of zeros."""
-    row: Row
-    """The logits before a softcap."""
-    capped: Row
-    """The logits after it; the same without one."""
-    softcap: bool
-
-    def share(self, adds: mx.array) -> Numbers:
-        """The part of streams in the logits, in float64.
-
-        Args:
-            adds: Float32, shape (rows, size).
-
-        Returns:
-            Shape (rows, tokens); for one row, (tokens,).
-        """
-        shares: Numbers = np.array(adds).astype(np.float64) @ self.weights.T
-        return shares[0] if len(shares) == 1 else shares
-
-
 def linear_end(
     model: Any, state: mx.array, layers: dict[int, LayerRun], tokens: Sequence[int], size: int
-) -> LinearEnd:
+) -> tuple[Numbers, Numbers, Row, Row | None]:
     """Make a model's end linear at the residual stream after the last layer.
 
     The stream is float32 up to the final norm, whose result has the model's dtype again: a float32 copy of the head
@@ -490,6 +464,10 @@ def linear_end(
         layers: Layers of the forward pass.
         tokens: Ids of the tokens whose logits are wanted.
         size: Number of logits in a row.
+
+    Returns:
+        The derivative of each token's logit, shape (tokens, size); the logit of each token for a stream of zeros; the
+        logits before a softcap; and those after it, None without one.
     """
     capped = False
 
@@ -508,24 +486,22 @@ def linear_end(
         (rows,), (weights,) = mx.vjp(logits, [here], [one])
         mx.eval(rows, weights)
     row, none = np.array(rows[0]), np.array(rows[-1])
-    after = np.array(final_logits(model, stream(state).astype(state.dtype), layers)[0]) if capped else row
-    constant = none[list(tokens)].astype(np.float64)
-    return LinearEnd(np.array(weights).astype(np.float64), constant, row, after, capped)
+    after = np.array(final_logits(model, stream(state).astype(state.dtype), layers)[0]) if capped else None
+    return np.array(weights).astype(np.float64), none[list(tokens)].astype(np.float64), row, after
 
 
-def _of_layer(index: int, run: LayerRun, split: LayerSplit | None, end: LinearEnd) -> Iterator[Contribution]:
+def _of_layer(
+    index: int, run: LayerRun, split: list[LayerWriter] | None, share: Callable[[mx.array], Numbers]
+) -> Iterator[Contribution]:
     """The contributions of a layer."""
-    if split is None:
-        yield _contribution("layer", index, "", end.share(stream(run.state) - stream(run.given)))
-        return
-    if np.array(split.residual).any():
-        yield _contribution("residual", index, "", end.share(split.residual))
-    for writer in split.writers:
+    for writer in split or [LayerWriter("layer", "", stream(run.state) - stream(run.given))]:
+        if writer.kind == "residual" and not np.array(writer.adds).any():
+            continue
         heads: tuple[Any, ...] = ()
         if writer.heads is not None and writer.rest is not None:
-            shares = end.share(mx.concatenate([writer.heads, writer.rest]))
+            shares = share(mx.concatenate([writer.heads, writer.rest]))
             heads = view.packed(shares[:-1]), tuple(shares[-1].tolist())
-        yield _contribution(writer.kind, index, writer.name, end.share(writer.adds), *heads)
+        yield _contribution(writer.kind, index, writer.name, share(writer.adds)[0], *heads)
 
 
 def _contribution(
@@ -534,13 +510,13 @@ def _contribution(
     return Contribution(kind, layer, name, tuple(logits.tolist()), *heads)
 
 
-def _notes(splits: Sequence[LayerSplit | None]) -> tuple[str, ...]:
+def _notes(splits: Sequence[list[LayerWriter] | None]) -> tuple[str, ...]:
     """Sentences on what could not be split."""
     unsplit = [index for index, split in enumerate(splits) if split is None]
     fused = [
         index
         for index, split in enumerate(splits)
-        for writer in (split.writers if split is not None else ())
+        for writer in split or ()
         if writer.kind == "attention" and writer.heads is None
     ]
     return view.layer_notes(

@@ -4,8 +4,8 @@ the experts that it went through, with their weights, and the states of recurren
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import mlx.core as mx
@@ -55,22 +55,6 @@ def read_modules(session: Session, command: ReadModules, stopped: Stopped = neve
     yield _Reader(model, observed).read(session.facts.path)
 
 
-class _Node(Struct):
-    """A module in the tree of modules."""
-
-    path: str
-    module: Any
-    children: list[_Node]
-    order: int
-    """Place of the first call in it among all calls."""
-
-    def walk(self) -> Iterator[_Node]:
-        """The module and all those in it."""
-        yield self
-        for child in self.children:
-            yield from child.walk()
-
-
 class _Reader:
     """Makes the record of an observed forward pass.
 
@@ -96,11 +80,11 @@ class _Reader:
         blocks = self._blocks(layers)
         inside = {id(node) for layer in layers for node in layer.walk()}
         outside = [
-            (node.order, self._part(node, "", 0, alone=True))
-            for node in sorted(root.walk(), key=lambda node: node.order)
+            (node.first, self._part(node, "", 0, alone=True))
+            for node in sorted(root.walk(), key=attrgetter("first"))
             if id(node) not in inside and own_arrays(node.module)
         ]
-        first = min((node.order for node in layers), default=NEVER)
+        first = min((node.first for node in layers), default=NEVER)
         parts = [part for _, part in outside]
         logits = self._observed.logits
         assert logits is not None
@@ -128,21 +112,21 @@ class _Reader:
         }
         return next((path for each, path in tables.items() if each in self._observed.linear), "")
 
-    def _tree(self, path: str, module: Any) -> _Node:
-        """The modules in one, those that are referenced twice once, in the order of their first calls."""
+    def _tree(self, path: str, module: Any) -> ModuleCalls:
+        """A module with those in it, in the order of their first calls; one that is referenced twice is in it once."""
         self._met.add(id(module))
-        children = [
-            self._tree(f"{path}.{name}".lstrip("."), child)
-            for name, child in _children(module)
-            if id(child) not in self._met
-        ]
-        children.sort(key=lambda node: node.order)
-        own = self._observed.of(module).order
-        return _Node(path, module, children, min([own, *(child.order for child in children)]))
+        node = self._observed.of(module)
+        node.path = path
+        for name, child in _children(module):
+            if id(child) not in self._met:
+                node.children.append(self._tree(f"{path}.{name}".lstrip("."), child))
+        node.children.sort(key=attrgetter("first"))
+        node.first = min([node.order, *(child.first for child in node.children)])
+        return node
 
     # ---- layers ---------------------------------------------------------------------------------
 
-    def _blocks(self, layers: Sequence[_Node]) -> tuple[LayerBlock, ...]:
+    def _blocks(self, layers: Sequence[ModuleCalls]) -> tuple[LayerBlock, ...]:
         """The layers, equal ones together."""
         blocks: dict[Any, LayerBlock] = {}
         for block in _completed([self._block(node) for node in layers]):
@@ -152,23 +136,22 @@ class _Reader:
                 blocks[key] = replace(known, layers=known.layers + block.layers)
         return tuple(blocks.values())
 
-    def _block(self, node: _Node) -> LayerBlock:
+    def _block(self, node: ModuleCalls) -> LayerBlock:
         reads, sums = self._wiring(node)
         parts = (replace(part, reads=reads.get(part.path, "")) for part in self._parts(node, node.path, 0))
         prefix = node.path.rpartition(".")[0]
         return LayerBlock((self._numbers[id(node.module)],), prefix, tuple(parts), sums)
 
-    def _parts(self, node: _Node, root: str, depth: int) -> Iterator[ModulePart]:
+    def _parts(self, node: ModuleCalls, root: str, depth: int) -> Iterator[ModulePart]:
         part = self._part(node, root, depth)
         if part.parameters or part.rope or part.norm or not depth:
             yield part
             for child in node.children:
                 yield from self._parts(child, root, depth + 1)
 
-    def _wiring(self, node: _Node) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
+    def _wiring(self, layer: ModuleCalls) -> tuple[dict[str, str], tuple[LayerSum, ...]]:
         """The inputs of a layer's parts, and its sums; see `joined`."""
-        seen = self._observed.of(node.module)
-        if seen.input is None or seen.output is None:
+        if layer.input is None or layer.output is None:
             return {}, ()
         known: list[tuple[mx.array | None, Vector]] = []
 
@@ -181,17 +164,19 @@ class _Reader:
             known.append((array, found))
             return found
 
-        stream, parts = numbers(seen.input_array, seen.input), []
-        for child in node.children:
-            run = self._observed.of(child.module)
-            if run.input is not None and run.output is not None and run.input.ndim:
-                given, returned = numbers(run.input_array, run.input), numbers(run.output_array, run.output)
-                parts.append(PartVectors(_below(child.path, node.path), given, returned))
-        return joined(stream, numbers(seen.output_array, seen.output), parts, self._unit)
+        stream, parts = numbers(layer.input_array, layer.input), []
+        for part in layer.children:
+            if part.input is not None and part.output is not None and part.input.ndim:
+                given, returned = (
+                    numbers(part.input_array, part.input),
+                    numbers(part.output_array, part.output),
+                )
+                parts.append(PartVectors(_below(part.path, layer.path), given, returned))
+        return joined(stream, numbers(layer.output_array, layer.output), parts, self._unit)
 
     # ---- one module -----------------------------------------------------------------------------
 
-    def _part(self, node: _Node, root: str, depth: int, alone: bool = False) -> ModulePart:
+    def _part(self, node: ModuleCalls, root: str, depth: int, alone: bool = False) -> ModulePart:
         """The facts of a module.
 
         Args:
@@ -200,9 +185,8 @@ class _Reader:
             depth: Depth of the part below it.
             alone: True to count only the module's own weights.
         """
-        module, seen = node.module, self._observed.of(node.module)
+        module, role = node.module, self._role(node)
         inner = [node] if alone else list(node.walk())
-        role = self._role(node, seen)
         return ModulePart(
             _below(node.path, root),
             depth,
@@ -211,42 +195,45 @@ class _Reader:
             tuple(_array(module, name, array) for name, array in own_arrays(module).items()),
             sum(own_parameters(each.module) for each in inner),
             sum(array.nbytes for each in inner for array in own_arrays(each.module).values()),
-            seen.runs,
-            tuple(seen.input.shape) if seen.input is not None else (),
-            tuple(seen.output.shape) if seen.output is not None else (),
-            heads=seen.heads,
-            rope=self._rope(seen),
-            norm=seen.norm if not node.children else None,
+            node.runs,
+            tuple(node.input.shape) if node.input is not None else (),
+            tuple(node.output.shape) if node.output is not None else (),
+            heads=node.heads,
+            rope=self._rope(node),
+            norm=node.norm if not node.children else None,
             mlp=self._mlp(node, role),
-            experts=_experts(node, seen),
+            experts=_experts(node),
         )
 
-    def _role(self, node: _Node, seen: ModuleCalls) -> Role:
+    def _role(self, node: ModuleCalls) -> Role:
         if isinstance(node.module, EMBEDDINGS):
             return "embedding"
-        if seen.heads is not None:
+        if node.heads is not None:
             return "attention"
-        if seen.norm is not None and not node.children:
+        if node.norm is not None and not node.children:
             return "norm"
         role = role_of(node.module, node.path.rpartition(".")[2])
         return "other" if isinstance(node.module, nn.Linear | nn.QuantizedLinear) else role
 
-    def _rope(self, seen: ModuleCalls) -> RopeFacts | None:
+    def _rope(self, node: ModuleCalls) -> RopeFacts | None:
         """The rotation; a table of frequencies doesn't show its base, which is the one in the model's arguments."""
-        if seen.rope is None or seen.rope.base is not None:
-            return seen.rope
+        if node.rope is None or node.rope.base is not None:
+            return node.rope
         for holder in (self._model, getattr(self._model, "language_model", None)):
             base = getattr(getattr(holder, "args", None), "rope_theta", None)
             if isinstance(base, int | float):
-                return replace(seen.rope, base=float(base))
-        return seen.rope
+                return replace(node.rope, base=float(base))
+        return node.rope
 
-    def _mlp(self, node: _Node, role: Role) -> MlpFacts | None:
+    def _mlp(self, node: ModuleCalls, role: Role) -> MlpFacts | None:
         """The facts of a module whose last matrix is given an activation of the outputs of those before it."""
         if role in ("attention", "recurrence") or any(child.children for child in node.children):
             return None
-        runs = [self._observed.of(child.module) for child in node.children if own_arrays(child.module)]
-        runs = [run for run in runs if run.input is not None and run.output is not None]
+        runs = [
+            child
+            for child in node.children
+            if own_arrays(child.module) and child.input is not None and child.output is not None
+        ]
         last = runs[-1].input if len(runs) >= 2 else None
         if last is None or not last.ndim:
             return None
@@ -291,12 +278,12 @@ def _below(path: str, root: str) -> str:
     return path[len(root) :].lstrip(".") if root else path
 
 
-def _experts(node: _Node, seen: ModuleCalls) -> ExpertFacts | None:
+def _experts(node: ModuleCalls) -> ExpertFacts | None:
     """The number of experts, by the arrays, and of chosen ones, of a module that is given the chosen experts."""
-    if seen.indices is None:
+    if node.indices is None:
         return None
     counts = [child.module.num_experts for child in node.children if isinstance(child.module, SWITCHED)]
-    return ExpertFacts(int(max(counts)), int(seen.indices.shape[-1])) if counts else None
+    return ExpertFacts(int(max(counts)), int(node.indices.shape[-1])) if counts else None
 
 
 def _array(module: Any, name: str, array: mx.array) -> WeightArray:
@@ -320,8 +307,9 @@ rms_norm, layer_norm = mx.fast.rms_norm, mx.fast.layer_norm
 
 
 class ModuleCalls(Struct):
-    """The calls of one module."""
+    """A module, its calls, and those of the modules in it."""
 
+    module: Any
     order: int
     """Place of its first call among the first calls of all modules."""
     runs: int = 0
@@ -338,6 +326,17 @@ class ModuleCalls(Struct):
     heads: HeadFacts | None = None
     rope: RopeFacts | None = None
     norm: NormFacts | None = None
+    path: str = ""
+    first: int = NEVER
+    """Place of the first call of it or of a module in it."""
+    children: list[ModuleCalls] = field(default_factory=list)
+    """The modules that it holds, in the order of their first calls."""
+
+    def walk(self) -> Iterator[ModuleCalls]:
+        """The module and all those in it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
 
 
 class ObservedForward(Struct):
@@ -378,10 +377,10 @@ class ObservedForward(Struct):
 
     def of(self, module: Any) -> ModuleCalls:
         """The calls of a module; one that wasn't called comes last."""
-        return self.seen.get(id(module)) or ModuleCalls(NEVER)
+        return self.seen.get(id(module)) or ModuleCalls(module, NEVER)
 
     def _now(self, module: Any) -> ModuleCalls:
-        return self.seen.setdefault(id(module), ModuleCalls(len(self.seen)))
+        return self.seen.setdefault(id(module), ModuleCalls(module, len(self.seen)))
 
     def _call(self, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         seen = self._now(module)
@@ -500,7 +499,6 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
         StepError: There is no such node, or it is the root; the model has neither experts nor recurrent layers.
         Cancelled: `stopped` returned True.
     """
-    begun = time.perf_counter()
     runs: list[MixtureRun] = []
     captured = capture(session, command.node, also=_mixture_taps(session.runner.model, runs), stopped=stopped)
     layers = tuple(_layer(run, captured.bound) for run in runs)
@@ -511,7 +509,7 @@ def read_experts(session: Session, command: ReadExperts, stopped: Stopped = neve
     missing = tuple(_missing(mixes, layers, states))
     read = [(layer.error, layer.layer) for layer in layers if layer.weights and layer.error is not None]
     checks: list[Check] = [layer_check("experts", max(read)[0], captured.bound, max(read)[1])] if read else []
-    yield ExpertsRead(command.node, layers, states, missing, captured.facts(begun, session, *checks))
+    yield ExpertsRead(command.node, layers, states, missing, captured.facts(*checks))
 
 
 # ---- mixtures ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kinds import kind_of
@@ -61,7 +61,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row, absolute_difference, checked_logprobs
 from engine.session.session import Session
 from engine.settings import Settings
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import aligned, facing, prompt_chunks
 
 Numbers = npt.NDArray[np.float64]
@@ -104,7 +104,7 @@ def rows_at_once(runner: Runner, tokens: int, vocabulary: int, batchable: bool, 
 
 
 def forward_rows(
-    runner: Runner, pieces: list[list[int]], count: int, edits: list[Edits], stopped: Stopped = never
+    runner: Runner, pieces: list[list[int]], count: int, edits: Sequence[Edits], stopped: Stopped = never
 ) -> npt.NDArray[np.float32]:
     """Run the same tokens in each row, with changes.
 
@@ -128,7 +128,7 @@ def forward_rows(
     logits: Any = None
     try:
         for piece, each in zip(pieces, edits, strict=True):
-            view.poll(stopped)
+            poll(stopped)
             with edited(runner.model, each).set():
                 logits = copied.kv.run(runner.model, mx.array([piece] * count), chunk=len(piece) > 1)
                 mx.eval(copied.kv.state())  # the logits of all but the last piece cost nothing
@@ -229,7 +229,7 @@ def sweep_heads(session: Session, command: SweepHeads, stopped: Stopped = never)
     while len(swept) < len(units):
         some = units[len(swept) : len(swept) + count]
         yield Measuring(command.kind, len(swept), len(units), some[0].label)
-        view.poll(stopped)
+        poll(stopped)
         rows = switched_off(*some)
         swept += map(effect, some, rows)
         ran += len(some)
@@ -359,87 +359,63 @@ class ActivationPatch(Edits):
         return self.part(layer, "", result)
 
 
-class _PatchedRuns(Struct):
-    """The forward passes of one patching command, in batches of one size."""
+def _patched_shares(
+    command: PatchActivations,
+    runner: Runner,
+    ids: list[int],
+    source_ids: list[int],
+    partners: list[int | None],
+    rows: int,
+    stopped: Stopped,
+) -> Generator[Measuring, None, tuple[list[int], Numbers, Numbers, Numbers]]:
+    """Run both paths, then the changed one with each position replaced in each layer in turn.
 
-    model: Any
-    command: PatchActivations
-    runner: Runner
-    """Runner whose cache holds the tokens that both paths have before the first replaced position."""
-    ids: list[int]
-    """Tokens of the changed path from there on."""
-    source_ids: list[int]
-    partners: list[int | None]
-    """The source's token for each of the changed path's tokens; None if it faces none."""
-    rows: int
-    stopped: Stopped
-    forwards: int = 0
-    sources: list[ActivationCache] = field(default_factory=list)
+    Args:
+        command: The command.
+        runner: Runner whose cache holds the tokens that both paths have before the first replaced position.
+        ids: Tokens of the changed path from there on.
+        source_ids: Tokens of the source from there on.
+        partners: The source's token for each of the changed path's tokens; None if it faces none.
+        rows: Number of rows of each forward pass.
+        stopped: Polled before each forward pass.
 
-    def baselines(self) -> tuple[Numbers, Numbers]:
-        """Run both paths unpatched, and store the source's activations.
+    Returns:
+        Indices of the layers that have such a part; the logit differences of the changed path and of the source, shape
+        (rows,); and the share of the difference between both that each replacement moves, shape (layers, positions).
+    """
+    kind, model, one_by_one = command.part, runner.model, runner.kv.chunks_matter
 
-        Returns:
-            The logit differences of the changed path and of the source, shape (rows,).
-        """
-        caches = [ActivationCache(self.model, self.command.part) for _ in self._pieces(self.source_ids)]
-        source = self._run(self.source_ids, list(caches))
-        self.sources = caches
-        return self._run(self.ids, [Edits() for _ in self._pieces(self.ids)]), source
+    def run(tokens: list[int], edits: Sequence[Edits]) -> Numbers:
+        """The logit differences of the rows after tokens that run together, or one by one."""
+        poll(stopped)
+        pieces = [[token] for token in tokens] if one_by_one else [tokens]
+        logits = forward_rows(runner, pieces, rows, edits).astype(np.float64)
+        return logits[:, command.token] - logits[:, command.other]
 
-    @property
-    def layers(self) -> list[int]:
-        """Indices of the layers that have such a part."""
-        return sorted({layer for layer, _ in self.sources[0].states})
-
-    def shares(
-        self, positions: Sequence[int], own: Numbers, given: Numbers
-    ) -> Generator[Measuring, None, Numbers]:
-        """Replace each position in each layer in turn.
-
-        Args:
-            positions: The positions, from the first of `ids`.
-            own: Logit differences of the changed path.
-            given: Logit differences of the source.
-
-        Returns:
-            The share of the difference between both that each replacement moves, shape (layers, positions).
-        """
-        kind, count = self.command.kind, len(positions)
-        shares = np.zeros((len(self.layers), count))
-        for row, layer in enumerate(self.layers):
-            for start in range(0, count, self.rows):
-                yield Measuring(kind, row * count + start, len(self.layers) * count, f"L{layer + 1}")
-                # the last batch is filled up: forwards of another shape would have other last bits
-                some = [positions[min(start + place, count - 1)] for place in range(self.rows)]
-                found = (self.patched(layer, some) - own) / (given - own)
-                new = min(self.rows, count - start)
-                shares[row, start : start + new] = found[:new]
-        return shares
-
-    def patched(self, layer: int, positions: Sequence[int]) -> Numbers:
-        """The logit differences with one position of a layer replaced in each row."""
-        partners = [partner or 0 for partner in self.partners]  # what faces none is replaced in no row
-        edits: list[Edits]
-        if self.runner.kv.chunks_matter:
-            edits = [
-                ActivationPatch(layer, self.sources[partner], [position - place for position in positions])
-                for place, partner in enumerate(partners)
-            ]
-        else:
-            same = len(self.ids) == len(self.source_ids) and partners == list(range(len(partners)))
-            edits = [ActivationPatch(layer, self.sources[0], positions, None if same else partners)]
-        return self._run(self.ids, edits)
-
-    def _pieces(self, ids: list[int]) -> list[list[int]]:
-        """The tokens of each forward pass: all, or one each if a chunk would change the numbers."""
-        return [[id] for id in ids] if self.runner.kv.chunks_matter else [ids]
-
-    def _run(self, ids: list[int], edits: list[Edits]) -> Numbers:
-        view.poll(self.stopped)
-        self.forwards += 1
-        logits = forward_rows(self.runner, self._pieces(ids), self.rows, edits).astype(np.float64)
-        return logits[:, self.command.token] - logits[:, self.command.other]
+    sources = [ActivationCache(model, kind) for _ in (source_ids if one_by_one else [0])]
+    given = run(source_ids, sources)
+    own = run(ids, [Edits() for _ in (ids if one_by_one else [0])])
+    layers = sorted({layer for layer, _ in sources[0].states})
+    _check_baselines(kind, layers, own, given)
+    positions = [place for place, partner in enumerate(partners) if partner is not None]
+    facing = [partner or 0 for partner in partners]  # what faces none is replaced in no row
+    moved = None if len(ids) == len(source_ids) and facing == list(range(len(ids))) else facing
+    count, shares = len(positions), np.zeros((len(layers), len(positions)))
+    for row, layer in enumerate(layers):
+        for start in range(0, count, rows):
+            yield Measuring(command.kind, row * count + start, len(layers) * count, f"L{layer + 1}")
+            # the last batch is filled up: forwards of another shape would have other last bits
+            some = [positions[min(start + place, count - 1)] for place in range(rows)]
+            edits = [ActivationPatch(layer, sources[0], some, moved)]
+            if one_by_one:
+                edits = [
+                    ActivationPatch(layer, sources[partner], [position - place for position in some])
+                    for place, partner in enumerate(facing)
+                ]
+            found = (run(ids, edits) - own) / (given - own)
+            new = min(rows, count - start)
+            shares[row, start : start + new] = found[:new]
+    return layers, own, given, shares
 
 
 def patch_activations(
@@ -469,14 +445,12 @@ def patch_activations(
     paired = [place for place, partner in enumerate(partners) if partner is not None]
     ids, source_ids = ([tree[each].token for each in nodes] for nodes in (path, source))
     runner, recomputed, note = view.runner_before(session, path[0], stopped)
-    model = session.runner.model
-    stored = 4 * at.trace.width * len(decoder_layers(model))  # of the source's activations, a token
+    stored = 4 * at.trace.width * len(decoder_layers(runner.model))  # of the source's activations, a token
     longest = max(len(path), len(source))
     count = min(len(paired), rows_at_once(runner, longest, at.logits.size, at.trace.batchable, stored))
-    runs = _PatchedRuns(model, command, runner, ids, source_ids, partners, count, stopped)
-    own, given = runs.baselines()
-    _check_baselines(kind, runs.layers, own, given)
-    shares = yield from runs.shares(paired, own, given)
+    layers, own, given, shares = yield from _patched_shares(
+        command, runner, ids, source_ids, partners, count, stopped
+    )
     shift = len(source) - len(path)
     # of a difference of two logits, not of the largest logit; forwards of as many tokens have the same last bits
     bound = 10 * view.bounds(session).own if shift else 0.0
@@ -486,8 +460,8 @@ def patch_activations(
     if kind == "layer" and partners[-1] == len(source) - 1:
         restored = view.finite(abs(shares[-1, -1] - 1))
         checks.append(Check("restored", restored, bound, "the last layer at the last position"))
-    run = at.recomputed + BASELINE_RUNS + recomputed
-    run += count * (len(source) + (runs.forwards - 1) * len(path))
+    forwards = 1 + len(layers) * math.ceil(len(paired) / count)  # of the changed path
+    run = at.recomputed + BASELINE_RUNS + recomputed + count * (len(source) + forwards * len(path))
     moved, more = _logits_later(session, node, shift, stopped)
     floor = (
         None if moved is None else view.finite(abs(float(moved[token]) - float(moved[other]) - float(own[0])))
@@ -512,7 +486,7 @@ def patch_activations(
             if partner is not None
         ),
         shift=shift,
-        layers=tuple(runs.layers),
+        layers=tuple(layers),
         shares=view.packed(shares),
         rows=count,
         tokens_run=run + more,

@@ -35,7 +35,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import LN2, Row, absolute_difference, checked_logprobs, rank_of, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 PIECE = 512
 """Tokens in a forward pass of the whole path."""
@@ -92,8 +92,8 @@ def try_position(session: Session, command: TryPosition, stopped: Stopped = neve
     difference = absolute_difference(own, after)
     largest = int(difference.argmax())
     yield PositionTried(
-        node, command.change, by, use, _shifts(session, own, after, command.top), _kl_bits(own, after),
-        float(difference[largest]), view.token_text(session, largest), later, sum(map(len, pieces)), facts,
+        node, command.change, by, use, *_compared(session, own, after, command.top), float(difference[largest]),
+        view.token_text(session, largest), later, sum(map(len, pieces)), facts,
     )  # fmt: skip
 
 
@@ -151,7 +151,7 @@ def _logits(
         The logits after the token that predicts.
     """
     for ids in pieces:
-        view.poll(stopped)
+        poll(stopped)
         caches = [shifted(cache, by, watch) for cache in runner.kv.caches]
 
         def compute(tokens: mx.array, cache: Any, caches: list[Any] = caches) -> Any:
@@ -172,23 +172,19 @@ def _logits(
     return np.array(row)
 
 
-def _shifts(session: Session, own: Row, after: Row, top: int) -> tuple[TokenShift, ...]:
+def _compared(session: Session, own: Row, after: Row, top: int) -> tuple[tuple[TokenShift, ...], float]:
+    """The most probable tokens of two rows, and the KL divergence of the second from the first in bits."""
     ids = dict.fromkeys(int(id) for row in (own, after) for id in ranked(row, max(1, top)))
-    one, other = (np.exp(checked_logprobs(row).astype(np.float64)) for row in (own, after))
-    return tuple(
+    one, other = (checked_logprobs(row).astype(np.float64) for row in (own, after))
+    probs, others = np.exp(one), np.exp(other)
+    shifts = tuple(
         TokenShift(
-            id, view.token_text(session, id), float(one[id]), float(other[id]), rank_of(own, id), rank_of(after, id)
+            id, view.token_text(session, id), float(probs[id]), float(others[id]), rank_of(own, id), rank_of(after, id)
         )
         for id in ids
     )  # fmt: skip
-
-
-def _kl_bits(own: Row, after: Row) -> float:
-    """KL divergence, summed in another order than by `view.kl_bits`: the last digit would differ."""
-    one, other = (checked_logprobs(row).astype(np.float64) for row in (own, after))
-    probs = np.exp(one)
-    live = probs > 0
-    return max(0.0, float((probs[live] * (one[live] - other[live])).sum()) / LN2)
+    live = probs > 0  # summed in another order than by `view.kl_bits`: the last digit would differ
+    return shifts, max(0.0, float((probs[live] * (one[live] - other[live])).sum()) / LN2)
 
 
 # ---- caches that give another offset, and a record of how a forward pass uses positions --------

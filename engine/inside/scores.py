@@ -9,7 +9,7 @@ scores), one side has the real stream and the other the writers: a score is line
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
 
 from engine.errors import StepError
-from engine.inside.attention import check_attention, forward_piece, path_sizer, pieces_of
-from engine.inside.lens import LayerSplit, for_rows, held_norms, split_layer
+from engine.inside.attention import OF_PATH, check_attention, forward_piece, path_sizer, pieces_of
+from engine.inside.lens import LayerWriter, for_rows, held_norms, split_layer
 from engine.inside.taps import AttentionRun, LayerRun, Taps, token_axis, with_stream
-from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, poll, refusal
+from engine.inside.view import Capture, capture, check_layer, layer_check, layer_notes, packed, refusal
 from engine.model.forward import FIXED_CHUNK
 from engine.model.layers import Patch, decoder_layers, kept
 from engine.protocol import (
@@ -38,7 +37,7 @@ from engine.protocol import (
     WriterKind,
 )
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 
 Numbers = npt.NDArray[np.float64]
 
@@ -71,7 +70,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
             streams than the model's own.
         Cancelled: `stopped` returned True.
     """
-    begun, node = time.perf_counter(), command.node
+    node = command.node
     captured = capture(session, node, attention=True, stopped=stopped)
     run, head = _choose_head(session, captured, command)
     seen = _seen(run, head)
@@ -92,7 +91,7 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
     yield from _store_streams(session, node, places, chunks, stopped)
     _check_layers(session, chunks, run.layer)
     layer = _ScoringLayer(session, chunks, run.layer, head, places)
-    shares, notes = _Shares(session, layer), _Notes()
+    shares, notes = _Shares(session, layer), Notes(list)
     for number, (writers, streams) in enumerate(_writers(session, chunks, run.layer, captured.bound, notes)):
         yield Measuring(command.kind, number, run.layer + 1, "layers before the head's")
         shares.add(writers, streams, stopped)
@@ -100,15 +99,16 @@ def read_score(session: Session, command: ReadScore, stopped: Stopped = never) -
         why = f"what was written before layer {run.layer + 1} does not sum to what it is given"
         raise _refused(session, why)
     shown = [each for each in keys if each != query or layer.pairs]
-    found = shares.scores([places.index(each) for each in shown])
+    real, by_key, by_query, pairs, pair_scores = shares.scores([places.index(each) for each in shown])
     weights = np.array([seen[each] for each in shown])
+    sentences = layer_notes(*((notes[text], text) for text in (UNSPLIT, FUSED, FOLDED)))
     checks: dict[CheckName, Check] = {}
     check_attention(checks, run, captured.bound)
     yield ScoreRead(
-        node, run.layer, head, captured.depth, len(seen), tuple(shown), packed(found.real), packed(weights),
-        tuple(shares.writers), packed(found.by_key), packed(found.by_query), found.pairs,
-        packed(found.pair_scores), session.facts.layers, layer.cap is not None, notes.sentences(layer.pairs),
-        captured.facts(begun, session, *checks.values(), *_checks(captured, run, found, weights, layer.cap)),
+        node, run.layer, head, captured.depth, len(seen), tuple(shown), packed(real), packed(weights),
+        tuple(shares.writers), packed(by_key), packed(by_query), pairs, packed(pair_scores),
+        session.facts.layers, layer.cap is not None, sentences if layer.pairs else (*sentences, NO_PAIRS),
+        captured.facts(*checks.values(), *_checks(captured, run, real, (by_key, by_query), weights, layer.cap)),
     )  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def _store_streams(
     sizer, _ = path_sizer(session, FIXED_CHUNK)
     for piece in pieces_of(session, ids, session.tree.chunks(node), sizer, FIXED_CHUNK):
         poll(stopped)
-        yield Measuring(ReadScore.kind, done, len(ids), "tokens of the path")
+        yield Measuring(ReadScore.kind, done, len(ids), OF_PATH)
         begun, end = time.perf_counter(), done + len(piece)
         own = [place - done for place in places if done <= place < end]
         some = bool(own)
@@ -204,28 +204,18 @@ def _check_layers(session: Session, chunks: Sequence[Taps], layer: int) -> None:
 # ---- the writers before the layer ----------------------------------------------------------------
 
 
-class _Notes(Struct):
-    """Indices of the layers that were not split completely."""
-
-    unsplit: list[int] = field(default_factory=list)
-    fused: list[int] = field(default_factory=list)
-    folded: list[int] = field(default_factory=list)
-
-    def sentences(self, pairs: bool) -> tuple[str, ...]:
-        """Sentences on them, and on pairs if the scores have none."""
-        what = "pairs, and the token's own key, can't be told apart here"
-        return (
-            *layer_notes(
-                (self.unsplit, ": attention and MLP can't be told apart here, a layer is one writer."),
-                (self.fused, ": the heads can't be told apart here, the attention is one writer."),
-                (self.folded, ": the heads are folded into their attention: they would be too many writers."),
-            ),
-            *([] if pairs else [f"A part of these scores is not a product q·k: {what}."]),
-        )
+UNSPLIT = ": attention and MLP can't be told apart here, a layer is one writer."
+FUSED = ": the heads can't be told apart here, the attention is one writer."
+FOLDED = ": the heads are folded into their attention: they would be too many writers."
+NO_PAIRS = (
+    "A part of these scores is not a product q·k: pairs, and the token's own key, can't be told apart here."
+)
+Notes = defaultdict[str, list[int]]
+"""Indices of the layers that were not split completely, by the sentence on them."""
 
 
 def _writers(
-    session: Session, chunks: Sequence[Taps], layer: int, bound: float, notes: _Notes
+    session: Session, chunks: Sequence[Taps], layer: int, bound: float, notes: Notes
 ) -> Iterator[tuple[list[ScoreWriter], mx.array]]:
     """The writers before a layer and their streams, float32, shape (writers, places, size): a layer at a time."""
     layers = decoder_layers(session.runner.model)
@@ -240,16 +230,16 @@ def _writers(
             for run, written in zip(runs, parts, strict=True)
         ]
         known = [split for split in splits if split is not None]
-        names = {tuple((writer.kind, writer.name) for writer in split.writers) for split in known}
+        names = {tuple((writer.kind, writer.name) for writer in split) for split in known}
         if len(known) < len(splits) or len(names) > 1:
-            notes.unsplit.append(index)
+            notes[UNSPLIT].append(index)
             adds = [run.state.astype(mx.float32) - run.given.astype(mx.float32) for run in runs]
             yield [ScoreWriter("layer", index, "")], mx.concatenate(adds, axis=1)
         else:
-            yield _of_layer(index, known, runs, notes if index in by_head else _Notes())
+            yield _of_layer(index, known, runs, notes if index in by_head else Notes(list))
 
 
-def _layers_by_head(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[int]:
+def _layers_by_head(chunks: Sequence[Taps], layer: int, notes: Notes) -> set[int]:
     """The layers whose heads are writers: the last ones, as many as there is room for."""
     room, found = WRITERS, set()
     heads: Counter[int] = Counter()
@@ -262,7 +252,7 @@ def _layers_by_head(chunks: Sequence[Taps], layer: int, notes: _Notes) -> set[in
             found.add(index)
         else:
             room += heads[index]
-            notes.folded.append(index)
+            notes[FOLDED].append(index)
     return found
 
 
@@ -271,7 +261,7 @@ MAYBE_EMPTY: tuple[WriterKind, ...] = ("residual", "other")
 
 
 def _of_layer(
-    index: int, splits: Sequence[LayerSplit], runs: Sequence[LayerRun], notes: _Notes
+    index: int, splits: Sequence[list[LayerWriter]], runs: Sequence[LayerRun], notes: Notes
 ) -> tuple[list[ScoreWriter], mx.array]:
     """The writers of a layer, their streams in each chunk put together."""
     writers: list[ScoreWriter] = []
@@ -287,8 +277,7 @@ def _of_layer(
         writers.extend(ScoreWriter(kind, index, name, each) for each in heads)
         streams.append(joined)
 
-    add("residual", "", [split.residual for split in splits])
-    for parts in zip(*(split.writers for split in splits), strict=True):
+    for parts in zip(*splits, strict=True):
         kind, name = parts[0].kind, parts[0].name
         heads = [part.heads for part in parts if part.heads is not None]
         rests = [part.rest for part in parts if part.rest is not None]
@@ -297,7 +286,7 @@ def _of_layer(
             add("other", f"{name} without its heads", rests)
         else:
             if kind == "attention":
-                notes.fused.append(index)
+                notes[FUSED].append(index)
             add(kind, name, [part.adds for part in parts])
     return writers, mx.concatenate(streams)
 
@@ -464,14 +453,8 @@ def _rope_at(places: Sequence[int]) -> Any:
 # ---- shares of the writers -----------------------------------------------------------------------
 
 
-class _Decomposed(Struct, frozen=True):
-    """Scores of the shown keys, and their parts; the last writer is the constant."""
-
-    real: Numbers
-    by_key: Numbers
-    by_query: Numbers
-    pairs: tuple[tuple[int, int], ...]
-    pair_scores: Numbers
+Pairs = tuple[tuple[int, int], ...]
+"""Writers of the query and of the key."""
 
 
 class _Shares:
@@ -531,8 +514,13 @@ class _Shares:
         largest = mx.maximum(mx.abs(given).max(), 1e-9)
         return float(np.array(mx.abs(self._sum - given).max() / largest))
 
-    def scores(self, places: list[int]) -> _Decomposed:
-        """The scores at some places, and the shares of all writers in them."""
+    def scores(self, places: list[int]) -> tuple[Numbers, Numbers, Numbers, Pairs, Numbers]:
+        """The scores at some places, and the shares of all writers in them; the last writer is the constant.
+
+        Returns:
+            The scores, shape (places,); the writers' shares with their keys and with their queries, shape (writers,
+            places); the pairs, and their scores, shape (pairs, places).
+        """
         self.writers.append(ScoreWriter("constant", None, ""))
         one, other = (
             np.concatenate([*(rows[side] for rows in self._rows), self._none[side][None]]) for side in (0, 1)
@@ -540,12 +528,12 @@ class _Shares:
         other = other[:, places]
         if not self._layer.pairs:
             real = self._real[0][places]
-            return _Decomposed(real, one[:, places], other, (), np.zeros((0, len(places))))
+            return real, one[:, places], other, (), np.zeros((0, len(places)))
         query, key = self._real[0], self._real[1][places]
-        return _Decomposed(key @ query, other @ query, one @ key.T, *_pairs(one, other))
+        return key @ query, other @ query, one @ key.T, *_pairs(one, other)
 
 
-def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...], Numbers]:
+def _pairs(queries: Numbers, keys: Numbers) -> tuple[Pairs, Numbers]:
     """The pairs that are largest at some key against the mean over the keys, and their scores.
 
     Args:
@@ -566,20 +554,25 @@ def _pairs(queries: Numbers, keys: Numbers) -> tuple[tuple[tuple[int, int], ...]
 
 
 def _checks(
-    captured: Capture, run: AttentionRun, found: _Decomposed, weights: Numbers, cap: float | None
+    captured: Capture,
+    run: AttentionRun,
+    real: Numbers,
+    parts: tuple[Numbers, Numbers],
+    weights: Numbers,
+    cap: float | None,
 ) -> tuple[Check, Check]:
     """The checks that the parts sum to the scores, and that the sums make the head's weights.
 
     Only the weights of the shown keys are compared: all others, and a sink, keep their shares.
     """
-    sums = found.by_key.sum(axis=0)
-    largest = np.abs(np.stack([sums, found.by_query.sum(axis=0)]) - found.real).max()
-    parts = float(largest) / max(float(np.abs(found.real).max()), 1e-9)
-    bent = sums if cap is None else cap * np.tanh(sums / cap)
+    by_key = parts[0].sum(axis=0)
+    largest = np.abs(np.stack([by_key, parts[1].sum(axis=0)]) - real).max()
+    wrong = float(largest) / max(float(np.abs(real).max()), 1e-9)
+    bent = by_key if cap is None else cap * np.tanh(by_key / cap)
     shares = np.exp(bent - bent.max())
     made = shares * weights.sum() / shares.sum()
     return (
-        layer_check("scores", parts, captured.again, run.layer),
+        layer_check("scores", wrong, captured.again, run.layer),
         layer_check(
             "weights", float(np.abs(made - weights).max()), max(captured.again, run.rounding), run.layer
         ),

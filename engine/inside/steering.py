@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from operator import attrgetter
 
 import mlx.core as mx
 import numpy as np
@@ -49,7 +49,7 @@ from engine.protocol import (
 )
 from engine.sampling.ranking import Row, checked_logprobs, ranked
 from engine.session.session import Session
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import prompt_chunks
 
 # ---- directions --------------------------------------------------------------------------------
@@ -60,15 +60,9 @@ LONGEST = 2048
 """Largest number of tokens of a text."""
 
 
-class _Stream(NamedTuple):
-    """The residual stream after a layer at the last token of a text."""
-
-    state: Row
-    """Shape (width,)."""
-    error: float
-    """Difference of the logits of the tapped forward pass from those of a plain one."""
-    tokens: int
-    step_ms: float
+Stream = tuple[Row, float, int, float]
+"""The residual stream after a layer at the last token of a text, shape (width,); the difference of the logits of the
+tapped forward pass from those of a plain one; the number of tokens that ran; the time of a plain forward pass in ms."""
 
 
 def make_direction(session: Session, command: MakeDirection, stopped: Stopped = never) -> Iterator[Record]:
@@ -91,27 +85,27 @@ def make_direction(session: Session, command: MakeDirection, stopped: Stopped = 
         toward, away = (_encode(session, texts) for texts in (command.toward, command.away))
         first = len(toward)
         reads = [partial(_of_text, session, ids, command.layer, stopped) for ids in (*toward, *away)]
-    streams: list[_Stream] = []
+    streams: list[Stream] = []
     for count, read in enumerate(reads):
         yield Measuring(command.kind, count, len(reads), f"text {count + 1}")
         streams.append(read())
-    sides = streams[:first], streams[first:]
-    vector = np.subtract(*(np.mean([stream.state for stream in side], axis=0) for side in sides))
+    states, errors, tokens, times = zip(*streams, strict=True)
+    vector = np.subtract(*(np.mean(side, axis=0) for side in (states[:first], states[first:])))
     if not vector.any():
         raise StepError("Both kinds of text give the same stream.", "Give texts that end in other words.")
     name = command.name[:LONGEST_NAME] or "direction"
     direction = Direction(name, command.layer, view.packed(vector), facts.name, facts.fingerprint)
     check_direction(direction)
-    check = Check("forward", max(stream.error for stream in streams), 0.0)
+    check = Check("forward", max(errors), 0.0)
     yield DirectionMade(
         direction=direction,
         toward=command.toward,
         away=command.away,
         nodes=command.nodes,
         norm=_norm(vector),
-        stream_norm=float(np.mean([_norm(stream.state) for stream in streams])),
-        tokens_run=sum(stream.tokens for stream in streams),
-        facts=view.facts_of(session, begun, streams[0].step_ms, [check]),
+        stream_norm=float(np.mean(list(map(_norm, states)))),
+        tokens_run=sum(tokens),
+        facts=view.facts_of(session, begun, times[0], [check]),
     )
 
 
@@ -131,8 +125,8 @@ def _encode(session: Session, texts: Sequence[str]) -> list[list[int]]:
     return encoded
 
 
-def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> _Stream:
-    view.poll(stopped)
+def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> Stream:
+    poll(stopped)
     runner = session.runner.fresh()
     if len(ids) > 1:
         runner.forward_path(ids[:-1], prompt_chunks(len(ids)), stopped)
@@ -140,15 +134,15 @@ def _of_text(session: Session, ids: list[int], layer: int, stopped: Stopped) -> 
     cache = ActivationCache(session.runner.model, "layer")
     with edited(session.runner.model, cache).set():
         tapped = view.logits_after(runner, ids[-1])
-    return _Stream(_state(cache, layer), view.largest_difference(tapped, plain), len(ids) + 1, step_ms)
+    return _state(cache, layer), view.largest_difference(tapped, plain), len(ids) + 1, step_ms
 
 
-def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> _Stream:
+def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> Stream:
     session.check_node(node)
     cache = ActivationCache(session.runner.model, "layer")
     read = view.capture(session, node, edits=cache, stopped=stopped)
     error = view.largest_difference(np.array(read.logits), np.array(read.plain))
-    return _Stream(_state(cache, layer), error, 2, read.step_ms)
+    return _state(cache, layer), error, 2, read.step_ms
 
 
 def _state(cache: ActivationCache, layer: int) -> Row:
@@ -193,17 +187,6 @@ _STREAMS = 24
 """Copies of a residual stream that a layer of a forward pass takes, those of its MLP among them."""
 
 
-class _Effect(NamedTuple):
-    """Changes of the prediction by one direction with one strength."""
-
-    kl_bits: float
-    change: float
-    prob: float
-    other_prob: float
-    top: int
-    top_prob: float
-
-
 def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped = never) -> Iterator[Record]:
     """Add a direction with one strength after another, and random ones of the same norm.
 
@@ -236,29 +219,29 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
     def difference(row: Row) -> float:
         return float(row[token]) - float(row[other])
 
-    def effect(row: Row) -> _Effect:
-        if not np.isfinite(row.max()):  # infinitely far away
-            return _Effect(math.inf, math.nan, 0.0, 0.0, token, 0.0)
-        changed, top = changed_masses(row).logprobs, int(row.argmax())
-        prob, other_prob, top_prob = (math.exp(changed[each]) for each in (token, other, top))
-        change = difference(row) - difference(own)
-        return _Effect(view.kl_bits(logprobs, changed), change, prob, other_prob, top, top_prob)
+    def effect(strength: float, row: Row) -> SteeredStrength:
+        """The effect of one direction, as its own band."""
+        kl, change, top, prob, other_prob, top_prob = math.inf, math.nan, token, 0.0, 0.0, 0.0
+        if np.isfinite(row.max()):  # else infinitely far away
+            changed, top = changed_masses(row).logprobs, int(row.argmax())
+            kl, change = view.kl_bits(logprobs, changed), difference(row) - difference(own)
+            prob, other_prob, top_prob = (math.exp(changed[each]) for each in (token, other, top))
+        bands, text = (kl, kl, change, change, change), view.token_text(session, top)
+        return SteeredStrength(strength, kl, *bands, prob, other_prob, top, text, top_prob)
 
     tried = command.direction, *controls(command.direction, RANDOM_DIRECTIONS, SEED)
     jobs = [replace(unit, direction=each) for unit in units if unit.scale for each in tried]
-    effects, error = list[_Effect](), 0.0
+    effects, error = list[SteeredStrength](), 0.0
     for done in range(0, len(jobs), batch.rows):
         some = jobs[done : done + batch.rows]
         yield Measuring(command.kind, done, len(jobs), f"x{some[0].scale:g}")
-        view.poll(stopped)
+        poll(stopped)
         found = steered(some)
-        effects += map(effect, found)
+        effects += map(effect, [unit.scale for unit in some], found)
         if not done and batch.rows > 1:
             error = view.relative_error(batch.under(some[0])[0], found[0])
-    unsteered = effect(own)
-    by_strength = {0.0: [unsteered]}
-    for place, strength in enumerate(filter(None, strengths)):
-        by_strength[strength] = effects[place * len(tried) : (place + 1) * len(tried)]
+    unsteered = effect(0.0, own)
+    swept = [_banded(effects[first : first + len(tried)]) for first in range(0, len(effects), len(tried))]
     cache = ActivationCache(model, "layer")
     at.edited_logits(cache)
     checks = (
@@ -283,7 +266,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         other_prob=unsteered.other_prob,
         norm=_norm(vector_of(command.direction)),
         stream_norm=_norm(_state(cache, layer)),
-        strengths=tuple(_strength(session, each, by_strength[each]) for each in strengths),
+        strengths=tuple(sorted([unsteered, *swept], key=attrgetter("strength"))),
         random=RANDOM_DIRECTIONS,
         seed=SEED,
         rows=batch.rows,
@@ -318,24 +301,10 @@ def _followed(own: Row, command: SweepStrengths) -> tuple[int, int]:
     return token, other
 
 
-def _strength(session: Session, strength: float, effects: Sequence[_Effect]) -> SteeredStrength:
-    """The effect of the direction at one strength, and the band of the random ones; at strength 0 there is one
-    effect."""
+def _banded(effects: Sequence[SteeredStrength]) -> SteeredStrength:
+    """The effect of the direction at one strength, the first, with the band of the random ones."""
     own, *random = effects
-    kls, changes = ([getattr(each, name) for each in random or effects] for name in ("kl_bits", "change"))
+    kls, changes = [each.kl_bits for each in random], [each.change for each in random]
     with np.errstate(invalid="ignore"):  # of infinite ones
         (kl_low, kl_high), (low, high) = (map(float, np.percentile(each, BAND)) for each in (kls, changes))
-    return SteeredStrength(
-        strength=strength,
-        kl_bits=own.kl_bits,
-        kl_low=kl_low,
-        kl_high=kl_high,
-        change=own.change,
-        change_low=low,
-        change_high=high,
-        prob=own.prob,
-        other_prob=own.other_prob,
-        top=own.top,
-        top_text=view.token_text(session, own.top),
-        top_prob=own.top_prob,
-    )
+    return replace(own, kl_low=kl_low, kl_high=kl_high, change_low=low, change_high=high)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import mlx.core as mx
 import mlx_lm.models.base as base
@@ -54,21 +54,9 @@ class AttentionInputs(Struct, frozen=True):
     """A logit for each head that takes a share of the softmax and has no value."""
 
 
-class AttentionWeights(NamedTuple):
-    """Weights of an attention, in float32."""
-
-    weights: mx.array
-    """Shape (heads, tokens, keys)."""
-    sinks: mx.array
-    """Share of each head that its sink takes, shape (heads, tokens)."""
-    rounding: mx.array
-    """Largest change of a weight by the model's own rounding, as a share of it; a scalar."""
-    error: mx.array
-    """Largest difference of the attention's output from its values under these weights, as a share of the largest
-    output; a scalar."""
-
-
-def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeights:
+def attention_weights(
+    given: AttentionInputs, output: mx.array
+) -> tuple[mx.array, mx.array, mx.array, mx.array]:
     """The weights of a fused attention: softmax(scale x Q K^T + mask), in float32.
 
     Heads that share keys are grouped instead of repeating the keys. MLX's CPU rounds each score to the dtype of the
@@ -78,6 +66,11 @@ def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeig
     Args:
         given: The arguments of the attention.
         output: Its result, shape (1, heads, tokens, size).
+
+    Returns:
+        The weights, shape (heads, tokens, keys); the share of each head that its sink takes, shape (heads, tokens); and
+        two scalars: the largest change of a weight by the model's own rounding, as a share of it, and the largest
+        difference of the output from the values under these weights, as a share of the largest output.
     """
     queries, keys = given.queries.astype(mx.float32), given.keys.astype(mx.float32)
     _, heads, tokens, size = queries.shape
@@ -101,7 +94,7 @@ def attention_weights(given: AttentionInputs, output: mx.array) -> AttentionWeig
     values, fused = given.values[0].astype(mx.float32), output[0].astype(mx.float32)
     mine = weights.reshape(len(values), heads // len(values) * tokens, count) @ values
     off = mx.abs(mine.reshape(fused.shape) - fused).max() / mx.maximum(mx.abs(fused).max(), 1e-9)
-    return AttentionWeights(weights, sink_shares, rounding, off)
+    return weights, sink_shares, rounding, off
 
 
 # ---- taps --------------------------------------------------------------------------------------

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.inside.taps import Edits, Taps
 from engine.model.forward import Runner, precision
 from engine.model.layers import Patch, decoder_layers, layers_in_words
 from engine.protocol import CaptureFacts, Check, CheckName, Floats
 from engine.sampling.ranking import LN2, Row, sum_of_products
 from engine.session.session import Session, run_at
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.tree import ROOT, Chunks, chunk_end
 
 # ---- checks ------------------------------------------------------------------------------------
@@ -155,9 +155,9 @@ def token_text(session: Session, id: int) -> str:
     return session.tokens.text(id, b"")[0]
 
 
-def packed(numbers: npt.NDArray[Any]) -> Floats:
-    """An array as float32 numbers of a record."""
-    return Floats(numbers.shape, numbers.astype("<f4").tobytes())
+def packed(numbers: npt.NDArray[Any], bits: int = 32) -> Floats:
+    """An array as numbers of a record, of 16 or 32 bits."""
+    return Floats(numbers.shape, numbers.astype(f"<f{bits // 8}").tobytes(), bits)
 
 
 def facts_of(
@@ -210,12 +210,6 @@ def runner_before(session: Session, node: int, stopped: Stopped = never) -> tupl
     return runner, detached.recomputed, f"{tokens} ran again{why}."
 
 
-def poll(stopped: Stopped) -> None:
-    """Raise `Cancelled` if the command was cancelled."""
-    if stopped():
-        raise Cancelled
-
-
 def logits_after(runner: Runner, token: int) -> Row:
     """The logits after one more token, which the runner's cache then holds."""
     row: Row = np.array(runner.forward_logits([token])[0])
@@ -242,6 +236,9 @@ def pieces_as_run(chunks: Chunks, depth: int, ids: list[int]) -> list[list[int]]
 class Capture(Struct):
     """The last tokens of a path, run once plainly and once under taps."""
 
+    session: Session
+    begun: float
+    """`time.perf_counter()` before the runs."""
     node: int
     nodes: list[int]
     """Nodes of the tokens that ran."""
@@ -264,20 +261,14 @@ class Capture(Struct):
     """Relative error of the plain forward pass against the logits that the session computed; None if it dropped
     them."""
 
-    def facts(self, begun: float, session: Session, *checks: Check) -> CaptureFacts:
-        """The facts of a view of this capture.
-
-        Args:
-            begun: `time.perf_counter()` when the command began.
-            session: Session that the capture was taken of.
-            checks: Checks of the view, besides those of the forward pass.
-        """
+    def facts(self, *checks: Check) -> CaptureFacts:
+        """The facts of a view of this capture, with its checks besides those of the forward pass."""
         changed = largest_difference(np.array(self.logits), np.array(self.plain))  # by the taps
         found = [Check("forward", changed, 0.0), *checks]
         if (error := self.session_error) is not None:  # the session ran chunks and steps of its own
             where = "cut into other chunks than before" if error > self.again else ""
             found.insert(1, Check("session", error, self.again, where))
-        return facts_of(session, begun, self.step_ms, found, self.note)
+        return facts_of(self.session, self.begun, self.step_ms, found, self.note)
 
 
 def capture(
@@ -310,6 +301,7 @@ def capture(
         StepError: There is no such node, or it is the root.
         Cancelled: `stopped` returned True.
     """
+    begun = time.perf_counter()
     session.check_node(node)
     depth, chunks = session.tree[node].depth, session.tree.chunks(node)
     stepped = depth - (chunks[-1][1] if chunks else 0)
@@ -333,7 +325,7 @@ def capture(
         Taps, runner.model, attention=attention, parts=parts, edits=edits, also=also, streams=streams
     )
     logits, taps, _ = _run(runner, pieces, stopped, tapped)
-    return Capture(node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
+    return Capture(session, begun, node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
 
 
 def _run(

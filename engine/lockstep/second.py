@@ -14,12 +14,11 @@ from threading import Event
 
 import mlx.core as mx
 import numpy as np
-from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
 from engine.cache.live import KVStore, Mover
-from engine.errors import Cancelled, LoadError, StepError
+from engine.errors import LoadError, StepError
 from engine.lockstep.spans import Side, Span, by_bytes, byte_ends, first_difference, one_by_one, read_span
 from engine.logits.questions import explain
 from engine.memory import size_words
@@ -45,7 +44,7 @@ from engine.sampling.ranking import Row
 from engine.session.context import Context, free_garbage, take_tokens
 from engine.session.node_records import NodeReader
 from engine.session.session import InterventionSets, KeptLogits, Session
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 from engine.tree import Chunks, chunk_end, chunks_go_on, common_prefix
 
 BATCH = 32
@@ -54,22 +53,6 @@ KEPT_BYTES = 64 * 2**20
 """Bytes of the second model's rows that are kept, as many as the session keeps of the first's by default."""
 ROWS_BYTES = 2**26
 """Maximum bytes of the rows of a chunk: 64 MiB, 110 rows of a vocabulary of 150,000."""
-
-
-class Second(Struct, frozen=True):
-    """The second model, and how it is compared with the first."""
-
-    loaded: Loaded
-    aligned: Alignment
-    system: str | None
-    """System prompt that it gets instead of the conversation's; None for the same one."""
-    title: str
-    """Difference from the first model."""
-
-    def compared(self, first: Loaded) -> int | None:
-        """Number of values of both models' rows that belong to tokens of both; None for all of each."""
-        one, other = first.tokens.vocabulary, self.loaded.tokens.vocabulary
-        return None if self.aligned == "bytes" or one == other else min(one, other)
 
 
 # ---- rows of logits along a path, chunk by chunk -----------------------------------------------
@@ -153,8 +136,7 @@ class PathRows:
         return found
 
     def _advance(self) -> None:
-        if self._stopped():
-            raise Cancelled
+        poll(self._stopped)
         begun = time.perf_counter()
         end = min(self._end + self._sizer.size, len(self.ids))
         if self._like is not None:
@@ -186,33 +168,30 @@ class PathRows:
 # ---- the session's paths in both models --------------------------------------------------------
 
 
-class Paths(Struct, frozen=True):
-    """A path of the session, and the second model's path of the same text."""
-
-    nodes: list[int]
-    ids: list[int]
-    other_ids: list[int]
-    spans: list[Span]
-
-
 class PathReader:
-    """Reads the session's paths in both models.
+    """The second model, and the session's paths in both.
 
     Args:
         first: The session's model.
-        second: The other model.
+        loaded: The other model.
+        by_ids: True if both have the same tokens; otherwise the text is compared between common borders.
+        system: System prompt that the second model gets instead of the conversation's; None for the same one.
+        title: Difference of the second model from the first.
     """
 
-    def __init__(self, first: Loaded, second: Second) -> None:
-        self._first, self.second = first, second
-        self.rows = PathRows(second.loaded.runner(), second.loaded.tokens.vocabulary, KEPT_BYTES)
+    def __init__(self, first: Loaded, loaded: Loaded, by_ids: bool, system: str | None, title: str) -> None:
+        self.loaded, self.by_ids, self._system, self.title = loaded, by_ids, system, title
+        one, other = first.tokens.vocabulary, loaded.tokens.vocabulary
+        self.compared = min(one, other) if by_ids and one != other else None
+        """Number of values of both models' rows that belong to tokens of both; None for all of each."""
+        self.rows = PathRows(loaded.runner(), other, KEPT_BYTES)
         """Rows of the second model."""
         self.forget()
 
     def forget(self) -> None:
         """Read the next path from its beginning: it belongs to another prompt."""
-        self._read = Paths([], [], [], [])
-        """The part of the last path that was read."""
+        self._read: tuple[list[int], list[int], list[Span]] = [], [], []
+        """Nodes of the last path, the second model's tokens of it, and the spans that were read."""
         self._nodes: list[int] = []
         """The path that the rows follow, in the session's tree."""
         self._session: Session | None = None
@@ -233,53 +212,50 @@ class PathReader:
         """
         session.check_node(node)
         session.interventions.refuse(node, "two models are compared")
-        paths, other, by_ids = self.paths(session, node), self.second.loaded, self.second.aligned == "ids"
-        same = self._same(paths)
-        self._read = Paths(paths.nodes, paths.ids, paths.other_ids, paths.spans[:same])
-        self._follow(session, paths, stopped)
+        ids, nodes, by_ids = session.tree.tokens(node), session.tree.nodes(node), self.by_ids
+        other_ids, spans = self.paths(session, node)
+        read_nodes, read_ids, read = self._read
+        end, other_end = common_prefix(read_nodes, nodes), common_prefix(read_ids, other_ids)
+        alike = spans[: common_prefix(read, spans)]
+        seen = [span for span in alike if span.end <= end and span.other_end <= other_end]
+        self._read = nodes, other_ids, seen
+        self._follow(session, node, other_ids, stopped)
         again = PathRows(session.runner.fresh(), session.tokens.vocabulary)
-        again.follow(paths.ids, session.tree.chunks(node), stopped)
+        again.follow(ids, session.tree.chunks(node), stopped)
 
         def first_row(place: int) -> Row:
             """The row of the first model that the session keeps, else computed again in a pass of its own."""
-            row = session.row_at(paths.nodes[place])
+            row = session.row_at(nodes[place])
             return again.after(place) if row is None else row
 
-        compared = self.second.compared(self._first)
-        mine = Side(session.tokens, paths.ids, first_row, compared, candidates)
-        theirs = Side(other.tokens, paths.other_ids, self.rows.after, compared, candidates)
-        left, total = paths.spans[same:], len(paths.ids)
+        mine = Side(session.tokens, ids, first_row, self.compared, candidates)
+        theirs = Side(self.loaded.tokens, other_ids, self.rows.after, self.compared, candidates)
+        left, total = spans[len(seen) :], len(ids)
         since, spent, other_spent = left[0].first if left else total, 0.0, self.rows.ms
         while True:
             batch, left = left[:BATCH], left[BATCH:]
-            spans = [read_span(mine, theirs, span, by_ids, paths.nodes[span.end - 1]) for span in batch]
+            found = tuple(read_span(mine, theirs, span, by_ids, nodes[span.end - 1]) for span in batch)
             end, ahead, pick = batch[-1].end if left else total, None, None
             if not left:
-                last = Span(total, total, len(paths.other_ids), len(paths.other_ids))
+                last = Span(total, total, len(other_ids), len(other_ids))
                 ahead = read_span(mine, theirs, last, by_ids, node)
                 pick = self.pick(session, node) if by_ids else None
             ms, other_ms = again.ms - spent, self.rows.ms - other_spent
-            yield LockstepRead(node, since, tuple(spans), end, total, ms, other_ms, ahead, pick)
-            self._read.spans.extend(batch)
+            yield LockstepRead(node, since, found, end, total, ms, other_ms, ahead, pick)
+            seen.extend(batch)
             if not left:
                 return
             since, spent, other_spent = end, again.ms, self.rows.ms
 
-    def _follow(self, session: Session, paths: Paths, stopped: Stopped) -> None:
-        chunks = session.tree.chunks(paths.nodes[-1]) if paths.other_ids == paths.ids else None
-        self.rows.follow(paths.other_ids, chunks, stopped)
-        self._nodes = paths.nodes
-
-    def _same(self, paths: Paths) -> int:
-        """Number of a path's spans that were read as they are."""
-        nodes = common_prefix(self._read.nodes, paths.nodes)
-        other = common_prefix(self._read.other_ids, paths.other_ids)
-        same = common_prefix(self._read.spans, paths.spans)
-        return sum(1 for span in paths.spans[:same] if span.end <= nodes and span.other_end <= other)
+    def _follow(self, session: Session, node: int, other_ids: list[int], stopped: Stopped) -> None:
+        """Have the rows follow the second model's path of a node."""
+        chunks = session.tree.chunks(node) if other_ids == session.tree.tokens(node) else None
+        self.rows.follow(other_ids, chunks, stopped)
+        self._nodes = session.tree.nodes(node)
 
     def pick(self, session: Session, node: int) -> int:
         """The token that the sampler takes from the second model's row after a node whose path was read."""
-        row = self.rows.after(len(self._read.other_ids) - 1)
+        row = self.rows.after(len(self._read[1]) - 1)
         return session.node_reader.sample(node, row, session.settings).sampled.picked
 
     def session(self, session: Session, node: int | None, stopped: Stopped) -> Session:
@@ -298,8 +274,8 @@ class PathReader:
             Cancelled: `stopped` returned True.
         """
         if (made := self._session) is None:
-            made = self._session = Session(self.second.loaded, session.settings)
-            made.title, made.tree, made.pending = self.second.title, session.tree, session.pending
+            made = self._session = Session(self.loaded, session.settings)
+            made.title, made.tree, made.pending = self.title, session.tree, session.pending
             made.settings_at, made.kept_logits = session.settings_at, KeptLogits(KEPT_BYTES)
             made.runner, made.kv = self.rows.runner, self.rows.runner.kv
             made.interventions = InterventionSets(made.runner.model, made.tree)
@@ -310,48 +286,47 @@ class PathReader:
             return made
         session.check_node(node)
         session.interventions.refuse(node, "a second model is looked into")
-        paths = self.paths(session, node)
-        if paths.other_ids != paths.ids:
+        other_ids, _ = self.paths(session, node)
+        if other_ids != session.tree.tokens(node):
             raise StepError(
-                f"{self.second.loaded.facts.name} reads other tokens than the session's model here, so it has no "
+                f"{self.loaded.facts.name} reads other tokens than the session's model here, so it has no "
                 "such token.",
                 "Open it as the session's model to look inside it.",
             )
         depth = session.tree[node].depth
-        if self._nodes[:depth] == paths.nodes:  # the rows follow this path, or a longer one
+        if self._nodes[:depth] == session.tree.nodes(node):  # the rows follow this path, or a longer one
             self.rows.follow(self.rows.ids, self.rows.chunks, stopped)
         else:
-            self._follow(session, paths, stopped)
+            self._follow(session, node, other_ids, stopped)
         made.kept_logits.put(node, self.rows.after(depth - 1))
         made.make_current(self._nodes[self.rows.hold().kv.offset - 1])
         return made
 
     # ---- the second model's path --------------------------------------------------------------
 
-    def paths(self, session: Session, node: int) -> Paths:
-        """A path of the session, and the second model's path of the same text.
+    def paths(self, session: Session, node: int) -> tuple[list[int], list[Span]]:
+        """The second model's tokens of the text up to a node, and the spans of both.
 
         Raises:
             StepError: The second model has no positions for it, or its text can't be cut.
         """
-        ids, nodes, loaded = session.tree.tokens(node), session.tree.nodes(node), self.second.loaded
+        ids, facts = session.tree.tokens(node), self.loaded.facts
         other_ids, spans = ids, one_by_one(len(ids))
-        if self.second.aligned == "bytes":
+        if not self.by_ids:
             other_ids, spans = self._by_bytes(session, ids)
-        elif self.second.system is not None:
-            other_ids, spans = self._prompted(session, nodes, ids, self.second.system)
-        loaded.tokens.check(other_ids)
-        facts = loaded.facts
+        elif self._system is not None:
+            other_ids, spans = self._prompted(session, node, ids, self._system)
+        self.loaded.tokens.check(other_ids)
         if facts.hard_window and facts.context_window is not None and len(other_ids) > facts.context_window:
             raise StepError(
                 f"The path has {len(other_ids)} tokens, and {facts.name} has {facts.context_window} positions.",
                 "Go back, or begin with a shorter prompt.",
             )
-        return Paths(nodes, ids, other_ids, spans)
+        return other_ids, spans
 
     def _by_bytes(self, session: Session, ids: list[int]) -> tuple[list[int], list[Span]]:
         """The path's text as the second model's tokenizer cuts it; the marks before it stay out."""
-        tokens, other = session.tokens, self.second.loaded.tokens
+        tokens, other = session.tokens, self.loaded.tokens
         marks = next((place for place, token in enumerate(ids) if not tokens.is_special(token)), len(ids))
         raws = [b""] * marks + [tokens.raw(token) for token in ids[marks:]]
         text = b"".join(raws).decode("utf-8", "ignore")  # a character at the end may be unfinished
@@ -362,14 +337,14 @@ class PathReader:
         theirs = byte_ends([other.raw(token) for token in other_ids], text.encode())
         if mine is None or theirs is None:
             raise StepError(
-                f"The tokenizer of {self.second.loaded.facts.name} changes this text, so its tokens can't be placed "
+                f"The tokenizer of {self.loaded.facts.name} changes this text, so its tokens can't be placed "
                 f"in it.",
                 "Compare models whose tokenizers keep texts as they are.",
             )
         return other_ids, by_bytes(mine, theirs)
 
     def _prompted(
-        self, session: Session, nodes: list[int], ids: list[int], system: str
+        self, session: Session, node: int, ids: list[int], system: str
     ) -> tuple[list[int], list[Span]]:
         """The path after another prompt of the same conversation: compared where both are the same, and after them."""
         messages, options = session.conversation
@@ -378,13 +353,14 @@ class PathReader:
                 "This prompt is raw text, which has no place for the second model's system prompt.",
                 "Give the prompt as a conversation.",
             )
-        first, tokens = messages[0], self.second.loaded.tokens
+        first, tokens = messages[0], self.loaded.tokens
         if first.role == "system":
             messages = (replace(first, content=system), *messages[1:])
         else:
             messages = (Message("system", system), *messages)
         prompt = tokens.encode(tokens.chat(messages, options), bare=True)
-        own = len(list(takewhile(lambda node: session.tree[node].origin == "prompt", nodes)))
+        nodes = session.tree.nodes(node)
+        own = len(list(takewhile(lambda each: session.tree[each].origin == "prompt", nodes)))
         before = common_prefix(ids[:own], prompt)
         after = common_prefix(reversed(ids[before:own]), reversed(prompt[before:]))
         later = one_by_one(len(ids), len(prompt) - own)[own - after :]
@@ -394,31 +370,18 @@ class PathReader:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class KeptSecond:
-    """The second model, which is kept until the first one is dropped."""
-
-    paths: PathReader | None = None
-
-
-class KeptReading:
-    """Kept as long as the current tree."""
-
-    begun: bool = False
-    """True if a path of the tree was read in both models."""
-
-
 def both_models(context: Context) -> PathReader:
     """Reads in both models; in a tree that was begun since the last time, from its beginning.
 
     Raises:
         StepError: There is no second one.
     """
-    if (paths := context.of_model(KeptSecond).paths) is None:
+    paths: PathReader | None = context.of_model.get(PathReader)
+    if paths is None:
         raise StepError("There is no second model.", "Open one to compare with.")
-    kept = context.of_tree(KeptReading)
-    if not kept.begun:
+    if not context.of_tree.get(PathReader):  # no path of the tree was read in both models
         paths.forget()
-    kept.begun = True
+    context.of_tree[PathReader] = True
     return paths
 
 
@@ -440,9 +403,9 @@ def second_session(context: Context, command: Inside, stopped: Stopped) -> Sessi
 
 def _drop(context: Context) -> str:
     """Drop the second model, and free its memory; returns its title."""
-    kept = context.of_model(KeptSecond)
-    title = kept.paths.second.title if kept.paths is not None else ""
-    kept.paths = None
+    paths: PathReader | None = context.of_model.pop(PathReader, None)
+    title = paths.title if paths is not None else ""
+    del paths
     free_garbage()
     return title
 
@@ -468,7 +431,7 @@ def explain_second(context: Context, command: protocol.ExplainSecond, task: Task
 def follow_second(context: Context, command: protocol.FollowSecond, task: Task) -> Iterator[Record]:
     """Take the token that the second model picks."""
     both, session = both_models(context), context.session
-    if both.second.aligned == "bytes":
+    if not both.by_ids:
         raise StepError(
             "The second model has other tokens, so its pick is no token of the first one.",
             "Step with the first model, or let each continue on its own.",
@@ -493,10 +456,9 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
         LoadError: It can't be loaded, or doesn't fit beside the first; the message says why, the hint what to do.
         Cancelled: The task was cancelled.
     """
-    kept, first, cancel = context.of_model(KeptSecond), context.model, task.cancel
-    if kept.paths is not None:
-        yield LockstepClosed(kept.paths.second.title)
-    _drop(context)  # its memory is free before the next one takes more
+    first, cancel = context.model, task.cancel
+    if closed := _drop(context):  # its memory is free before the next one takes more
+        yield LockstepClosed(closed)
     _check(first, command)
     shared = command.bits is None and command.against == first.settings
     needed, free = 0 if shared else _weights(first, command, cancel), free_bytes()
@@ -514,15 +476,14 @@ def open_lockstep(context: Context, command: OpenLockstep, task: Task) -> Iterat
         context.emit(Measuring("OpenLockstep", loading.done, loading.total, detail))
 
     loaded = first if shared else load(command.against, progress, cancel, quantization)
-    if cancel.is_set():
-        raise Cancelled
+    poll(cancel.is_set)
     differs = first_difference(first.tokens, loaded.tokens) if not shared else None
     title = _title(first, command, loaded)
-    second = Second(loaded, "ids" if differs is None else "bytes", command.system, title)
     facts = replace(loaded.facts, special=(), special_count=0, chat_template="")
-    notes = tuple(_notes(first, second, differs))
-    kept.paths = PathReader(first, second)
-    yield LockstepOpened(facts, title, second.aligned, notes)
+    second = PathReader(first, loaded, differs is None, command.system, title)
+    context.of_model[PathReader] = second
+    aligned: Alignment = "ids" if differs is None else "bytes"
+    yield LockstepOpened(facts, title, aligned, tuple(_notes(first, second, command.system, differs)))
 
 
 def _check(first: Loaded, command: OpenLockstep) -> None:
@@ -555,18 +516,18 @@ def _title(first: Loaded, command: OpenLockstep, loaded: Loaded) -> str:
     return ", ".join(parts)
 
 
-def _notes(first: Loaded, second: Second, differs: int | None) -> Iterator[str]:
+def _notes(first: Loaded, second: PathReader, system: str | None, differs: int | None) -> Iterator[str]:
     mine, theirs = first.tokens, second.loaded.tokens
     if differs is not None:
         yield (
             f"The tokenizers differ (first at id {differs}): the text is compared between common borders, by logprob; "
             "KL, ranks and top tokens need the same tokens."
         )
-        if second.system is not None:
+        if system is not None:
             yield "Its other system prompt is not used: two prompts need the same tokens."
-    elif (compared := second.compared(first)) is not None:
+    elif second.compared is not None:
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
-        yield f"The models have {rows} rows of logits: the {compared:,} that both have are compared."
+        yield f"The models have {rows} rows of logits: the {second.compared:,} that both have are compared."
     if second.loaded is not first:
         yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
 

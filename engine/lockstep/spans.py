@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import PromptError
-from engine.logits.node_sampler import RowReader
+from engine.logits.node_sampler import list_candidates
 from engine.model.tokens import Tokens
 from engine.protocol import Candidate, LockstepSpan
 from engine.sampling.ranking import Row, checked_masses, rank_of, ranked, sum_of_products
@@ -103,16 +103,7 @@ def window_size(context_window: int | None, wanted: int | None) -> int:
     return min(wanted or 10**9, context_window or 10**9)
 
 
-class Window(NamedTuple):
-    """Some spans that are read together."""
-
-    first: int
-    scored: int
-    """The first span that wasn't read in the window before."""
-    end: int
-
-
-def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[Window]:
+def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[tuple[int, int, int]]:
     """Cut a text into windows that overlap by half, so that what is scored has at least as much before it.
 
     Args:
@@ -121,7 +112,8 @@ def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[Windo
         other_size: The same of the second cut.
 
     Yields:
-        One window if the text fits.
+        Of each window the indices of its first span, of the first that wasn't in the window before, and the end: one
+        window if the text fits.
     """
     first = scored = 0
     while scored < len(spans):
@@ -132,7 +124,7 @@ def windows(spans: Sequence[Span], size: int, other_size: int) -> Iterator[Windo
             and spans[end].other_end - spans[first].other_first <= other_size
         ):
             end += 1
-        yield Window(first, scored, end)
+        yield first, scored, end
         scored, half = end, (spans[end - 1].end - spans[first].first) // 2
         while first < scored - 1 and spans[scored - 1].end - spans[first].first > half:
             first += 1
@@ -221,7 +213,6 @@ class Side:
     ) -> None:
         self._tokens, self._ids, self._after, self._compared = tokens, ids, after, compared
         self._candidates, self._first = candidates, first
-        self._reader = RowReader(tokens)
         self._place, self._pending = 0, b""
 
     def read(self, begin: int, end: int) -> SpanReading:
@@ -250,8 +241,13 @@ class Side:
             entropy = entropy_bits(logprobs)
             if self._candidates:
                 best = ranked(logits, self._candidates)
-                candidates = self._reader.candidates(
-                    logits, lambda ids: logprobs[ids].astype(logits.dtype), best, self._pending, None
+                candidates = list_candidates(
+                    self._tokens,
+                    logits,
+                    lambda ids: logprobs[ids].astype(logits.dtype),
+                    best,
+                    self._pending,
+                    None,
                 )
         return SpanReading(before, logprob, scored, rank, entropy, candidates, self._walk(end))
 

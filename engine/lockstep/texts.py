@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 import mlx.core as mx
 
-from engine.errors import Cancelled, PromptError
+from engine.errors import PromptError
 from engine.lockstep.second import BATCH, PathRows, both_models, read_lockstep
 from engine.lockstep.spans import (
     Side,
@@ -39,7 +39,7 @@ from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.node_records import Continuation
 from engine.session.session import run_at
-from engine.task import Task
+from engine.task import Task, poll
 
 
 def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Record]:
@@ -50,8 +50,8 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
         PromptError: The text has no token to score, or a tokenizer doesn't give it back.
         Cancelled: The task was cancelled; the records so far stand.
     """
-    first, second = context.model, both_models(context).second
-    other, by_ids, compared = second.loaded, second.aligned == "ids", second.compared(first)
+    first, second = context.model, both_models(context)
+    other, by_ids = second.loaded, second.by_ids
     ids = first.tokens.encode(command.text)
     other_ids = ids if by_ids else other.tokens.encode(command.text)
     other.tokens.check(other_ids)
@@ -69,31 +69,31 @@ def diff_text(context: Context, command: DiffText, task: Task) -> Iterator[Recor
         """One model's rows over the tokens of a window, the first of which has the place `shift` in the text."""
         rows = PathRows(model.runner(), model.tokens.vocabulary, like=like)
         rows.follow(own, None, task.cancel.is_set)
-        return rows, Side(model.tokens, own, rows.after, compared, command.candidates, shift)
+        return rows, Side(model.tokens, own, rows.after, second.compared, command.candidates, shift)
 
     kv = other_kv = 0
-    for window in cut:
-        begin, end = spans[window.first], spans[window.end - 1]
+    for start, scored, stop in cut:
+        begin, end = spans[start], spans[stop - 1]
         # the first window has the marks among its own tokens, whether a span has them or not
         shift = other_shift = 0
         own, other_own = ids[: end.end], other_ids[: end.other_end]
-        if window.first:
+        if start:
             shift, other_shift = begin.first - len(marks), begin.other_first - len(other_marks)
             own = [*marks, *own[begin.first :]]
             other_own = [*other_marks, *other_own[begin.other_first :]]
         rows, mine = opened(first, shift, own)
         other_rows, theirs = opened(other, other_shift, other_own, rows.ends if by_ids else None)
         spent = other_spent = 0.0
-        for place in range(window.scored, window.end, BATCH):
-            batch = spans[place : min(place + BATCH, window.end)]
+        for place in range(scored, stop, BATCH):
+            batch = spans[place : min(place + BATCH, stop)]
             read = tuple(read_span(mine, theirs, span, by_ids) for span in batch)
             ms, other_ms = rows.ms - spent, other_rows.ms - other_spent
             yield LockstepRead(-1, batch[0].first, read, batch[-1].end, len(ids), ms, other_ms)
             spent, other_spent = rows.ms, other_rows.ms
         kv = max(kv, rows.runner.kv.reading().used_bytes)
         other_kv = max(other_kv, other_rows.runner.kv.reading().used_bytes)
-    widest = max(spans[each.end - 1].end - spans[each.first].first for each in cut) if len(cut) > 1 else 0
-    shared = min((spans[each.scored].first - spans[each.first].first for each in cut[1:]), default=0)
+    widest = max(spans[stop - 1].end - spans[start].first for start, _, stop in cut) if len(cut) > 1 else 0
+    shared = min((spans[scored].first - spans[start].first for start, scored, _ in cut[1:]), default=0)
     yield LockstepEnded(widest, shared, kv, other_kv, mx.get_peak_memory())
 
 
@@ -127,15 +127,14 @@ def part_ways(context: Context, command: PartWays, task: Task) -> Iterator[Recor
     """
     reader, session, node, stopped = both_models(context), context.session, command.node, task.cancel.is_set
     yield from read_lockstep(context, ReadLockstep(node), task)
-    begun, second = time.perf_counter(), reader.second.loaded
-    found, paths = run_at(session, node, stopped), reader.paths(session, node)
-    row = reader.rows.after(len(paths.other_ids) - 1)
-    mine = Continuation(session.tokens, session.facts, session.settings, paths.ids)
-    theirs = Continuation(second.tokens, second.facts, session.settings, paths.other_ids)
+    begun, second = time.perf_counter(), reader.loaded
+    found, (other_ids, _) = run_at(session, node, stopped), reader.paths(session, node)
+    row = reader.rows.after(len(other_ids) - 1)
+    mine = Continuation(session.tokens, session.facts, session.settings, session.tree.tokens(node))
+    theirs = Continuation(second.tokens, second.facts, session.settings, other_ids)
     picks = _picks(mine, found.runner.copy(), found.row), _picks(theirs, reader.rows.hold().copy(), row)
     for done in range(command.tokens):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield Measuring("PartWays", done, command.tokens, "both continue")
         for each in picks:
             next(each, None)

@@ -65,122 +65,124 @@ def entropy_of(probs: Wide) -> float:
     return max(0.0, -sum_of_products(left, np.log(left))) / LN2
 
 
-class RowReader:
-    """Converts rows of logits into records with the texts of one model's tokens.
+# ---- candidates: tokens with their texts, from rows of logits -----------------------------------
+
+
+def list_candidates(
+    tokens: TokenTexts,
+    logits: Row,
+    logprobs_of: LogprobsOf,
+    ids: Ids,
+    pending: bytes,
+    sampled: Sampled | None,
+    best: int = 0,
+    also: Sequence[int] = (),
+) -> tuple[Candidate, ...]:
+    """List the most probable tokens, best first; then the sampler's best, the picked one and given ones, each only
+    once.
 
     Args:
-        tokens: The bytes and texts of the model's tokens.
+        tokens: The model's tokens.
+        logits: The model's logits, float32, shape (vocabulary,).
+        logprobs_of: Returns the log-softmax of given tokens.
+        ids: Ids of the most probable tokens.
+        pending: Bytes of an unfinished character in the text before.
+        sampled: The sampler's result; None if nothing is sampled (in the prompt).
+        best: Number of the sampler's most probable tokens to list too.
+        also: Additional tokens to list.
     """
+    listed, values = ids.tolist(), logprobs_of(ids).tolist()
+    ranks: list[int] = []
+    before = None
+    for place, logit in enumerate(logits[ids].tolist()):
+        ranks.append(ranks[-1] if logit == before else place + 1)
+        before = logit
+    more: list[int] = []
+    if sampled is not None:
+        kept = ranked(sampled.shares, best) if best else np.empty(0, np.intp)
+        kept = kept[sampled.shares[kept] > 0]
+        more = [*(kept if sampled.ids is None else sampled.ids[kept]).tolist(), sampled.picked]
+    for token in (*more, *also):
+        if token not in listed:
+            listed.append(token)
+            values += logprobs_of(np.array([token])).tolist()
+            ranks.append(rank_of(logits, token))
+    return _as_candidates(tokens, listed, values, ranks, pending, sampled)
 
-    def __init__(self, tokens: TokenTexts) -> None:
-        self._tokens = tokens
 
-    def candidates(
-        self,
-        logits: Row,
-        logprobs_of: LogprobsOf,
-        ids: Ids,
-        pending: bytes,
-        sampled: Sampled | None,
-        best: int = 0,
-        also: Sequence[int] = (),
-    ) -> tuple[Candidate, ...]:
-        """List the most probable tokens, best first; then the sampler's best, the picked one and given ones, each only
-        once.
+def chosen_candidates(
+    tokens: TokenTexts, masses: Masses, ids: Ids, pending: bytes, sampled: Sampled | None
+) -> tuple[Candidate, ...]:
+    """List the given tokens as candidates, in their order.
 
-        Args:
-            logits: The model's logits, float32, shape (vocabulary,).
-            logprobs_of: Returns the log-softmax of given tokens.
-            ids: Ids of the most probable tokens.
-            pending: Bytes of an unfinished character in the text before.
-            sampled: The sampler's result; None if nothing is sampled (in the prompt).
-            best: Number of the sampler's most probable tokens to list too.
-            also: Additional tokens to list.
-        """
-        listed, values = ids.tolist(), logprobs_of(ids).tolist()
-        ranks: list[int] = []
-        before = None
-        for place, logit in enumerate(logits[ids].tolist()):
-            ranks.append(ranks[-1] if logit == before else place + 1)
-            before = logit
-        more: list[int] = []
-        if sampled is not None:
-            kept = ranked(sampled.shares, best) if best else np.empty(0, np.intp)
-            kept = kept[sampled.shares[kept] > 0]
-            more = [*(kept if sampled.ids is None else sampled.ids[kept]).tolist(), sampled.picked]
-        for token in (*more, *also):
-            if token not in listed:
-                listed.append(token)
-                values += logprobs_of(np.array([token])).tolist()
-                ranks.append(rank_of(logits, token))
-        return self._as_candidates(listed, values, ranks, pending, sampled)
+    Args:
+        tokens: The model's tokens.
+        masses: The model's logits and their probabilities.
+        ids: Token ids, shape (tokens,).
+        pending: Bytes of an unfinished character in the text before.
+        sampled: The sampler's result; None if nothing is sampled.
+    """
+    logits = masses.logits
+    above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
+    return _as_candidates(
+        tokens, ids.tolist(), masses.logprobs_of(ids).tolist(), (above + 1).tolist(), pending, sampled
+    )
 
-    def chosen(
-        self, masses: Masses, ids: Ids, pending: bytes, sampled: Sampled | None
-    ) -> tuple[Candidate, ...]:
-        """List the given tokens as candidates, in their order.
 
-        Args:
-            masses: The model's logits and their probabilities.
-            ids: Token ids, shape (tokens,).
-            pending: Bytes of an unfinished character in the text before.
-            sampled: The sampler's result; None if nothing is sampled.
-        """
-        logits = masses.logits
-        above = logits.size - np.searchsorted(np.sort(logits), logits[ids], side="right")
-        return self._as_candidates(
-            ids.tolist(), masses.logprobs_of(ids).tolist(), (above + 1).tolist(), pending, sampled
-        )
+def _as_candidates(
+    tokens: TokenTexts,
+    ids: list[int],
+    logprobs: list[float],
+    ranks: list[int],
+    pending: bytes,
+    sampled: Sampled | None,
+) -> tuple[Candidate, ...]:
+    if sampled is None:
+        final, cuts = list(map(math.exp, logprobs)), [-1] * len(ids)
+        names: tuple[str | None, ...] = (None,)
+    else:
+        final, cuts = sampled.probs_of(ids), sampled.cut[ids].tolist()
+        names = (*sampled.names, None)  # index -1, not cut, is the last
+    known, made = tokens.known, []
+    for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
+        if (named := known.get(id)) is None:
+            named = tokens.text(id, b"")[0], tokens.raw(id), tokens.is_special(id)
+            if len(known) < MOST_KNOWN:
+                known[id] = named
+        text, raw, special = named
+        if pending:
+            text = tokens.text(id, pending)[0]
+        # positional arguments, since this runs for every candidate of every step
+        made.append(Candidate(id, text, raw, special, logprob, math.exp(logprob), rank, drawn, names[cut]))
+    return tuple(made)
 
-    def _as_candidates(
-        self, ids: list[int], logprobs: list[float], ranks: list[int], pending: bytes, sampled: Sampled | None
-    ) -> tuple[Candidate, ...]:
-        if sampled is None:
-            final, cuts = list(map(math.exp, logprobs)), [-1] * len(ids)
-            names: tuple[str | None, ...] = (None,)
-        else:
-            final, cuts = sampled.probs_of(ids), sampled.cut[ids].tolist()
-            names = (*sampled.names, None)  # index -1, not cut, is the last
-        tokens, known, made = self._tokens, self._tokens.known, []
-        for id, logprob, rank, drawn, cut in zip(ids, logprobs, ranks, final, cuts, strict=True):
-            if (named := known.get(id)) is None:
-                named = tokens.text(id, b"")[0], tokens.raw(id), tokens.is_special(id)
-                if len(known) < MOST_KNOWN:
-                    known[id] = named
-            text, raw, special = named
-            if pending:
-                text = tokens.text(id, pending)[0]
-            # positional arguments, since this runs for every candidate of every step
-            made.append(
-                Candidate(id, text, raw, special, logprob, math.exp(logprob), rank, drawn, names[cut])
+
+def echoes(
+    tokens: TokenTexts, prompt: Sequence[tuple[PromptToken, bytes]], logits: Sequence[Row], k: int
+) -> Iterator[PromptToken]:
+    """Add the model's logprobs, ranks and candidates to prompt tokens.
+
+    Args:
+        tokens: The model's tokens.
+        prompt: The prompt tokens, each with the bytes of an unfinished character in the text before it.
+        logits: The model's logits at their positions, float32, each of shape (vocabulary,).
+        k: Number of candidates to record.
+    """
+    given = iter(prompt)
+    for block in blocks(logits):
+        for row, best in zip(block, ranked_rows(block, k), strict=True):
+            (token, pending), masses = next(given), Masses(row)
+            logprob = masses.logprob(token.id)
+            candidates = list_candidates(tokens, row, masses.logprobs_of, best, pending, None)
+            yield replace(
+                token,
+                logprob=logprob,
+                prob=math.exp(logprob),
+                rank=rank_of(row, token.id),
+                entropy_bits=masses.entropy_bits,
+                candidates=Candidates(candidates),
+                others_prob=masses.without(np.array(list(map(_ID, candidates)))),
             )
-        return tuple(made)
-
-    def echoes(
-        self, tokens: Sequence[tuple[PromptToken, bytes]], logits: Sequence[Row], k: int
-    ) -> Iterator[PromptToken]:
-        """Add the model's logprobs, ranks and candidates to prompt tokens.
-
-        Args:
-            tokens: The prompt tokens, each with the bytes of an unfinished character in the text before it.
-            logits: The model's logits at their positions, float32, each of shape (vocabulary,).
-            k: Number of candidates to record.
-        """
-        given = iter(tokens)
-        for block in blocks(logits):
-            for row, best in zip(block, ranked_rows(block, k), strict=True):
-                (token, pending), masses = next(given), Masses(row)
-                logprob = masses.logprob(token.id)
-                candidates = self.candidates(row, masses.logprobs_of, best, pending, None)
-                yield replace(
-                    token,
-                    logprob=logprob,
-                    prob=math.exp(logprob),
-                    rank=rank_of(row, token.id),
-                    entropy_bits=masses.entropy_bits,
-                    candidates=Candidates(candidates),
-                    others_prob=masses.without(np.array(list(map(_ID, candidates)))),
-                )
 
 
 # ---- the logits after one node, and the distribution in its record -----------------------------
@@ -238,16 +240,10 @@ class NodeSampler:
         self._tokens = tokens
         self._tree = tree
         self._pending = pending
-        self.row_reader = RowReader(tokens)
         self.grammars = GrammarStates(tokens, tree)
 
     def sample(
-        self,
-        node: int,
-        row: Row,
-        settings: Settings,
-        watch: OnStage | None = None,
-        reroll: int | None = None,
+        self, node: int, row: Row, settings: Settings, watch: OnStage | None = None, reroll: int | None = None
     ) -> NodeLogits:
         """Sample the token after a node.
 
@@ -264,7 +260,7 @@ class NodeSampler:
         """
         at, masses = self._tree[node], checked_masses(row)
         begun = time.perf_counter()
-        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
+        grammar = self.grammars.at(settings.grammar, node)
         count = at.reroll if reroll is None else reroll
         draw = uniform(settings.seed, at.depth, count) if settings.temp else 0.0  # greedy uses none
         context = self.context(node, settings, count, grammar)
@@ -290,7 +286,7 @@ class NodeSampler:
             SettingsError: See `sample`.
         """
         masses, heads = checked_masses(row), settings.xtc_probability
-        grammar = self.grammars.at(settings.grammar, node) if settings.grammar is not None else None
+        grammar = self.grammars.at(settings.grammar, node)
         context = self.context(node, settings, 0, grammar)
         # the probability of XTC's toss, and a random number that gives it
         tosses = ((heads, 0.0), (1 - heads, 1.0))
@@ -336,7 +332,7 @@ class NodeSampler:
         ids = ranked(row, candidates) if ids is None else ids[:candidates]
         pending = self._pending.get(logits.node, b"")
         best = min(candidates, SAMPLERS_BEST) if grammar is not None else 0
-        listed = self.row_reader.candidates(row, masses.logprobs_of, ids, pending, sampled, best, also)
+        listed = list_candidates(self._tokens, row, masses.logprobs_of, ids, pending, sampled, best, also)
         shown = ids if len(listed) == ids.size else np.array(list(map(_ID, listed)))
         drawn = sampled.draw is not None  # greedy leaves a single token, which is a candidate
         distribution = Distribution(

@@ -11,10 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from engine.errors import COMPUTE_AGAIN, Cancelled, StepError
-from engine.grammar.states import Beginnings
+from engine.errors import COMPUTE_AGAIN, StepError
+from engine.grammar.states import beginnings
 from engine.grammar_settings import Grammar
-from engine.logits.node_sampler import NodeSampler
+from engine.logits.node_sampler import NodeSampler, chosen_candidates
 from engine.protocol import (
     Explained,
     FindTokens,
@@ -30,7 +30,7 @@ from engine.sampling.pipeline import Stage
 from engine.sampling.ranking import Ids, Row, checked_logprobs, ranked
 from engine.setting import check
 from engine.settings import Settings
-from engine.task import Stopped, never
+from engine.task import Stopped, never, poll
 from engine.token_texts import TokenQuery, TokenTexts, read_query
 from engine.tree import ROOT, TokenPaths
 
@@ -196,8 +196,7 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
         at = source.tree[node]
         if not at.has_step:
             continue
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         row = source.row_at(at.parent)
         if row is None:
             dropped.append(node)
@@ -209,9 +208,6 @@ def what_if(source: LogitsSource, settings: Settings, tip: int, stopped: Stopped
 
 
 # ---- what a grammar allows after a node --------------------------------------------------------
-
-_beginnings: list[Beginnings] = []
-"""First characters of the tokens of the last vocabulary used."""
 
 
 def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) -> GrammarExpected:
@@ -239,9 +235,7 @@ def expected(source: LogitsSource, node: int, grammar: Grammar | None = None) ->
     reading = None if state is None or logprobs is None else state.reading(logprobs)
     if state is None or state.allowed is None:
         return GrammarExpected(node, reading, ())
-    if not _beginnings or _beginnings[0].tokens is not source.tokens:
-        _beginnings[:] = [Beginnings(source.tokens)]
-    return GrammarExpected(node, reading, _beginnings[0].of(state.allowed, logprobs))
+    return GrammarExpected(node, reading, beginnings(source.tokens, state.allowed, logprobs))
 
 
 # ---- the vocabulary at a node: the matching tokens, with their probabilities -------------------
@@ -275,8 +269,7 @@ class Vocabulary:
             Cancelled: `stopped` returned True; the tokens read so far stay.
         """
         while (done := len(self._raws)) < self._tokens.vocabulary:
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             ids = range(done, min(done + BATCH, self._tokens.vocabulary))
             raws = [self._tokens.raw(token) for token in ids]
             texts = [self._tokens.text(token)[0] for token in ids]
@@ -335,6 +328,6 @@ def find(
     ids = np.array(vocabulary.matching(read_query(asked.query), pending), np.intp)
     ids = ids[ids < row.size]
     best = ids[ranked(row[ids], asked.limit)]
-    matches = source.node_reader.row_reader.chosen(node_logits.masses, best, pending, node_logits.sampled)
+    matches = chosen_candidates(source.tokens, node_logits.masses, best, pending, node_logits.sampled)
     mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
     return TokensFound(node, asked.query, matches, int(ids.size), min(1.0, mass))

@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from engine import protocol
-from engine.errors import Cancelled, StepError
+from engine.errors import StepError
 from engine.protocol import Command, LogitsRow, ModelFacts, ModelVocabulary, Record
 from engine.settings import LoadSettings, Settings
+from engine.task import poll
 from engine.token_texts import decode
 from engine.tree import ROOT, Node, TokenPaths, root
 
@@ -199,8 +200,7 @@ class RecordedLogits:
 
             for value in waiting:
                 self._build(value)
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             source = self._source
             assert source is not None
             match command:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence, Set
 
 import mlx.core as mx
 import numpy as np
 from msgspec.structs import replace
 
 from engine.cache.kinds import group_size_problem, kind_of, valid_group_sizes
-from engine.errors import Cancelled, SettingsError, StepError, first_line
-from engine.measuring.profile import measured_session
+from engine.errors import SettingsError, StepError, first_line
+from engine.measuring.profile import measured_session, timed
 from engine.model.forward import FIXED_CHUNK, Runner
 from engine.protocol import (
     CompareKV,
@@ -29,7 +28,7 @@ from engine.sampling.ranking import Row, absolute_difference
 from engine.session.context import Context
 from engine.session.node_records import NodeReader
 from engine.settings import KV_BITS, KV_GROUP_SIZES
-from engine.task import Stopped, Task
+from engine.task import Stopped, Task, poll
 from engine.tree import ROOT, Chunks, TokenTree, chunk_end, cut_chunks, prompt_chunks
 
 # ---- the race ----------------------------------------------------------------------------------
@@ -84,8 +83,7 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     warm, ids = cached.fresh(), path[:WARM_UP_TOKENS]
     warm.forward_path(ids, prompt_chunks(len(ids)), stopped)
     for _ in range(WARM_UP_ROUNDS):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         warm.forward(ids[-1])
         uncached.forward_uncached(ids, stopped)
     ids = path[:first]
@@ -93,8 +91,7 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     node = tree.add_prompt(ROOT, ids)[-1]
     picked = pick(node, row)
     while (depth := tree[node].depth) < first:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield Measuring("Race", depth, first, "to the first length")
         token = path[depth] if depth < len(path) else picked
         row = cached.forward(token)
@@ -104,16 +101,15 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
     cached_total = uncached_total = largest = 0.0
     differences: list[int] = []
     for length in range(first + 1, last + 1):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         token = path[length - 1] if length <= len(path) else picked
         ids = [*tree.tokens(node), token]
         if length % 2:
-            row, cached_ms = _timed(cached.forward, token)
-            other, uncached_ms = _timed(uncached.forward_uncached, ids, stopped)
+            row, cached_ms = timed(cached.forward, token)
+            other, uncached_ms = timed(uncached.forward_uncached, ids, stopped)
         else:
-            other, uncached_ms = _timed(uncached.forward_uncached, ids, stopped)
-            row, cached_ms = _timed(cached.forward, token)
+            other, uncached_ms = timed(uncached.forward_uncached, ids, stopped)
+            row, cached_ms = timed(cached.forward, token)
         text = session.tokens.text(token, pending.get(node, b""))[0]
         node = reader.add_token(node, token, "sampled")
         picked, other_picked = pick(node, row), pick(node, other)
@@ -137,12 +133,6 @@ def race(context: Context, command: Race, task: Task) -> Iterator[Record]:
             passed_bytes=uncached.kv.last_pass[1],
         )
     yield RaceEnded(last - first, cached_total, uncached_total, tuple(differences), largest)
-
-
-def _timed(forward: Callable[..., Row], *given: Any) -> tuple[Row, float]:
-    begun = time.perf_counter()
-    row = forward(*given)
-    return row, (time.perf_counter() - begun) * 1000
 
 
 # ---- quantized KV caches -----------------------------------------------------------------------
@@ -175,10 +165,11 @@ def compare_kv(context: Context, command: CompareKV, task: Task) -> Iterator[Rec
     bits, group_size = command.bits, command.group_size
     for precision in bits:
         if precision not in KV_BITS:
-            raise SettingsError("kv_bits", f"KV bits must be one of {_list(KV_BITS)}, not {precision}.")
+            known = ", ".join(map(str, KV_BITS))
+            raise SettingsError("kv_bits", f"KV bits must be one of {known}, not {precision}.")
     if group_size is not None and group_size not in KV_GROUP_SIZES:
-        message = f"KV group size must be one of {_list(KV_GROUP_SIZES)}, not {group_size}."
-        raise SettingsError("kv_group_size", message)
+        known = ", ".join(map(str, KV_GROUP_SIZES))
+        raise SettingsError("kv_group_size", f"KV group size must be one of {known}, not {group_size}.")
     session.position  # noqa: B018 - raises if there is no prompt
     node, ids, chunks = session.node, session.tree.tokens(session.node), session.tree.chunks(session.node)
     own_type = replace(loaded.settings, kv_bits=None, quantized_kv_start=0)
@@ -236,10 +227,6 @@ def compare_kv(context: Context, command: CompareKV, task: Task) -> Iterator[Rec
         yield KVCompared(node, len(ids), tuple(costs), FORMULA, last=precision == bits[-1])
 
 
-def _list(values: Sequence[int]) -> str:
-    return ", ".join(map(str, values))
-
-
 def _run(
     runner: Runner, ids: Sequence[int], chunks: Chunks, detail: str, stopped: Stopped
 ) -> Generator[Measuring, None, tuple[Row, float]]:
@@ -258,8 +245,7 @@ def _run(
     row: Row = np.empty(0, dtype=np.float32)
     begun, reported, kv = time.perf_counter(), 0.0, runner.kv
     while (offset := kv.offset) < len(ids):
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         if time.perf_counter() - reported > REPORT_SECONDS:
             reported = time.perf_counter()
             yield Measuring("CompareKV", offset, len(ids), detail)

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from engine.cache.kinds import arrays
-from engine.errors import Cancelled, PathError, SettingsError, StepError, first_line
+from engine.errors import PathError, SettingsError, StepError, first_line
 from engine.files import free, typed
 from engine.model.forward import Runner
 from engine.model.layers import calls, decoder_layers, is_stack, parts_of, patched, role_of
@@ -34,7 +34,7 @@ from engine.protocol import (
 from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Task
+from engine.task import Task, poll
 
 
 def measured_session(context: Context) -> Session:
@@ -47,6 +47,13 @@ def measured_session(context: Context) -> Session:
     session = context.session
     session.interventions.refuse(session.node, "measurements are")
     return session
+
+
+def timed(forward: Callable[..., Row], *given: Any) -> tuple[Row, float]:
+    """The logits of a forward pass with these arguments, and its milliseconds."""
+    begun = time.perf_counter()
+    row = forward(*given)
+    return row, (time.perf_counter() - begun) * 1000
 
 
 class RepeatedStep:
@@ -145,14 +152,8 @@ def capture_metal(context: Context, command: CaptureMetal, task: Task) -> Iterat
 # Python looks up a module's call in its class, so the classes are patched while the fences are installed.
 
 
-class FencedPlace(NamedTuple):
-    """Position of a part in the model, and its role."""
-
-    name: str
-    role: Role
-    layer: int | None
-
-
+FencedPlace = tuple[str, Role, int | None]
+"""A part's path in the model, its role, and its layer."""
 Times = dict[FencedPlace, float]
 """Milliseconds of each part, without the parts inside it, in the order in which they end."""
 
@@ -170,14 +171,14 @@ def places(model: Any, vocabulary: int) -> dict[int, FencedPlace]:
     for index, layer in enumerate(decoder_layers(model)):
         inside |= {id(module) for _, module in layer.named_modules()}
         path = names.get(id(layer), f"layers.{index}")
-        parts[id(layer)] = FencedPlace(path, "residual", index)
+        parts[id(layer)] = path, "residual", index
         for attribute, child in parts_of(layer):
-            parts[id(child)] = FencedPlace(f"{path}.{attribute}", role_of(child, attribute), index)
+            parts[id(child)] = f"{path}.{attribute}", role_of(child, attribute), index
     for name, module in model.named_modules():
         children = module.children().values()
         holds_modules = any(isinstance(child, nn.Module) or is_stack(child) for child in children)
         if name and id(module) not in inside and not holds_modules:
-            parts[id(module)] = FencedPlace(name, _outer_role(module, name.split(".")[-1], vocabulary), None)
+            parts[id(module)] = name, _outer_role(module, name.split(".")[-1], vocabulary), None
     return parts
 
 
@@ -209,7 +210,7 @@ def fences(
     inner: list[float] = []
     """Milliseconds spent inside each running part, outermost first."""
 
-    def timed(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
+    def fenced(place: FencedPlace, original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         mx.eval(list(_arrays((args, kwargs))))
         inner.append(0.0)
         begun = time.perf_counter()
@@ -223,12 +224,12 @@ def fences(
         return result
 
     def call(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
-        return timed(places[id(module)], original, module, args, kwargs)
+        return fenced(places[id(module)], original, module, args, kwargs)
 
     def as_linear(original: Any, module: Any, args: Any, kwargs: Any) -> Any:
         # tied weights: the embedding is also the head
-        place = FencedPlace(f"{places[id(module)].name}.as_linear", "head", None)
-        return timed(place, original, module, args, kwargs)
+        path, *_ = places[id(module)]
+        return fenced((f"{path}.as_linear", "head", None), original, module, args, kwargs)
 
     parts = [module for _, module in model.named_modules() if id(module) in places]
     tied = [module for module in parts if hasattr(module, "as_linear")]
@@ -281,8 +282,7 @@ def profile(context: Context, command: Profile, task: Task) -> Iterator[Record]:
     for turn in range(WARM_UP + repeats):
         yield Measuring("Profile", turn, WARM_UP + repeats, "warm-up" if turn < WARM_UP else "one step")
         for rounds in ((fenced, plain), (plain, fenced))[turn % 2]:
-            if task.cancel.is_set():
-                raise Cancelled
+            poll(task.cancel.is_set)
             fenced_or_not: AbstractContextManager[Times] = (
                 fences(model, parts, trial.pending) if rounds is fenced else nullcontext({})
             )
@@ -322,8 +322,8 @@ def _timed_step(session: Session, trial: RepeatedStep, times: Times) -> float:
     drawn = time.perf_counter()
     session.tokens.text(node_logits.sampled.picked, session.pending.get(session.node, b""))
     ended = time.perf_counter()
-    times[FencedPlace("sampling", "sampling", None)] = (drawn - ran) * 1000
-    times[FencedPlace("detokenizing", "detokenizing", None)] = (ended - drawn) * 1000
+    times["sampling", "sampling", None] = (drawn - ran) * 1000
+    times["detokenizing", "detokenizing", None] = (ended - drawn) * 1000
     trial.undo()
     return (ended - begun) * 1000
 

@@ -25,8 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.cache.kinds import kind_named
-from engine.errors import Cancelled
-from engine.measuring.profile import RepeatedStep, measured_session
+from engine.measuring.profile import RepeatedStep, measured_session, timed
 from engine.memory import memory_available, memory_installed
 from engine.model.facts import SWITCHED, experts_of, free_bytes, own_arrays, own_parameters
 from engine.model.forward import Runner, precision, product_error
@@ -44,10 +43,9 @@ from engine.protocol import (
     RooflineMeasured,
     Work,
 )
-from engine.sampling.ranking import Row
 from engine.session.context import Context
 from engine.session.session import Session
-from engine.task import Stopped, Task
+from engine.task import Stopped, Task, poll
 
 # ---- rates that MLX reaches on this machine ----------------------------------------------------
 
@@ -136,8 +134,7 @@ def matmul_rate(model: Any, facts: ModelFacts, stopped: Stopped) -> Rate:
     ends, nothing = time.perf_counter() + MATMUL_SECONDS, seconds_of_nothing()
     rows, rates, at = SMALLEST, [0.0], SMALLEST
     while True:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         run = _product(rows, dtype, quantized)
         times = [_net(_seconds(run), nothing) for _ in range(2)]
         took = min(times)
@@ -199,8 +196,7 @@ def _in_turn(names: list[str], seconds: float, stopped: Stopped) -> Iterator[str
     """Repeat the names in turn until the time is up, each at least once."""
     ends, turn = time.perf_counter() + seconds, 0
     while turn < len(names) or time.perf_counter() < ends:
-        if stopped():
-            raise Cancelled
+        poll(stopped)
         yield names[turn % len(names)]
         turn += 1
 
@@ -430,7 +426,8 @@ def _decode(loaded: Loaded, session: Session, weights: Weights, stopped: Stopped
     """Measure the next step; without a KV cache that is a pass over the complete path."""
     trial, times, read = RepeatedStep(session), list[float](), 0
     for _ in range(REPEATS + 1):
-        times.append(_forward_ms(trial.forward, stopped))
+        poll(stopped)
+        times.append(timed(trial.forward)[1])
         read = trial.bytes_read()
         trial.undo()
     held = session.tree[session.node].depth
@@ -454,7 +451,8 @@ def _prefill(
     runner = Runner(loaded.model, settings)
     times: list[float] = []
     while len(times) < 2 or (len(times) < 4 and sum(times) < PREFILL_MS):
-        times.append(_forward_ms(partial(runner.forward_uncached, ids), stopped))
+        poll(stopped)
+        times.append(timed(runner.forward_uncached, ids)[1])
     work = _work(loaded, session, weights, len(ids), 0, runner.kv.last_pass[1], times[1:])
     return work, len(times) - 1
 
@@ -467,14 +465,6 @@ def _work(
     flops += attention_operations(loaded.facts, session.kv.reading().groups, before, tokens)
     read = weights.read(tokens)
     return Work(tokens, before + tokens, read, kv_bytes, flops, min(times), statistics.median(times))
-
-
-def _forward_ms(forward: Callable[[], Row], stopped: Stopped) -> float:
-    if stopped():
-        raise Cancelled
-    begun = time.perf_counter()
-    forward()
-    return (time.perf_counter() - begun) * 1000
 
 
 # ---- the machine -------------------------------------------------------------------------------

@@ -36,20 +36,15 @@ from engine.protocol import (
     SegmentKind,
     SegmentRun,
 )
-from engine.segments import MARKUP, ReplyReader, kind_of
+from engine.segments import MARKUP, ReplyReader, ReplyToken, kind_of
 
 TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 """Marks the end of a message that is left open; that of transformers, so that a template can't tell the two apart."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of the same key; transformers fills the first two from whichever is there."""
 ARGUMENTS = (
-    "conversation",
-    "messages",
-    "tokenize",
-    "add_generation_prompt",
-    "continue_final_message",
-    "return_dict",
-)
+    "conversation", "messages", "tokenize", "add_generation_prompt", "continue_final_message", "return_dict",
+)  # fmt: skip
 """Arguments of the function that fills the template, which mlx_lm sets itself: no variables of the template."""
 
 
@@ -222,9 +217,8 @@ _OWN_CALLS = (
 )
 """Begin and end of tool calls of families for which mlx_lm names no parser, and the name of their parser."""
 _HARMONY = "<|channel|>"
-PARSERS = tuple(
-    sorted(path.stem for path in Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py"))
-)
+_PARSER_FILES = Path(mlx_lm.__file__).with_name("tool_parsers").glob("[a-z]*.py")
+PARSERS = tuple(sorted(path.stem for path in _PARSER_FILES))
 """Names of mlx_lm's parsers."""
 JSON = "json"
 """Name of the parser of calls that are JSON alone."""
@@ -254,11 +248,8 @@ def reply_format(template: str, wrapper: Any, vocabulary: Callable[[], Mapping[s
         marks += [ReplyMark("thinking", begin, "tool call")] if opens else []
         marks += [ReplyMark("tool call", end, "answer")] if end else []
     marks += [ReplyMark("answer", mark, "answer") for mark in getattr(wrapper, "structural_markers", ())]
-    marks += [
-        ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to))
-        for at, edges in own.items()
-        for text, to in edges
-    ]
+    transitions = ((at, text, to) for at, edges in own.items() for text, to in edges)
+    marks += [ReplyMark(_STATES.get(at, at), text, _STATES.get(to, to)) for at, text, to in transitions]
     return ReplyFormat("answer", tuple(marks), parser)
 
 
@@ -295,7 +286,8 @@ def begun(format: ReplyFormat, tail: str) -> ReplyFormat:
         format: The replies' format.
         tail: The end of the prompt, from behind the last message that is not the reply's own beginning.
     """
-    return replace(format, begin=ReplyReader(replace(format, begin="answer")).state_after(tail))
+    reader = ReplyReader(replace(format, begin="answer"))
+    return replace(format, begin=reader.advance(reader.begin, ReplyToken(tail)).state)
 
 
 # ---- parsing of tool calls ---------------------------------------------------------------------
@@ -396,23 +388,13 @@ _NAMES = frozenset({"type", "required"})
 """Keys in the definition of a tool whose words templates compare."""
 
 
-class FieldSpan(Struct, frozen=True):
-    """A string of a conversation in the text of a filled template."""
-
-    kind: SegmentKind
-    message: int
-    """Index of the message, from 0; -1 for definitions of tools."""
-    begin: int
-    """Place in the text of its first character that is no space."""
-    end: int
-
-
 class ChatText(Struct, frozen=True):
     """A filled chat template, or the end of one."""
 
     text: str
-    spans: tuple[FieldSpan, ...] = ()
-    """Spans in the order of the text; they don't overlap."""
+    spans: tuple[SegmentRun, ...] = ()
+    """The strings of the conversation in the order of the text, as runs of characters, each from the first that is no
+    space; they don't overlap."""
     left_out: tuple[LeftOut, ...] = ()
     reply: ReplyFormat = ReplyFormat()
 
@@ -421,11 +403,8 @@ class ChatText(Struct, frozen=True):
         before = len(self.text) - len(text)
         if not self.text.endswith(text):
             return ChatText(text, reply=self.reply)
-        moved = (
-            replace(span, begin=max(0, span.begin - before), end=span.end - before)
-            for span in self.spans
-            if span.end > before
-        )
+        left = (span for span in self.spans if span.end > before)
+        moved = (replace(each, begin=max(0, each.begin - before), end=each.end - before) for each in left)
         return replace(self, text=text, spans=tuple(moved))
 
     def segments(self, texts: Sequence[str]) -> PromptSegments:
@@ -444,7 +423,7 @@ def _runs(of: ChatText, texts: Sequence[str]) -> Iterator[SegmentRun]:
         return
     shift = len(joined) - len(of.text)
     begins = [span.begin for span in of.spans]
-    spans: list[FieldSpan | None] = []
+    spans: list[SegmentRun | None] = []
     for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
         at = end - len(text.lstrip() or text) - shift
         index = bisect_right(begins, at) - 1
@@ -540,9 +519,9 @@ class _Marks:
                 key: each if kind == "tools" and key in _NAMES else self._strings(each, kind, number, group)
                 for key, each in value.items()
             }
-        return (
-            [self._strings(each, kind, number, group) for each in value] if isinstance(value, list) else value
-        )
+        if isinstance(value, list):
+            return [self._strings(each, kind, number, group) for each in value]
+        return value
 
     def _part(self, text: str, kind: SegmentKind, message: int, group: int = -1) -> str:
         inner, number = text.strip(), len(self.parts)
@@ -575,12 +554,12 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
     """
     said = json.dumps([of.conversation, of.tools, of.config], ensure_ascii=False, default=str)
     plane = next((each for each in _PLANES if not _signs(each).search(said)), 0)
-    marks = _Marks(of, plane) if plane else None
-    every = range(len(marks.parts)) if marks is not None else range(0)
-    text, *marked = fill([of, marks.marked(every, every)] if marks is not None and every else [of])
+    if not plane:
+        return ChatText(str(fill([of])[0]), reply=reply)
+    marks = _Marks(of, plane)
+    every = range(len(marks.parts))
+    text, *marked = fill([of, marks.marked(every, every)] if every else [of])
     assert text is not None
-    if marks is None:
-        return ChatText(text, reply=reply)
     found = marks.found(text, marked[0]) if marked else []
     placed = _one_by_one(fill, of, marks, text) if found is None else _placed(found, every)
     spans, end = _spans(marks.parts, placed, text), _end_of_messages(of, marks.parts, placed, text)
@@ -590,8 +569,8 @@ def chat_text(fill: Fill, of: Filling, reply: ReplyFormat) -> ChatText:
 
 
 def _own_beginning(
-    spans: tuple[FieldSpan, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
-) -> tuple[FieldSpan, ...]:
+    spans: tuple[SegmentRun, ...], message: int, text: str, end_of_messages: int, reply: ReplyFormat
+) -> tuple[SegmentRun, ...]:
     """The spans with those of a reply's given beginning as the marks in it say: a thinking may be open."""
     begin = next((span.begin for span in spans if span.message == message), None)
     if begin is None:
@@ -599,7 +578,7 @@ def _own_beginning(
     made = [span for span in spans if span.message != message]
     for state, first, end in ReplyReader(begun(reply, text[end_of_messages:begin])).split(text[begin:]):
         if (kind := kind_of(state)) != MARKUP:
-            made.append(FieldSpan(kind, message, begin + first, begin + end))
+            made.append(SegmentRun(kind, begin + first, begin + end, message))
     return tuple(made)
 
 
@@ -653,13 +632,13 @@ def _end(text: str, content: str, begin: int, ends: Sequence[tuple[int, bool, in
 # ---- what was found -----------------------------------------------------------------------------
 
 
-def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldSpan, ...]:
+def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[SegmentRun, ...]:
     """The text of each message: calls and tools as wholes, with the JSON around their strings."""
-    single: list[FieldSpan] = []
-    groups: dict[tuple[int, int], list[FieldSpan]] = {}
+    single: list[SegmentRun] = []
+    groups: dict[tuple[int, int], list[SegmentRun]] = {}
     for number, places in placed.items():
         part = parts[number]
-        spans = [FieldSpan(part.kind, part.message, begin, end) for begin, end in places]
+        spans = [SegmentRun(part.kind, begin, end, part.message) for begin, end in places]
         (single if part.group < 0 else groups.setdefault((part.message, part.group), [])).extend(spans)
     single.sort(key=lambda span: span.begin)
     for spans in filter(None, groups.values()):
@@ -667,7 +646,7 @@ def _spans(parts: Sequence[_Stretch], placed: Placed, text: str) -> tuple[FieldS
     return tuple(_apart(sorted(single, key=lambda span: (span.begin, span.end))))
 
 
-def _whole(spans: Sequence[FieldSpan], others: Sequence[FieldSpan], text: str) -> Sequence[FieldSpan]:
+def _whole(spans: Sequence[SegmentRun], others: Sequence[SegmentRun], text: str) -> Sequence[SegmentRun]:
     """The strings of one call or tool as one, unless there is something of others between them."""
     whole = replace(spans[0], end=max(span.end for span in spans))
     if any(whole.begin < other.end and other.begin < whole.end for other in others):
@@ -685,7 +664,7 @@ def _whole(spans: Sequence[FieldSpan], others: Sequence[FieldSpan], text: str) -
     return [whole]
 
 
-def _apart(spans: Iterable[FieldSpan]) -> Iterator[FieldSpan]:
+def _apart(spans: Iterable[SegmentRun]) -> Iterator[SegmentRun]:
     """Spans without what the one before has already."""
     end = 0
     for span in spans:
@@ -699,11 +678,8 @@ def _left_out(parts: Sequence[_Stretch], placed: Placed) -> tuple[LeftOut, ...]:
     known: dict[tuple[SegmentKind, int], list[list[tuple[int, int]] | None]] = {}
     for number, part in enumerate(parts):
         known.setdefault((part.kind, part.message), []).append(placed.get(number))
-    return tuple(
-        LeftOut(kind, message, any(places is None for places in every))
-        for (kind, message), every in known.items()
-        if not any(every)
-    )
+    nowhere = ((key, every) for key, every in known.items() if not any(every))
+    return tuple(LeftOut(*key, any(places is None for places in every)) for key, every in nowhere)
 
 
 def _end_of_messages(of: Filling, parts: Sequence[_Stretch], placed: Placed, text: str) -> int:

@@ -64,9 +64,8 @@ def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
             left -= length
             with safe_open(file, framework="numpy") as tensors:
                 slices = ((name, tensors.get_slice(name)) for name in tensors.keys())  # noqa: SIM118
-                entries |= {
-                    name: TensorEntry(each.get_dtype(), tuple(each.get_shape())) for name, each in slices
-                }
+                for name, each in slices:
+                    entries[name] = TensorEntry(each.get_dtype(), tuple(each.get_shape()))
         except OSError as error:
             raise unreadable(file, error) from error
         except (SafetensorError, ValueError) as error:
@@ -79,12 +78,8 @@ def read_weights(path: Path, files: Iterable[Path]) -> dict[str, TensorEntry]:
 
 WEIGHTS = "model*.safetensors"
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "tiktoken.model",
-    "vocab.json",
-)
+    "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "tiktoken.model", "vocab.json",
+)  # fmt: skip
 SETTINGS = (
     "generation_config.json", "hf_quant_config.json", "tokenizer_config.json", "special_tokens_map.json",
     "chat_template.json",
@@ -96,9 +91,7 @@ LIMITS = {"chat_template.jinja": MIB} | dict.fromkeys(
     ("merges.txt", "vocab.txt", "tokenizer.model", "spiece.model", "tiktoken.model"), 64 * MIB
 )
 """Bytes of other files at most."""
-SUFFIXES = frozenset(
-    {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
-)
+SUFFIXES = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".safetensors", ".spm", ".bpe", ".codes"}
 """Suffixes of the files that some tokenizer or another reads."""
 VALUES, VALUES_OF_VOCABULARY = 1_000_000, 3_000_000
 """Values of a JSON file at most, an object counted as four: 200 bytes and 4 microseconds each. Models with 65,000 added
@@ -113,7 +106,8 @@ _LAYER_COUNT = re.compile(r"(n|num)_(\w+_)?layers?")
 _SIZE = re.compile(
     r"n_embd|n_head|n_inner|d_model|vocab_size|head_dim|(hidden|intermediate)_size|num_(\w+_)?heads"
 )
-_WINDOW = re.compile(r"max_position_embeddings|n_positions|max_sequence_length|seq_length")
+WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+"""Fields of a config that say how many tokens its context window has."""
 WIDEST = 2**40
 """Tokens of a context window at most."""
 _AGAIN, _ALL_AGAIN = "Download it again.", "Download them again."
@@ -135,10 +129,8 @@ def check(path: Path, needs_weights: bool = True) -> None:
     if os.path.isfile(path):
         if path.suffix != ".gguf":
             raise LoadError(f"{path} is a file, not a model directory.", f"Did you mean {path.parent}?")
-        raise LoadError(
-            f"{path} is a GGUF file, which this program can't read.",
-            "Give a directory with safetensors, or convert with mlx_lm.convert.",
-        )
+        message = f"{path} is a GGUF file, which this program can't read."
+        raise LoadError(message, "Give a directory with safetensors, or convert with mlx_lm.convert.")
     try:
         names = sorted(entry.name for entry in path.iterdir())
     except NotADirectoryError as error:
@@ -147,10 +139,8 @@ def check(path: Path, needs_weights: bool = True) -> None:
         raise LoadError(f"{path} can't be read: {error.strerror}.", "Check its permissions.") from error
     weights = sorted(path.glob(WEIGHTS))
     if needs_weights and not weights and any(name.endswith(".gguf") for name in names):
-        raise LoadError(
-            f"{path} holds GGUF weights, which this program can't read.",
-            "Use the model's safetensors, or convert them with mlx_lm.convert.",
-        )
+        message = f"{path} holds GGUF weights, which this program can't read."
+        raise LoadError(message, "Use the model's safetensors, or convert them with mlx_lm.convert.")
     if "config.json" not in names:
         raise LoadError(f"{path} has no config.json.", _GIVE_FILES)
     config = read_object(path / "config.json")
@@ -159,13 +149,11 @@ def check(path: Path, needs_weights: bool = True) -> None:
     if not isinstance(config["model_type"], str):
         raise LoadError(f"{path}/config.json has a model_type that is not a string.", _NO_CONFIG)
     if needs_weights and not weights:
-        raise LoadError(
-            f"{path} has no weights ({WEIGHTS}).", "Download them, or convert with mlx_lm.convert."
-        )
+        message = f"{path} has no weights ({WEIGHTS})."
+        raise LoadError(message, "Download them, or convert with mlx_lm.convert.")
     if not any(name in names for name in TOKENIZER_FILES):
-        raise LoadError(
-            f"{path} has no tokenizer (tokenizer.json).", "Copy it from the model's original directory."
-        )
+        message = f"{path} has no tokenizer (tokenizer.json)."
+        raise LoadError(message, "Copy it from the model's original directory.")
     if needs_weights:
         tensors = read_weights(path, weights)
         check_sizes(path, config, tensors)
@@ -342,11 +330,10 @@ def check_sizes(path: Path, config: dict[str, Any], tensors: Mapping[str, Tensor
     largest = max(math.prod(entry.shape) for entry in tensors.values())
     for name, value in _numbers(config):
         if not isinstance(value, int):
-            raise LoadError(
-                f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number.", _AGAIN
-            )
+            message = f"{path}/config.json says {name} {str(value)[:40]!r}, which is not a number."
+            raise LoadError(message, _AGAIN)
         allowed = max(len(tensors), LAYERS) if _LAYER_COUNT.fullmatch(name) else PACKED * largest
-        if _WINDOW.fullmatch(name):
+        if name in WINDOWS:
             allowed = WIDEST
         if not -1 <= value <= allowed:
             shown = value if abs(value) < 10**15 else "a number of many digits"
@@ -361,7 +348,7 @@ def _numbers(table: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The fields of a config, and of the configs in it, that say how much is built. Sizes may be lists, one for each
     layer, which the model's own code checks; a window that is not a number is yielded as it is."""
     for name, value in table.items():
-        if _WINDOW.fullmatch(name) and value is not None:
+        if name in WINDOWS and value is not None:
             yield name, int(value) if isinstance(value, float) and value.is_integer() else value
         elif isinstance(value, int) and any(form.fullmatch(name) for form in (_LAYER_COUNT, _SIZE)):
             yield name, value

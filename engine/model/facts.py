@@ -22,7 +22,7 @@ from engine.cache.live import KV
 from engine.errors import EngineError, LoadError, SettingsError
 from engine.files import CONFIG_LIMIT, open_regular, read_regular, typed
 from engine.memory import MemoryOf, memory_available, memory_installed
-from engine.model.directory import read_object
+from engine.model.directory import WINDOWS, read_object
 from engine.model.forward import Compute, MakeKV
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
@@ -176,9 +176,8 @@ def quantize(model: Any, bits: int, group_size: int) -> None:
 
     nn.quantize(model, group_size, bits, class_predicate=predicate)
     if quantization_of(model) is None:
-        raise LoadError(
-            f"No layer of this model can be divided into groups of {group_size}.", "Use smaller groups."
-        )
+        message = f"No layer of this model can be divided into groups of {group_size}."
+        raise LoadError(message, "Use smaller groups.")
 
 
 def _dequantize(model: Any) -> tuple[str, ...]:
@@ -186,19 +185,16 @@ def _dequantize(model: Any) -> tuple[str, ...]:
     if quantization_of(model) is None:
         return ("This model's weights are not quantized: --dtype dequantized changed nothing.",)
     if any(module.get("global_scale") is not None for module in _modules(model)):
-        raise LoadError(
-            "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor.",
-            "Leave --dtype out: they run as they are.",
-        )
+        message = "mlx_lm can't dequantize nvfp4 weights that have a scale for a whole tensor."
+        raise LoadError(message, "Leave --dtype out: they run as they are.")
     model.set_dtype(mx.float32)  # the scales: else the products with them are rounded to the file's type
     try:
         dequantize_model(model)
         # MLX unpacks mxfp4, mxfp8 and nvfp4 to bfloat16, which holds their numbers exactly
         model.set_dtype(mx.float32)
     except (AttributeError, TypeError, ValueError) as error:
-        raise LoadError(
-            f"mlx_lm can't dequantize these weights ({error}).", "Leave --dtype out: they run as they are."
-        ) from error
+        message = f"mlx_lm can't dequantize these weights ({error})."
+        raise LoadError(message, "Leave --dtype out: they run as they are.") from error
     if (left := quantization_of(model)) is not None:
         return (f"Some layers can't be dequantized and stay {left}.",)
     return ()
@@ -348,7 +344,7 @@ def facts_of(model: Any, config: dict[str, Any], path: Path) -> ModelFacts:
     """
     hidden = first_of(config, "hidden_size", "n_embd", "d_model")
     heads = first_of(config, "num_attention_heads", "n_head")
-    window = first_of(config, "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
+    window = first_of(config, *WINDOWS)
     names = [name.split(".")[-1] for name, _ in model.named_modules()]
     snapshot = path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--")
     try:
@@ -389,10 +385,8 @@ def _embedding_rows(model: Any, config: dict[str, Any]) -> int:
     """
     vocabulary = int(first_of(config, "vocab_size") or 0)
     tables = (nn.Embedding, nn.QuantizedEmbedding)
-    named = (
-        (name.split(".")[-1], module) for name, module in model.named_modules() if isinstance(module, tables)
-    )
-    rows = [int(module.weight.shape[0]) for name, module in named if name not in LEARNED_POSITIONS]
+    found = ((name.split(".")[-1], each) for name, each in model.named_modules() if isinstance(each, tables))
+    rows = [int(each.weight.shape[0]) for name, each in found if name not in LEARNED_POSITIONS]
     return vocabulary if vocabulary in rows or not rows else max(rows)
 
 
@@ -404,8 +398,8 @@ def first_of(config: dict[str, Any], *names: str) -> Any:
 
 # ---- defaults of the generation ---------------------------------------------------------------
 
-_SAMPLING = {"temperature": "temp", "repetition_penalty": "repetition_penalty"} | {
-    name: name for name in ("top_p", "top_k", "min_p")
+_SAMPLING = {"temperature": "temp"} | {
+    name: name for name in ("repetition_penalty", "top_p", "top_k", "min_p")
 }
 """Fields of generation_config.json, and our names of them."""
 _OFF = {"top_k": (-1, 0), "repetition_penalty": (1, 0)}
@@ -500,10 +494,8 @@ def special_tokens(tokens: Tokens) -> tuple[tuple[SpecialToken, ...], int]:
     roles: dict[int, set[str]] = {token: {"EOS"} for token in tokens.eos_ids}
     for name, token in tokens.named_ids.items():
         roles.setdefault(token, set()).add(name.removesuffix("_token").upper())
-    made = [
-        SpecialToken(token, tokens.text(token)[0], tuple(sorted(roles.get(token, ()))))
-        for token in sorted({*tokens.special_ids, *roles})
-    ]
+    ids = sorted({*tokens.special_ids, *roles})
+    made = [SpecialToken(id, tokens.text(id)[0], tuple(sorted(roles.get(id, ())))) for id in ids]
     first = sorted(made, key=lambda each: (not each.roles, each.text not in tokens.template))[:MOST_SPECIAL]
     return tuple(sorted(first, key=lambda each: each.id)), len(made)
 
@@ -572,11 +564,9 @@ def _unquantizable(cache: KV) -> list[str]:
 
 def _head_sizes(cache: KV, quantizable: bool = False) -> set[int]:
     """Head sizes of the caches that hold a column for each token; with `quantizable`, of the quantizable ones."""
-    layers = [(kind_of(layer), layer) for layer in cache.caches]
-    of_columns = [
-        (kind, layer) for kind, layer in layers if kind.columns and (kind.quantizable or not quantizable)
-    ]
-    return {int(array.shape[-1]) for kind, layer in of_columns for array in kind.buffers(layer)}
+    found = [(kind_of(layer), layer) for layer in cache.caches]
+    found = [(kind, layer) for kind, layer in found if kind.columns and (kind.quantizable or not quantizable)]
+    return {int(array.shape[-1]) for kind, layer in found for array in kind.buffers(layer)}
 
 
 def _trial_cache(
@@ -641,9 +631,8 @@ def _add(digest: Any, directory: Path, config: str, pattern: str) -> None:
                 digest.update(file.read())
                 continue
             length = int.from_bytes(file.read(8), "little")
-            begin = (
-                8 + length if length <= min(HEADER_LIMIT, size - 8) else 8
-            )  # else it is no safetensors file
+            is_header = length <= min(HEADER_LIMIT, size - 8)  # else it is no safetensors file
+            begin = 8 + length if is_header else 8
             digest.update(file.read(begin - 8))
             for block in range(BLOCKS):
                 file.seek(begin + block * max(0, size - begin - BLOCK) // (BLOCKS - 1))

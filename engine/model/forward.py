@@ -28,23 +28,6 @@ Work = Literal["chunk", "token", "step"]
 """A chunk of a prompt, a prompt's last token, a step."""
 
 
-class WarmupTracker:
-    """The kinds of work that one loaded model did.
-
-    What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the system,
-    weights are read in. How much that is depends on the backend, so that the first is marked and left out of rates.
-    """
-
-    def __init__(self) -> None:
-        self._done: set[Work] = set()
-
-    def take(self, work: Work) -> bool:
-        """Note that work is done; returns whether it is the first of its kind."""
-        first = work not in self._done
-        self._done.add(work)
-        return first
-
-
 CHUNK_MS = 100.0
 """Target time of a chunk, so that a cancel takes effect within about 150 ms."""
 LEAST_CHUNK, MOST_CHUNK_MS = 64, 1000.0
@@ -113,18 +96,14 @@ class Runner:
     Args:
         model: As mlx_lm loads it, in this thread.
         settings: Those of its cache.
-        warmup: Work that the model did already; None for a model that did nothing.
+        done: Kinds of work that the model did already; None for a model that did nothing.
         make_kv: Makes its cache.
     """
 
     def __init__(
-        self,
-        model: Any,
-        settings: LoadSettings,
-        warmup: WarmupTracker | None = None,
-        make_kv: MakeKV = KV,
+        self, model: Any, settings: LoadSettings, done: set[Work] | None = None, make_kv: MakeKV = KV
     ) -> None:
-        self.warmup = warmup or WarmupTracker()
+        self._done = set[Work]() if done is None else done
         self.model = model
         """As mlx_lm loads it; it keeps no state of a session."""
         self.compute: Compute = model
@@ -147,13 +126,24 @@ class Runner:
 
         Of mlx_lm's families dbrx alone can't: its layers read which experts a token chose while the graph is built.
         """
-        return not any(
-            _reads_arrays(kind) for kind in {type(module) for _, module in self.model.named_modules()}
-        )
+        kinds = {type(module) for _, module in self.model.named_modules()}
+        codes = [getattr(kind.__call__, "__code__", None) for kind in kinds]
+        return all({"tolist", "item"}.isdisjoint(code.co_names) for code in codes if code is not None)
 
     def fresh(self) -> Runner:
         """A runner on the model itself with its own empty caches."""
-        return Runner(self.model, self._settings, self.warmup, self._make_kv)
+        return Runner(self.model, self._settings, self._done, self._make_kv)
+
+    def is_first(self, work: Work) -> bool:
+        """Note that work is done; returns whether it is the first of its kind since the model was loaded.
+
+        What is done once may be in the first of a kind: kernels are compiled or chosen, memory is taken from the
+        system, weights are read in. How much that is depends on the backend, so that the first is marked and left out
+        of rates.
+        """
+        first = work not in self._done
+        self._done.add(work)
+        return first
 
     def copy(self) -> Runner:
         """A runner whose caches hold what this one's hold, and can be written independently."""
@@ -353,12 +343,6 @@ class Runner:
             raise Cancelled
 
 
-def _reads_arrays(kind: type[Any]) -> bool:
-    """True if a layer's own code reads the numbers of an array in its forward, by the names in it."""
-    code = getattr(kind.__call__, "__code__", None)
-    return code is not None and not {"tolist", "item"}.isdisjoint(code.co_names)
-
-
 class _Forward(Struct, frozen=True):
     """One token's forward, built or begun."""
 
@@ -384,7 +368,7 @@ class PipelinedForward:
 
     The token's slot in the graph is an evaluated array whose memory is written once the token is known, before the
     graph is evaluated. With guesses the device continues without waiting for the host, as in mlx_lm's own loop: the
-    next forward begins with the most probable token, and is taken back if the host's sampler picks another one. On a
+    next forward begins with the most probable token, and is taken back if the host's sampler picks another. On a
     CPU there is no slot: each layer is begun while the next one is built (`BegunByLayer`), which saves more.
 
     Args:

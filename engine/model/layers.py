@@ -17,11 +17,8 @@ from engine.protocol import Role
 
 ROLES: tuple[tuple[Role, tuple[str, ...]], ...] = (
     ("norm", ("norm", " ln_", " ln")),
-    (
-        "recurrence",
-        ("mamba", "ssm", "conv", "delta", "kda", "linear_attn", "linearattention", "lightning", "recurrent"),
-    ),
-    ("recurrence", ("rwkv", "time_mix", "timemix", "rglru")),
+    ("recurrence", ("mamba", "ssm", "conv", "delta", "kda", "linear_attn", "linearattention", "lightning")),
+    ("recurrence", ("recurrent", "rwkv", "time_mix", "timemix", "rglru")),
     ("attention", ("attn", "attention")),
     ("mlp", ("mlp", "moe", "feed_forward", "feedforward", "ffn", "expert", "channel_mix", "channelmix")),
     ("recurrence", ("mixer",)),
@@ -185,9 +182,7 @@ class Tail:
         """
         with self.watched(self._returned) as streams:
             logits: mx.array = self._model(tokens, cache=cache)
-        with suppress(
-            Exception
-        ):  # whatever this family's code does after its layers doesn't fit these streams
+        with suppress(Exception):  # what this family's code does after its layers may not fit these streams
             near = mx.allclose(logits, self.logits(streams[0]), rtol=1e-2, atol=1e-2, equal_nan=True)
             self.fits = bool(near.item())
         return logits

@@ -28,7 +28,7 @@ from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.model import directory
 from engine.model import facts as model_facts
-from engine.model.forward import MakeKV, Runner, WarmupTracker, tf32_note
+from engine.model.forward import MakeKV, Runner, Work, tf32_note
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.patches import blas
@@ -130,7 +130,7 @@ class Loaded(Struct, frozen=True):
     facts: ModelFacts
     settings: LoadSettings
     """The requested settings, without those that this model can't have (listed in the facts' notes)."""
-    warmup: WarmupTracker = field(default_factory=WarmupTracker)
+    done: set[Work] = field(default_factory=set)
     """Kinds of work that it has done since it was loaded, in any session."""
     make_kv: MakeKV = KV
     """Makes its caches."""
@@ -141,7 +141,7 @@ class Loaded(Struct, frozen=True):
 
     def runner(self) -> Runner:
         """A runner on it with its own empty caches."""
-        return Runner(self.model, self.settings, self.warmup, self.make_kv)
+        return Runner(self.model, self.settings, self.done, self.make_kv)
 
 
 class Prepared(Struct, frozen=True):
@@ -234,11 +234,8 @@ def finished(
     except Exception as error:  # the first forward pass: a config that could be built may not run
         raise cannot_run(error, path, settings.dtype) from error
     ms = (time.perf_counter() - started) * 1000
-    notes = (
-        *facts.notes,
-        *filter(None, (warning, tf32_note(facts.dtype))),
-        *probed.notes[len(facts.notes) :],
-    )
+    slow = filter(None, (warning, tf32_note(facts.dtype)))
+    notes = (*facts.notes, *slow, *probed.notes[len(facts.notes) :])
     facts = replace(probed, notes=notes, load_ms=ms, free_bytes=model_facts.free_bytes())
     facts = model_facts.facts_with_tokens(facts, path, tokens)
     return Loaded(model, tokens, facts, settings, make_kv=make_kv, tail=tail, divided=make_kv is not KV)
@@ -283,9 +280,8 @@ def prepare(
     # Weights that are not wired may be paged out while the user thinks: Metal may wire as much memory as it recommends,
     # as long as the process lives, as in mlx_lm's server.
     maybe_set_recommended_wired_limit()
-    mx.eval(
-        mx.random.state
-    )  # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
+    # mlx_lm's layers drew first weights, and each draw is kept in the graph of the next key
+    mx.eval(mx.random.state)
     facts = model_facts.facts_of(model, config, path)
     computed = model_facts.weights_in(model)
     facts = replace(facts, notes=notes, blas=served.name, stored="" if stored == computed else stored)
@@ -369,10 +365,8 @@ def _adapt(model: Any, path: Path) -> None:
 def _tokens(path: Path, config: dict[str, Any], settings: LoadSettings, vocabulary: int) -> Tokens:
     eos = config.get("eos_token_id")
     if not all(type(token) is int for token in (eos if isinstance(eos, list) else [eos or 0])):
-        raise LoadError(
-            f"The eos_token_id in {path}/config.json or generation_config.json is not a token id.",
-            "Download them again.",
-        )
+        message = f"The eos_token_id in {path}/config.json or generation_config.json is not a token id."
+        raise LoadError(message, "Download them again.")
     try:
         tokens = Tokens(_tokenizer(path, config, settings), vocabulary)
         for text in settings.extra_eos_token:
@@ -436,9 +430,8 @@ def read_weights(model: Any, emit: Emit, cancel: Event) -> str:
         try:
             mx.eval(group)
         except RuntimeError as error:
-            raise LoadError(
-                f"The weights are damaged at or before {name} ({error}).", "Download them again."
-            ) from error
+            message = f"The weights are damaged at or before {name} ({error})."
+            raise LoadError(message, "Download them again.") from error
         emit(Loading("weights", done, len(parameters), name, warning))
         group, size = [], 0
     return warning
@@ -503,18 +496,17 @@ def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
     patterns = [name for name in DEFAULT_ALLOW_PATTERNS if weights or not name.endswith(".safetensors")]
     try:
         return Path(snapshot_download(spec, allow_patterns=patterns, tqdm_class=Reporter))
-    except (errors.GatedRepoError, errors.LocalTokenNotFoundError) as error:
-        message, hint = f"The hub asks for a login to read {spec}.", "Run `hf auth login`, then try again."
+    except (OSError, errors.HFValidationError) as error:
+        if isinstance(error, errors.GatedRepoError | errors.LocalTokenNotFoundError):
+            message = f"The hub asks for a login to read {spec}."
+            hint = "Run `hf auth login`, then try again."
+        elif isinstance(error, errors.RepositoryNotFoundError):
+            message, hint = f"The hub has no model {spec}, and there is no such directory.", "Check the name."
+        elif isinstance(error, errors.HFValidationError):
+            message = f"{spec} is neither a directory nor a hub id."
+            hint = "A hub id has the form owner/name."
+        else:  # no network, no cache, a full disk
+            lacks = "it is not in the hub's cache and can't be downloaded now"
+            message = f"There is no directory {spec}, and {lacks} ({first_line(error, 160)})."
+            hint = "Check the spelling and the network."
         raise LoadError(message, hint) from error
-    except errors.RepositoryNotFoundError as error:
-        message = f"The hub has no model {spec}, and there is no such directory."
-        raise LoadError(message, "Check the name.") from error
-    except errors.HFValidationError as error:
-        message = f"{spec} is neither a directory nor a hub id."
-        raise LoadError(message, "A hub id has the form owner/name.") from error
-    except OSError as error:  # no network, no cache, a full disk
-        message = (
-            f"There is no directory {spec}, and it is not in the hub's cache and can't be downloaded now"
-            f" ({first_line(error, 160)})."
-        )
-        raise LoadError(message, "Check the spelling and the network.") from error

@@ -22,7 +22,7 @@ from typing import Any
 from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer
 
-from engine.errors import LoadError, PromptError, cutting
+from engine.errors import LoadError, PromptError, cutting, not_unicode_at
 from engine.model import chat_template
 from engine.model.chat_template import ChatText, Filling, chat_text, filling, left_open, reply_format
 from engine.protocol import ChatOptions, Message, ReplyFormat
@@ -36,10 +36,8 @@ LISTS = ("additional_special_tokens", "extra_special_tokens")
 _FIELDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys((*NAMED, "tokenizer_class", "chat_template", "backend", "name_or_path"), (str,)),
     **dict.fromkeys(LISTS, (list,)),
-    **dict.fromkeys(
-        ("clean_up_tokenization_spaces", "add_bos_token", "add_eos_token", "is_local", "local_files_only"),
-        (bool,),
-    ),
+    **dict.fromkeys(("clean_up_tokenization_spaces", "add_bos_token", "add_eos_token"), (bool,)),
+    **dict.fromkeys(("is_local", "local_files_only"), (bool,)),
     "model_max_length": (int, float),
 }
 """Fields of tokenizer_config.json that are known to change nothing else, and their types if they are not null."""
@@ -168,7 +166,8 @@ class Tokens:
         added = getattr(self._fast, "added_tokens_decoder", {})
         self._added = {int(i): str(token.content) for i, token in added.items()}
         special = {int(i) for i, token in added.items() if token.special} | {*self._fast.all_special_ids}
-        self._special = special - {None}
+        self.special_ids = special - {None}
+        """Ids of the tokens that are marks of the format."""
         self._decoded = self._decoder()
         self._raw: dict[int, bytes] = {}
         self._texts: dict[int, tuple[str, bytes]] = {}
@@ -186,10 +185,8 @@ class Tokens:
         """
         backend = getattr(self._fast, "backend_tokenizer", None)
         if not isinstance(backend, Tokenizer):
-            raise LoadError(
-                "This model's tokenizer is code: no file says in which steps it cuts.",
-                "Give the tokenizer.json of a model that has one.",
-            )
+            message = "This model's tokenizer is code: no file says in which steps it cuts."
+            raise LoadError(message, "Give the tokenizer.json of a model that has one.")
         return backend
 
     @cached_property
@@ -210,11 +207,9 @@ class Tokens:
         token = int(text[:12]) if text.isdecimal() else self._token_of(text)
         if token is None or token >= self.vocabulary:
             if (beyond := next((id for id, each in self._added.items() if each == text), None)) is not None:
-                raise LoadError(
-                    f"--extra-eos-token: {text} is token {beyond}, and the model has no tokens beyond "
-                    f"{self.vocabulary - 1}.",
-                    "It can't generate that token: leave it out.",
-                )
+                last = f"the model has no tokens beyond {self.vocabulary - 1}"
+                message = f"--extra-eos-token: {text} is token {beyond}, and {last}."
+                raise LoadError(message, "It can't generate that token: leave it out.")
             near = get_close_matches(text, self._added.values(), 1)
             mend = "It must be one token; --stop, of generate and batch, takes a text of several."
             mend = f"Did you mean {near[0]}?" if near else mend
@@ -241,11 +236,6 @@ class Tokens:
         return source if isinstance(source, str) else ""
 
     @property
-    def special_ids(self) -> tuple[int, ...]:
-        """Ids of the tokens that are marks of the format."""
-        return tuple(sorted(self._special))
-
-    @property
     def named_ids(self) -> dict[str, int]:
         """Ids of the tokens that the tokenizer names: `bos_token`, `eos_token`, `pad_token` and the like."""
         ids = {text: token for token, text in self._added.items()}
@@ -256,7 +246,7 @@ class Tokens:
 
     def is_special(self, token: int) -> bool:
         """True if a token is a mark of the format rather than text."""
-        return token in self._special
+        return token in self.special_ids
 
     def raw(self, token: int) -> bytes:
         """The bytes of a token; empty for an id that the tokenizer has no entry for."""
@@ -393,16 +383,11 @@ class Tokens:
         """The same by the code that fills the template."""
         texts: list[str | None] = []
         for each in every:
+            opened = each.opened
+            how: dict[str, Any] = {"continue_final_message": opened, "add_generation_prompt": not opened}
+            how |= {"tools": each.tools, "tokenize": False, **each.config}
             try:
-                text = self._wrapper.apply_chat_template(
-                    each.conversation,
-                    tools=each.tools,
-                    tokenize=False,
-                    continue_final_message=each.opened,
-                    add_generation_prompt=not each.opened,
-                    **each.config,
-                )
-                texts.append(str(text))
+                texts.append(str(self._wrapper.apply_chat_template(each.conversation, **how)))
             except Exception as error:  # code may raise anything
                 if not texts:
                     raise chat_template.refusal(error) from error
@@ -486,9 +471,6 @@ _BYTE_OF = alphabet()
 
 
 def _check_unicode(text: str) -> None:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise PromptError(
-            f"The prompt is not valid Unicode at character {error.start}.", "Save it as UTF-8 and try again."
-        ) from None
+    if (place := not_unicode_at(text)) is not None:
+        message = f"The prompt is not valid Unicode at character {place}."
+        raise PromptError(message, "Save it as UTF-8 and try again.")

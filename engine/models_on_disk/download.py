@@ -15,15 +15,15 @@ import re
 import resource
 import select
 import shutil
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
@@ -99,20 +99,10 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
     folder = hub_cache() / f"models--{spec.replace('/', '--')}"
-    last = {"error": "busy"}
+    last: dict[str, Any] = {"error": "busy"}
     if not _discard_parts(folder):
-        last, rates = {}, list[tuple[float, int]]()
         try:
-            with closing(_written(spec, stopped)) as written:
-                for each in written:
-                    if "done" not in each:
-                        last = each
-                        continue
-                    now, done = time.monotonic(), each["done"]
-                    rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
-                    begun, before = rates[0]
-                    rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
-                    tell(DownloadProgress(done, each["total"], rate))
+            last = _last_written(spec, tell, stopped)
         finally:
             _discard_parts(folder)
     if "path" in last:
@@ -121,30 +111,37 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
     raise LoadError(message.format(spec=spec, why=last.get("message", "").rstrip(".")), hint)
 
 
-def _written(spec: str, stopped: Callable[[], bool]) -> Generator[dict[str, Any]]:
-    """The JSON objects that the process writes, which is ended with the reading of them."""
+def _last_written(
+    spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
+) -> dict[str, Any]:
+    """Run the process, and return the last JSON object that it writes, if it is no progress."""
     # Xet would keep files by hashes of another list, whose names are not checked
     own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
+    environment = {**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())}
+    call = f"from engine.models_on_disk.download import fetch; fetch({spec!r})"
     try:
-        process = subprocess.Popen(
-            python_command(f"from engine.models_on_disk.download import fetch; fetch({spec!r})"),
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())},
-            start_new_session=True,  # a Ctrl-C of the terminal is answered here
-        )
+        # in a session of its own: a Ctrl-C of the terminal is answered here
+        pipes: dict[str, Any] = {"bufsize": 0, "stdin": PIPE, "stdout": PIPE, "stderr": DEVNULL}
+        process = Popen(python_command(call), **pipes, env=environment, start_new_session=True)
     except OSError as error:
         raise LoadError(f"No process can be started: {error.strerror}.", "Close other programs.") from error
     assert process.stdout is not None
+    last, rates = dict[str, Any](), list[tuple[float, int]]()
     with process:
         try:
             while not stopped():
-                if select.select([process.stdout], [], [], _POLL)[0]:
-                    if not (line := process.stdout.readline()):
-                        return
-                    yield json.loads(line)
+                if not select.select([process.stdout], [], [], _POLL)[0]:
+                    continue
+                if not (line := process.stdout.readline()):
+                    return last
+                if "done" not in (each := json.loads(line)):
+                    last = each
+                    continue
+                now, done = time.monotonic(), each["done"]
+                rates = [one for one in (*rates, (now, done)) if now - one[0] <= RATE_SECONDS]
+                begun, before = rates[0]
+                rate = (done - before) / (now - begun) if now - begun >= 0.5 else None
+                tell(DownloadProgress(done, each["total"], rate))
             raise Cancelled
         finally:
             process.kill()
@@ -272,15 +269,10 @@ def _listed(spec: str) -> tuple[str, Files]:
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
-    files = {
-        each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-        for each in info.siblings
-        if any(fnmatch(each.rfilename, pattern) for pattern in PATTERNS)
-    }
-    whole = all(
-        type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values()
-    )
-    if not whole or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
+    wanted = (each for each in info.siblings if any(fnmatch(each.rfilename, name) for name in PATTERNS))
+    files = {each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id) for each in wanted}
+    known = (type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values())
+    if not all(known) or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
         raise ValueError("its list of files is none that can be kept")
     for name in files:
         if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):

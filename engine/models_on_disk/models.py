@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import filecmp
 import importlib.util
-import itertools
 import math
 import os
 import re
@@ -19,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,7 +29,15 @@ from engine import pocket
 from engine.errors import LoadError
 from engine.files import read_regular
 from engine.model import directory
-from engine.model.directory import IN_MLX_FORMAT, QUANTIZATION, WEIGHTS, WIDEST, TensorEntry, read_object
+from engine.model.directory import (
+    IN_MLX_FORMAT,
+    QUANTIZATION,
+    WEIGHTS,
+    WIDEST,
+    WINDOWS,
+    TensorEntry,
+    read_object,
+)
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
@@ -217,11 +224,8 @@ def _packed(entries: Entries, quantization: Mapping[str, Any]) -> dict[str, tupl
             product = 32 * entry.shape[-1] // scales.shape[-1]
             stated = (quantization.get(module.removesuffix(".")), quantization)
             likely = [number(each, "group_size") for each in stated if isinstance(each, dict)]
-            ways = [
-                (product // group, group)
-                for group in (*likely, *GROUPS)
-                if group in GROUPS and not product % group
-            ]
+            groups = (group for group in (*likely, *GROUPS) if group in GROUPS)
+            ways = [(product // group, group) for group in groups if not product % group]
             if scales.dtype == "U8" and product in MX_FORMATS:
                 ways = [MX_FORMATS[product]]
             if way := next((way for way in ways if way[0] in BITS), None):
@@ -250,9 +254,7 @@ BY_KIND = frozenset({
 """Families whose layers are of kinds, which the config lists: all tokens, a window, or no keys and values."""
 UNGROUPED = frozenset({"gpt2", "gpt_neox", "gptj", "phi-msft", "phixtral", "qwen", "talkie"})
 """Families that keep all tokens, and keys and values for each head of the queries."""
-LATENT = frozenset(
-    {"deepseek_v3", "glm4_moe_lite", "joyai_llm_flash", "kimi_k2", "kimi_k25", "kimi_vl", "mistral4"}
-)
+LATENT = {"deepseek_v3", "glm4_moe_lite", "joyai_llm_flash", "kimi_k2", "kimi_k25", "kimi_vl", "mistral4"}
 """Families that keep what the keys and values of all heads are made from."""
 RECURRENT = frozenset({"falcon_mamba", "mamba", "mamba2", "rwkv7"})
 """Families without keys and values."""
@@ -367,7 +369,6 @@ VALUES = 100_000
 own way."""
 INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model.*-(\d{1,6})-of-(\d{1,6})\.safetensors")
-_WINDOWS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
 
 
 def read_model(model: DiskModel) -> DiskModel:
@@ -419,10 +420,8 @@ def _fill(facts: dict[str, Any], path: Path) -> None:
     if inner is not config:
         facts["notes"] += ("Its parts for anything but text are counted, but not loaded.",)
     facts |= {"family": family, "known": known_family(family)}
-    sizes = {
-        "layers": number(inner, "num_hidden_layers", "n_layer", "n_layers") or None,
-        "context": number(inner, *_WINDOWS) or None,
-    }
+    layers = number(inner, "num_hidden_layers", "n_layer", "n_layers")
+    sizes = {"layers": layers or None, "context": number(inner, *WINDOWS) or None}
     if not files:
         facts |= {"incomplete": not foreign, **sizes}
         raise LoadError(foreign or f"It has no weights ({WEIGHTS}). Download them.")
@@ -491,7 +490,7 @@ def listed(
     Yields:
         Each with its facts, as soon as it was read.
     """
-    for place in itertools.islice(all_places(directories, recent), MOST):
+    for place in islice(all_places(directories, recent), MOST):
         if stopped():
             return
         yield place if place.problem else read_model(place)
@@ -551,7 +550,7 @@ def _below(path: Path, source: Source, depth: int) -> Iterator[DiskModel]:
     given = source == "given" and depth == DEPTH
     try:
         with os.scandir(path) as entries:
-            found = sorted(itertools.islice(entries, FILES), key=lambda entry: entry.name)
+            found = sorted(islice(entries, FILES), key=lambda entry: entry.name)
     except (OSError, ValueError) as error:
         if given or not isinstance(error, FileNotFoundError | NotADirectoryError):
             why = getattr(error, "strerror", None) or str(error)
@@ -565,7 +564,7 @@ def _below(path: Path, source: Source, depth: int) -> Iterator[DiskModel]:
         yield _at(path, source)
     else:
         inner = [Path(entry.path) for entry in found if entry.name[0] != "." and os.path.isdir(entry.path)]
-        below = itertools.chain.from_iterable(_below(each, source, depth - 1) for each in inner if depth)
+        below = chain.from_iterable(_below(each, source, depth - 1) for each in inner if depth)
         if (first := next(below, None)) is not None:
             yield first
             yield from below
@@ -618,7 +617,7 @@ def _repository(path: Path, source: Source) -> DiskModel:
 def _names(path: Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return [entry.name for entry in itertools.islice(entries, FILES)]
+            return [entry.name for entry in islice(entries, FILES)]
     except OSError:
         return []
 

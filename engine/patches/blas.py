@@ -115,10 +115,8 @@ def _serve(path: str) -> str:
     """
     library = ctypes.CDLL(path)
     prefixes = ("", "scipy_")  # the second one is that of the PyPI wheel
-    prefix = next(
-        (each for each in prefixes if all(hasattr(library, each + name) for name in FUNCTIONS)), None
-    )
-    if prefix is None:
+    whole = (each for each in prefixes if all(hasattr(library, each + name) for name in FUNCTIONS))
+    if (prefix := next(whole, None)) is None:
         raise BlasError(f"it lacks {', '.join(FUNCTIONS)}")
     words: list[str] = []
     if (config := getattr(library, f"{prefix}openblas_get_config", None)) is not None:

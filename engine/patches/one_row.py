@@ -6,9 +6,9 @@ and a vector takes 7.6. Gain: a decode step of the bundled model takes 0.5 to 0.
 known; OpenBLAS does the same by itself on ARM, and MLX could call `cblas_sgemv` for one row.
 
 MLX multiplies in threads of its own, which would wait for the interpreter at each product. So a few instructions look
-at the arguments of `cblas_sgemm`, and go on to the library's own or, for one plain row, to its `cblas_sgemv`, with the
+at the arguments of `cblas_sgemm`, and jump to the library's own or, for one plain row, to its `cblas_sgemv`, with the
 arguments in that one's order. Both are called as the System V ABI of x86-64 has it: of the six arguments on the stack,
-which belong to the called function, four stay or are overwritten in their place.
+which belong to the called function, four stay or are overwritten where they are.
 """
 
 from __future__ import annotations

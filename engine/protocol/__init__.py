@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from engine.protocol.base import *
-from engine.protocol.base import Command, Record
+from engine.protocol.base import Command, Interleavable, OneProcess, Record, Stoppable
 from engine.protocol.decoding import *
 from engine.protocol.inside import *
 from engine.protocol.interventions import *
@@ -25,7 +25,7 @@ from engine.protocol.steps import *
 from engine.protocol.tokens import *
 from engine.protocol.training import *
 
-_BASES = (Command, Inside, Look, Measure, Record)
+_BASES = (Command, Inside, Interleavable, Look, Measure, OneProcess, Record, Stoppable)
 _CLASSES = [each for _, each in sorted(globals().items()) if isinstance(each, type) and each not in _BASES]
 COMMANDS: Mapping[str, type[Command]] = {each.kind: each for each in _CLASSES if issubclass(each, Command)}
 """Every command by its kind."""

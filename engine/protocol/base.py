@@ -102,6 +102,24 @@ class Command(Struct, frozen=True, tag_field="command", tag=True):
         cls.kind = cls.__name__
 
 
+class Stoppable(Command, frozen=True):
+    """Base of commands that escape on the main screen cancels."""
+
+    stoppable: ClassVar[bool] = True
+
+
+class Interleavable(Command, frozen=True):
+    """Base of commands that the engine may answer between the steps of a run."""
+
+    interleavable: ClassVar[bool] = True
+
+
+class OneProcess(Command, frozen=True):
+    """Base of commands that need all arrays of the model in one process."""
+
+    over_ranks: ClassVar[bool] = False
+
+
 class Sent(Struct, frozen=True):
     """A command on its way to an engine."""
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from engine.breakpoints import Breakpoints
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, OneProcess, Record
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution
 from engine.settings import BeamSettings, Settings, SpeculationSettings
 
@@ -28,13 +28,12 @@ class LanePrompt(Struct, frozen=True):
     """Settings of the lane's sampler and stops; None for the session's."""
 
 
-class StartBatch(Command, frozen=True):
+class StartBatch(OneProcess, frozen=True):
     """Start a batch and prefill its first lanes; the session doesn't change.
 
     Answered by `BatchOpened`, and then as `AdvanceBatch`. An earlier batch ends.
     """
 
-    over_ranks: ClassVar[bool] = False
     prompts: tuple[LanePrompt, ...]
     size: Count = 32
     """Number of lanes that run at once; the others wait until one has ended, or in a static batch until all have."""
@@ -45,51 +44,45 @@ class StartBatch(Command, frozen=True):
     """Number of steps to take; None for all."""
 
 
-class AdvanceBatch(Command, frozen=True):
+class AdvanceBatch(OneProcess, frozen=True):
     """Continue the batch; a cancel pauses it.
 
     Answered by `LanesJoined`, `LanesPrefilled`, `LaneStarted`, `BatchStep` and `LaneEnded` records, and at the end by
     `BatchEnded`.
     """
 
-    over_ranks: ClassVar[bool] = False
     steps: Count | None = None
     """Number of steps to take; None for all."""
 
 
-class AddLanes(Command, frozen=True):
+class AddLanes(OneProcess, frozen=True):
     """Add prompts to the batch, which begin as soon as rows are free; answered by `LanesAdded`."""
 
-    over_ranks: ClassVar[bool] = False
     interleavable: ClassVar[bool] = True
     prompts: tuple[LanePrompt, ...]
 
 
-class RemoveLane(Command, frozen=True):
+class RemoveLane(OneProcess, frozen=True):
     """Remove a running or waiting lane from the batch; answered by `LaneEnded`."""
 
-    over_ranks: ClassVar[bool] = False
     interleavable: ClassVar[bool] = True
     lane: Count
 
 
-class CompareBatch(Command, frozen=True):
+class CompareBatch(OneProcess, frozen=True):
     """Run the prompt of each lane alone, once all have ended; lanes that were removed are left out.
 
     Answered by `Measuring` and `LaneCompared` records and one `BatchCompared`.
     """
 
-    over_ranks: ClassVar[bool] = False
 
-
-class DrawMany(Command, frozen=True):
+class DrawMany(OneProcess, frozen=True):
     """Draw many continuations after a node, over one copy of its KV; the session doesn't change.
 
     Answered by `DrawsCounted` and, for continuations of several tokens, then as `StartBatch`; an earlier batch then
     ends. Draw k is the continuation that k re-rolls of each token give.
     """
 
-    over_ranks: ClassVar[bool] = False
     count: Count
     node: Count | None = None
     """Node that the continuations follow; None for the current one."""
@@ -470,31 +463,28 @@ class BeamEnded(Record, frozen=True):
 # ---- speculative decoding --------------------------------------------------------------------------
 
 
-class LoadDraft(Command, frozen=True):
+class LoadDraft(OneProcess, frozen=True):
     """Load a draft; answered by `DraftLoading` records and `DraftReady`, or by neither if it is loaded already."""
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
 
 
-class TakeRound(Command, frozen=True):
+class TakeRound(OneProcess, frozen=True):
     """Take a round of speculative decoding; answered by a `Step` for each token and a `DraftRound`.
 
     A draft that isn't loaded yet is loaded first, as by `LoadDraft`.
     """
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     inside: bool = False
     """True to take only the next stage of the round (propose, verify or take); each is answered by a `DraftRound`."""
 
 
-class RunRounds(Command, frozen=True):
+class RunRounds(OneProcess, frozen=True):
     """Take rounds until a stop, a breakpoint or a cancel, all of which also hold inside a round."""
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     settings: SpeculationSettings
     until: Breakpoints | None = None
@@ -505,10 +495,9 @@ class RunRounds(Command, frozen=True):
     """Number of plain steps to take first, to compare the rounds with."""
 
 
-class VerifySpeculation(Command, frozen=True):
+class VerifySpeculation(OneProcess, frozen=True):
     """Decode the tokens after a node again by plain steps, in separate caches; answered by `SpeculationVerified`."""
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: Count
     """Node before the first token, on the path to the current node, which is the last one that is compared."""

@@ -6,20 +6,18 @@ Layers, heads and positions are counted from 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Floats, Record
+from engine.protocol.base import Count, Finite, Floats, OneProcess, Record
 from engine.protocol.measuring import Role
 
 # ---- common to all views ---------------------------------------------------------------------------
 
 
-class Inside(Command, frozen=True):
+class Inside(OneProcess, frozen=True):
     """Base of the commands that look inside the model; the session's current node and its tree don't change."""
-
-    over_ranks: ClassVar[bool] = False
 
 
 class Look(Inside, frozen=True, kw_only=True):
@@ -33,24 +31,9 @@ Scope = Literal["token", "context"]
 """Tokens that go through the changed model. `token`: the node's token alone, after the KV of the unchanged model.
 `context`: the path, all of it or from a given position."""
 CheckName = Literal[
-    "forward",
-    "session",
-    "attention",
-    "rows",
-    "lens",
-    "parts",
-    "scores",
-    "weights",
-    "experts",
-    "keys",
-    "single",
-    "same",
-    "restored",
-    "derivative",
-    "swaps",
-    "complete",
-    "zero",
-]
+    "forward", "session", "attention", "rows", "lens", "parts", "scores", "weights", "experts", "keys",
+    "single", "same", "restored", "derivative", "swaps", "complete", "zero",
+]  # fmt: skip
 
 
 class Check(Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Floats, Record
+from engine.protocol.base import Count, Finite, Floats, OneProcess, Record
 from engine.protocol.inside import CaptureFacts, Inside, Scope
 from engine.protocol.steps import Candidate
 
@@ -129,51 +129,40 @@ def named_part(text: str) -> NamedPart:
     if len(text) > LONGEST:
         raise ValueError(f"{text[:20]!r}... is not a unit: write {UNITS}")
     if (label := re.fullmatch(_LABEL, text)) is not None:
-        return _labelled(text, *label.groups())
-    if (hook := re.fullmatch(_HOOK, text)) is not None:
-        return _hooked(text, *hook.groups())
+        layer, head, kind = label.groups()
+        if 0 in (int(layer), int(head or 1)):
+            raise ValueError(f"{text!r} is not a unit: layers and heads count from 1")
+        unit = "head" if head else (kind or "layer").lower()
+        return NamedPart(_UNITS[unit], int(layer) - 1, int(head) - 1 if head else None)
+    if (hooked := re.fullmatch(_HOOK, text)) is not None:
+        dotted, bracketed, name, *heads = hooked.groups()
+        layer, head = dotted or bracketed, next(filter(None, heads), None)
+        hook = _BY_NAME.get(f"blocks.N.{name}" if layer else name)
+        if hook is None:
+            inside = f"blocks.N.{name}" in _BY_NAME
+            known = f"write it with its layer, blocks.0.{name}" if inside else "the help lists the known ones"
+            raise ValueError(f"{text!r} is not a known hook: {known}")
+        if head is not None and not hook.heads:
+            raise ValueError(f"{text!r} has no heads: leave the number at its end out")
+        return NamedPart(hook, int(layer) if layer else None, int(head) if head else None)
     if (path := re.fullmatch(_PATH, text)) is not None:
-        return _at_path(text, *path.groups())
+        dotted, bracketed, module, end = path.groups()
+        layer = int(dotted or bracketed or 0)
+        if module is None and end is not None:
+            return NamedPart(_BY_NAME[f"blocks.N.hook_resid_{'pre' if end == 'input' else 'post'}"], layer)
+        unit = "layer" if module is None else _MODULES.get(module)
+        if unit is None or end == "input":
+            known = ", ".join(each for each in _MODULES if each not in ("attention", "self_attention"))
+            raise ValueError(
+                f"{text!r} could be several things: of a layer there are {known} and the layer itself"
+            )
+        return NamedPart(_UNITS[unit], layer)
     if "." in text or "hook_" in text:
         raise ValueError(
             f"{text!r} is not a known hook or module: write blocks.5.attn.hook_z[0], "
             f"blocks.2.hook_mlp_out, model.layers.2.mlp, or {UNITS}"
         )
     raise ValueError(f"{text!r} is not a unit: write {UNITS}")
-
-
-def _labelled(text: str, layer: str, head: str | None, kind: str | None) -> NamedPart:
-    if 0 in (int(layer), int(head or 1)):
-        raise ValueError(f"{text!r} is not a unit: layers and heads count from 1")
-    unit = "head" if head else (kind or "layer").lower()
-    return NamedPart(_UNITS[unit], int(layer) - 1, int(head) - 1 if head else None)
-
-
-def _hooked(text: str, dotted: str | None, bracketed: str | None, name: str, *heads: str | None) -> NamedPart:
-    layer, head = dotted or bracketed, next(filter(None, heads), None)
-    hook = _BY_NAME.get(f"blocks.N.{name}" if layer else name)
-    if hook is None:
-        inside = f"blocks.N.{name}" in _BY_NAME
-        known = f"write it with its layer, blocks.0.{name}" if inside else "the help lists the known ones"
-        raise ValueError(f"{text!r} is not a known hook: {known}")
-    if head is not None and not hook.heads:
-        raise ValueError(f"{text!r} has no heads: leave the number at its end out")
-    return NamedPart(hook, int(layer) if layer else None, int(head) if head else None)
-
-
-def _at_path(
-    text: str, dotted: str | None, bracketed: str | None, module: str | None, end: str | None
-) -> NamedPart:
-    layer = int(dotted or bracketed or 0)
-    if module is None and end is not None:
-        return NamedPart(_BY_NAME[f"blocks.N.hook_resid_{'pre' if end == 'input' else 'post'}"], layer)
-    unit = "layer" if module is None else _MODULES.get(module)
-    if unit is None or end == "input":
-        known = ", ".join(each for each in _MODULES if each not in ("attention", "self_attention"))
-        raise ValueError(
-            f"{text!r} could be several things: of a layer there are {known} and the layer itself"
-        )
-    return NamedPart(_UNITS[unit], layer)
 
 
 # ---- steering --------------------------------------------------------------------------------------
@@ -688,7 +677,7 @@ class SweepHeads(Inside, frozen=True):
     scope: Scope = "token"
 
 
-class HoldInterventions(Command, frozen=True):
+class HoldInterventions(OneProcess, frozen=True):
     """Continue under interventions: the token runs again under them, as the first of a branch that stays under them.
 
     Every token after it, however it is chosen, is computed under them until the session moves to a node of the model's
@@ -697,7 +686,6 @@ class HoldInterventions(Command, frozen=True):
     `InterventionsHeld`.
     """
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: Count
     interventions: tuple[Intervention, ...] = ()

@@ -11,19 +11,18 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Count, Finite, OneProcess, Record
 from engine.protocol.model import ModelFacts
 from engine.protocol.steps import Candidate
 from engine.settings import LoadSettings, Settings
 
 
-class OpenLockstep(Command, frozen=True):
+class OpenLockstep(OneProcess, frozen=True):
     """Load a second model beside the first; answered by `LockstepMemory`, `Measuring` and `LockstepOpened`.
 
     A second model that is open already is dropped first, with `LockstepClosed`.
     """
 
-    over_ranks: ClassVar[bool] = False
     against: LoadSettings
     """Load settings of the second model; if they are the first one's, and `bits` is None, both share their weights."""
     bits: Count | None = None
@@ -34,16 +33,13 @@ class OpenLockstep(Command, frozen=True):
     """System prompt of the second model, instead of the conversation's; None for the same one."""
 
 
-class CloseLockstep(Command, frozen=True):
+class CloseLockstep(OneProcess, frozen=True):
     """Drop the second model; answered by `LockstepClosed`."""
 
-    over_ranks: ClassVar[bool] = False
 
-
-class DiffText(Command, frozen=True):
+class DiffText(OneProcess, frozen=True):
     """Read a text with both models; answered by `LockstepRead` records and one `LockstepEnded`."""
 
-    over_ranks: ClassVar[bool] = False
     text: str
     window: Count | None = None
     """Maximum number of each model's tokens in a window, 16 or more; None for what fits both context windows."""
@@ -51,21 +47,19 @@ class DiffText(Command, frozen=True):
     """Number of most probable tokens that are listed for each model before each span."""
 
 
-class ReadLockstep(Command, frozen=True):
+class ReadLockstep(OneProcess, frozen=True):
     """Read the part of the path to a node that was not read yet with both models; answered by `LockstepRead`
     records."""
 
-    over_ranks: ClassVar[bool] = False
     node: Count
     candidates: Count = 12
     """Number of most probable tokens that are listed for each model before each span."""
 
 
-class ExplainSecond(Command, frozen=True):
+class ExplainSecond(OneProcess, frozen=True):
     """Explain the sampler stage by stage on the second model's distribution after a node, with the settings and the
     draw of the first model's; answered by `Explained`."""
 
-    over_ranks: ClassVar[bool] = False
     node: Count
     settings: Settings | None = None
     """Settings to use; None for those that the session was at the node with last."""
@@ -73,21 +67,19 @@ class ExplainSecond(Command, frozen=True):
     """Number of repeats of that draw."""
 
 
-class FollowSecond(Command, frozen=True):
+class FollowSecond(OneProcess, frozen=True):
     """Take the second model's pick after a node; answered by `LockstepRead` records and a `Step`."""
 
-    over_ranks: ClassVar[bool] = False
     stoppable: ClassVar[bool] = True
     node: Count
 
 
-class PartWays(Command, frozen=True):
+class PartWays(OneProcess, frozen=True):
     """Let both models continue from a node with their own picks.
 
     Answered by `LockstepRead` and `Measuring` records and one `WaysParted`.
     """
 
-    over_ranks: ClassVar[bool] = False
     node: Count
     tokens: Count = 40
     """Maximum number of tokens that each model decodes."""

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, OneProcess, Record
 
 # ---- measurements ----------------------------------------------------------------------------------
 
@@ -124,17 +124,9 @@ class RaceEnded(Record, frozen=True):
 
 
 Role = Literal[
-    "embedding",
-    "norm",
-    "attention",
-    "recurrence",
-    "mlp",
-    "residual",
-    "head",
-    "sampling",
-    "detokenizing",
+    "embedding", "norm", "attention", "recurrence", "mlp", "residual", "head", "sampling", "detokenizing",
     "other",
-]
+]  # fmt: skip
 """Role of a part. `recurrence`: a state-space, linear-attention or convolution mixer. `residual`: the work of a layer
 itself, between its parts. `other`: unknown; the part's name says where it is."""
 
@@ -301,10 +293,8 @@ class Machine(Struct, frozen=True):
     """Library that multiplies float32 matrices on a CPU; empty for the one that MLX brings."""
 
 
-class ReadMachine(Command, frozen=True):
+class ReadMachine(OneProcess, frozen=True):
     """Measure how this machine computes a model's numbers, in a second; answered by one `MachineRead`."""
-
-    over_ranks: ClassVar[bool] = False
 
 
 class MachineRead(Record, frozen=True):

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Failure, Finite, Record
+from engine.protocol.base import Command, Count, Failure, Finite, OneProcess, Record, Stoppable
 from engine.protocol.interventions import Intervention
 from engine.protocol.model import KVReading, Loading, ModelFacts
 from engine.protocol.steps import NO_OPTIONS, ChatOptions, Distribution, Message, Origin, ReplyFormat
@@ -35,13 +35,12 @@ def ends_model(record: Record) -> bool:
     return isinstance(record, Failure) and record.command == Load.kind
 
 
-class Prefill(Command, frozen=True):
+class Prefill(Stoppable, frozen=True):
     """Add a prompt to the tree and move to its end; answered by `PromptOpened`, `PrefillChunk` and `Prefilled`.
 
     `PromptReadings` follow as long as no other command waits; the others come whenever the engine is idle.
     """
 
-    stoppable: ClassVar[bool] = True
     text: str
     chat: bool | None
     """True to pass the text through the model's chat template as a user message, False for raw text; None for the
@@ -73,22 +72,20 @@ def through_template(facts: ModelFacts, chat: bool | None, system: str | None, o
     return options.default_template or (facts.has_chat_template and (asked or not facts.raw_prompts))
 
 
-class GoOnPrefill(Command, frozen=True):
+class GoOnPrefill(Stoppable, frozen=True):
     """Continue a prefill that was cancelled; answered by `PrefillChunk`, `Prefilled` and `PromptReadings`."""
 
-    stoppable: ClassVar[bool] = True
     step_size: Count | None = None
     """Tokens in a chunk from here on; None to leave it unchanged."""
 
 
-class AddTurn(Command, frozen=True):
+class AddTurn(Stoppable, frozen=True):
     """Add the user's next turn after the current node, and move to its end.
 
     Answered as `Prefill` is; or by `TurnDiffers` alone, if the template would
     write the conversation so far in another way and `differing` is `ask`.
     """
 
-    stoppable: ClassVar[bool] = True
     text: str
     history: tuple[Message, ...]
     """The conversation up to the model's last answer, which is part of the path."""
@@ -132,16 +129,13 @@ class Restore(Command, frozen=True):
     """Last nodes of prompts, and the format of the reply to each; the model's own format for all others."""
 
 
-class TakeStep(Command, frozen=True):
+class TakeStep(Stoppable, frozen=True):
     """Take the token that the sampler picked and run it through the model; answered by `Step`."""
 
-    stoppable: ClassVar[bool] = True
 
-
-class Choose(Command, frozen=True):
+class Choose(Stoppable, frozen=True):
     """Take a token after a node; answered by `Moved`, unless it is the current node, and `Step`."""
 
-    stoppable: ClassVar[bool] = True
     node: Count
     token: Count
     """Id of the token."""
@@ -149,20 +143,18 @@ class Choose(Command, frozen=True):
     """True to take the token even if the grammar forbids it; the grammar is then off from there on."""
 
 
-class MoveTo(Command, frozen=True):
+class MoveTo(Stoppable, frozen=True):
     """Move the session to a node of the tree; answered by `Moved`.
 
     Tokens of the path that were never stepped (those of beams) are stepped now, each answered by `Step`.
     """
 
-    stoppable: ClassVar[bool] = True
     node: Count
 
 
-class Take(Command, frozen=True):
+class Take(Stoppable, frozen=True):
     """Take tokens by id after a node, as a branch; answered by one `Step` for each token."""
 
-    stoppable: ClassVar[bool] = True
     node: Count
     ids: tuple[Count, ...]
     origin: Origin = "chosen"
@@ -170,10 +162,9 @@ class Take(Command, frozen=True):
     """Same as in `Choose`."""
 
 
-class Insert(Command, frozen=True):
+class Insert(Stoppable, frozen=True):
     """Insert a text after a node, as a branch; answered by one `Step` for each token."""
 
-    stoppable: ClassVar[bool] = True
     node: Count
     text: str
     leave_grammar: bool = False
@@ -187,24 +178,20 @@ class Configure(Command, frozen=True):
     settings: Settings
 
 
-class Reroll(Command, frozen=True):
+class Reroll(Stoppable, frozen=True):
     """Draw again after the current node; answered by `Resampled`."""
 
-    stoppable: ClassVar[bool] = True
     count: Count | None = None
     """Re-roll count to draw with, 0 for the first draw; None for one more than the current count."""
 
 
-class Verify(Command, frozen=True):
+class Verify(Stoppable, frozen=True):
     """Recompute the path from the beginning and compare the logits; answered by `Verified`."""
 
-    stoppable: ClassVar[bool] = True
 
-
-class Recall(Command, frozen=True):
+class Recall(Stoppable, frozen=True):
     """Recompute the logits after some nodes of one path, in separate caches, and keep them; answered by `Recalled`."""
 
-    stoppable: ClassVar[bool] = True
     nodes: tuple[Count, ...]
 
 
@@ -254,7 +241,7 @@ class Recalled(Record, frozen=True):
 # ---- a server's reply ------------------------------------------------------------------------------
 
 
-class RepeatReply(Command, frozen=True):
+class RepeatReply(OneProcess, frozen=True):
     """Generate after a node as mlx_lm.server does, with the session's settings; answered by `ReplyRepeated` records.
 
     mlx_lm's own generator runs the path again in a separate cache, and draws with MLX's random numbers, which repeat
@@ -262,7 +249,6 @@ class RepeatReply(Command, frozen=True):
     """
 
     stoppable: ClassVar[bool] = True
-    over_ranks: ClassVar[bool] = False
     node: Count
     """Last node of the prompt."""
     seed: Count | None = None

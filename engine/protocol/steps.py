@@ -15,7 +15,7 @@ from msgspec import Struct, msgpack
 from msgspec.structs import astuple, fields
 
 from engine.breakpoints import Breakpoints
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, Interleavable, Record, Stoppable
 from engine.protocol.model import KVReading, Memory
 from engine.settings import Settings
 
@@ -81,13 +81,12 @@ class PromptSegments(Struct, frozen=True):
 NO_SEGMENTS = PromptSegments()
 
 
-class CheckToolCall(Command, frozen=True):
+class CheckToolCall(Interleavable, frozen=True):
     """Parse the last tool call up to a node as mlx_lm's server would; answered by `ToolCallChecked`.
 
     It is also answered between the steps of a run.
     """
 
-    interleavable: ClassVar[bool] = True
     node: Count
     """Node of the token that ended the call, or of the last token of the reply."""
 
@@ -517,13 +516,12 @@ class Restored(Record, frozen=True):
 # ---- the sampler -----------------------------------------------------------------------------------
 
 
-class Explain(Command, frozen=True):
+class Explain(Interleavable, frozen=True):
     """Explain the sampler stage by stage after a node, from kept logits; answered by `Explained`.
 
     It is also answered between the steps of a run.
     """
 
-    interleavable: ClassVar[bool] = True
     node: Count
     """Node before the token in question; the distribution after this node is explained."""
     settings: Settings | None = None
@@ -535,13 +533,12 @@ class Explain(Command, frozen=True):
     """Ids of tokens that are listed in addition to the most probable ones, such as the one that was taken."""
 
 
-class WhatIf(Command, frozen=True):
+class WhatIf(Interleavable, frozen=True):
     """Compute the picks of other settings with the same draws, at each step up to a node; answered by `WhatIfAnswered`.
 
     It is also answered between the steps of a run.
     """
 
-    interleavable: ClassVar[bool] = True
     settings: Settings
     tip: Count
     """Last node of the path."""
@@ -606,10 +603,9 @@ class WhatIfAnswered(Record, frozen=True):
 # ---- runs and look-ahead ---------------------------------------------------------------------------
 
 
-class Run(Command, frozen=True):
+class Run(Stoppable, frozen=True):
     """Take steps until a stop, a breakpoint or a cancel."""
 
-    stoppable: ClassVar[bool] = True
     pace: Finite | None = None
     """Maximum number of steps per second; None for no limit."""
     until: Breakpoints | None = None

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct
 
 from engine.grammar_settings import Grammar
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, Interleavable, Record
 from engine.protocol.steps import (
     NO_OPTIONS,
     NO_SEGMENTS,
@@ -23,20 +23,18 @@ from engine.settings import LoadSettings, Settings
 # ---- texts and tokens ------------------------------------------------------------------------------
 
 
-class Tokenize(Command, frozen=True):
+class Tokenize(Interleavable, frozen=True):
     """Tokenize a text without taking its tokens; answered by `Tokenized`, also between the steps of a run."""
 
-    interleavable: ClassVar[bool] = True
     text: str
 
 
-class PreviewPrompt(Command, frozen=True):
+class PreviewPrompt(Interleavable, frozen=True):
     """Encode a prompt as a `Prefill` of these fields would, and change nothing.
 
     Answered by `PromptPreview`, also between the steps of a run.
     """
 
-    interleavable: ClassVar[bool] = True
     text: str
     chat: bool | None
     system: str | None = None
@@ -64,10 +62,9 @@ class CutText(Command, frozen=True):
     """Other values that the chat template gets."""
 
 
-class FindTokens(Command, frozen=True):
+class FindTokens(Interleavable, frozen=True):
     """Search the vocabulary at a node, with kept logits; answered by `TokensFound`, also between the steps of a run."""
 
-    interleavable: ClassVar[bool] = True
     node: Count
     query: str
     """Part of the text of the tokens; `#123` for an id; `0x e2 9c` for bytes."""
@@ -79,7 +76,7 @@ class FindTokens(Command, frozen=True):
     """Number of repeats of the draw: some stages of the sampler draw, too."""
 
 
-class ReadGrammar(Command, frozen=True):
+class ReadGrammar(Interleavable, frozen=True):
     """Compute what a grammar expects after a node; answered by `GrammarExpected`, or `Failure` if the grammar is not
     valid.
 
@@ -87,7 +84,6 @@ class ReadGrammar(Command, frozen=True):
     which takes 0.3 to 2 s.
     """
 
-    interleavable: ClassVar[bool] = True
     node: Count
     """Node that the grammar continues; the root (0) if there is no prompt yet."""
     grammar: Grammar | None = None

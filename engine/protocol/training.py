@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from engine.protocol.base import Command, Count, Finite, Record
+from engine.protocol.base import Command, Count, Finite, Record, Stoppable
 from engine.settings import TrainingSettings
 
 
@@ -30,11 +30,10 @@ class ResumeTraining(Command, frozen=True):
     """New number of steps of the whole training; None to keep the checkpoint's."""
 
 
-class Train(Command, frozen=True):
+class Train(Stoppable, frozen=True):
     """Train for some steps, at most up to the last; answered by a `TrainedStep` for each, and `CheckpointSaved`."""
 
     needs_model: ClassVar[bool] = False
-    stoppable: ClassVar[bool] = True
     steps: Count = 1
     directory: str = ""
     """Directory for checkpoints, each in a subdirectory; empty for none. The last checkpoint is written after the

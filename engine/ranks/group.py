@@ -87,10 +87,11 @@ class Group:
         """Rank 0's object."""
         return self.gather(own if self.rank == 0 else None)[0]
 
-    def first_flag(self, own: bool) -> bool:
-        """Rank 0's flag; quicker than `first`."""
-        given = mx.array(int(own and self.rank == 0))
-        return bool(self._evaluated(mx.distributed.all_sum(given, group=self.mlx)).item())
+    def first_flags(self, *own: bool) -> list[bool]:
+        """Rank 0's flags; quicker than `first`."""
+        given = sum(flag << place for place, flag in enumerate(own)) if self.rank == 0 else 0
+        found: Any = self._evaluated(mx.distributed.all_sum(mx.array(given), group=self.mlx)).item()
+        return [bool(found >> place & 1) for place in range(len(own))]
 
     def first_array(self, own: mx.array) -> mx.array:
         """Rank 0's array; all have the same shape and dtype."""
@@ -177,16 +178,19 @@ class SharedCancel(Event):
 
     Args:
         own: Set when the command is cancelled; on the other ranks it never is.
+        known: The answer to the next question, if it came with another exchange; None to ask.
     """
 
-    def __init__(self, own: Event) -> None:
+    def __init__(self, own: Event, known: bool | None) -> None:
         super().__init__()
-        self.own = own
+        self.own, self.known = own, known
 
     def is_set(self) -> bool:
-        """True if rank 0's is."""
-        return joined().first_flag(self.own.is_set())
+        """True if rank 0's is, or was at the last exchange since the last question."""
+        known, self.known = self.known, None
+        return joined().first_flags(self.own.is_set())[0] if known is None else known
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for a time, or on rank 0 until it is set."""
+        self.known = None
         return self.own.wait(timeout)

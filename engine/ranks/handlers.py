@@ -5,23 +5,24 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from threading import Event
+from typing import Any
 
+import numpy as np
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.errors import Cancelled, LoadError, StepError
+from engine.errors import Cancelled, LoadError, StepError, first_line
 from engine.files import typed
 from engine.memory import resident
 from engine.model.facts import bytes_of, fingerprint
 from engine.model.load import Emit, Loaded, Prepared, finished, prepare, read
 from engine.model.tokens import Tokens
 from engine.protocol import Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime, Record, Sharding
-from engine.ranks.division import divide, sharding_of
 from engine.ranks.group import joined
-from engine.ranks.kv import ModelDivision, RankedKV
+from engine.ranks.kv import RankedKV
 from engine.session.context import Context
 from engine.session.session import Session
 from engine.setting import check
@@ -74,8 +75,8 @@ def load(settings: LoadSettings, emit: Emit, cancel: Event) -> Loaded:
         return layers, read(prepared, mine, emit, cancel)[1]
 
     layers, tokens = group.agreed(part, work)
-    division = ModelDivision(group, sharding, layers, prepared.facts.vocabulary)
-    loaded = finished(prepared, mine, tokens, started, partial(RankedKV, division))
+    make_kv = partial(RankedKV, group, sharding, layers, prepared.facts.vocabulary)
+    loaded = finished(prepared, mine, tokens, started, make_kv)
     return replace(loaded, facts=replace(loaded.facts, fingerprint=digests[0]))
 
 
@@ -99,7 +100,7 @@ def loaded_over_ranks(session: Session) -> RanksLoaded:
     """The record of a new session over ranks: each rank's part of the model."""
     kv = session.kv
     assert isinstance(kv, RankedKV)
-    return RanksLoaded(kv.division.sharding, _facts(kv))
+    return RanksLoaded(kv.sharding, _facts(kv))
 
 
 def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
@@ -107,20 +108,131 @@ def _facts(kv: RankedKV) -> tuple[RankFacts, ...]:
     own = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "first_layer": kv.division.layers.start,
-        "layers": len(kv.division.layers),
+        "first_layer": kv.layers.start,
+        "layers": len(kv.layers),
         "weight_bytes": bytes_of(kv.model),
         "memory_bytes": resident(),
         "kv_used_bytes": sum(used for *_, used, _ in kv.own_readings()),
         "kv_allocated_bytes": sum(allocated for *_, allocated in kv.own_readings()),
     }
-    return tuple(RankFacts(rank, **facts) for rank, facts in enumerate(kv.division.group.gather(own)))
+    return tuple(RankFacts(rank, **facts) for rank, facts in enumerate(joined().gather(own)))
+
+
+# ---- dividing a model ----------------------------------------------------------------------------
+# This is what `mlx_lm.utils.sharded_load` does between its two loadings: `model.shard` or `model.model.pipeline`,
+# lazily, before weights are read. The function itself reads `model.safetensors.index.json`, which models of one file
+# lack, and loads tokenizer and weights in its own way, without a model's adapter and types.
+
+
+def sharding_of(model: Any, wanted: str, family: str) -> Sharding:
+    """The way in which ranks divide a model.
+
+    Args:
+        model: The whole model.
+        wanted: One of `engine.settings.SHARDS`.
+        family: Its model type, for the message.
+
+    Raises:
+        LoadError: Its family can't be divided so.
+    """
+    able = _shardings(model)
+    if wanted == "auto" and able:
+        return able[0]
+    if wanted in able:
+        return wanted
+    if able:
+        raise LoadError(
+            f"mlx_lm divides a model of type {family} by {able[0]}, not by {wanted}.",
+            f"Use --shard {able[0]}.",
+        )
+    raise LoadError(
+        f"mlx_lm can't divide a model of type {family} over several processes.",
+        "Run it in one: leave --ranks and --hostfile out.",
+    )
+
+
+def _shardings(model: Any) -> list[Sharding]:
+    able: list[Sharding] = []
+    if hasattr(model, "shard"):
+        able.append("tensor")
+    if hasattr(model, "model") and hasattr(model.model, "pipeline"):
+        able.append("pipeline")
+    return able
+
+
+def divide(model: Any, sharding: Sharding, group: Any, family: str) -> range:
+    """Leave of a model what one rank computes.
+
+    Args:
+        model: Its weights are lazy.
+        sharding: From `sharding_of`.
+        group: MLX's group of all ranks.
+        family: Its model type, for the message.
+
+    Returns:
+        Indexes of the layers that this rank has, or has a part of.
+
+    Raises:
+        LoadError: So many ranks can't have even parts of it.
+    """
+    layers, heads = len(model.layers), _heads(model)
+    try:
+        if sharding == "tensor":
+            try:
+                model.shard(group)
+            finally:
+                _check_heads(heads, _heads(model), group.size())
+            return range(layers)
+        model.model.pipeline(group)
+    except (ValueError, TypeError, AttributeError, NotImplementedError, ZeroDivisionError) as error:
+        other = next((each for each in _shardings(model) if each != sharding), "")
+        raise LoadError(
+            f"{group.size()} ranks can't divide this model of type {family} by {sharding}: {first_line(error, 160)}.",
+            f"Use fewer ranks, or --shard {other}." if other else "Use fewer ranks.",
+        ) from error
+    return range(int(model.model.start_idx), int(model.model.end_idx))
+
+
+Heads = dict[tuple[str, str], int]
+"""Numbers of heads, by the name of a module and of its attribute."""
+
+
+def _heads(model: Any) -> Heads:
+    return {
+        (path, name): value
+        for path, module in model.named_modules()
+        for name, value in vars(module).items()
+        if "heads" in name and type(value) is int
+    }
+
+
+def _check_heads(before: Heads, after: Heads, ranks: int) -> None:
+    """Refuse a division by tensor in which a rank has no whole number of heads; mlx_lm divides without a check.
+
+    Args:
+        before: Of the whole model.
+        after: Of the part of one rank, or of as much as was divided.
+        ranks: How many divide it.
+
+    Raises:
+        LoadError: With the number of ranks that can.
+    """
+    divided = {key: (before[key], part) for key, part in after.items() if before.get(key, part) != part}
+    for (_, name), (whole, part) in divided.items():
+        if part and (whole < ranks or whole % ranks == 0):
+            continue
+        counts = range(ranks - 1, 0, -1)
+        fewer = next(count for count in counts if not any(each % count for each, _ in divided.values()))
+        kind = "KV head" if "kv" in name or "key_value" in name else "head"
+        raise LoadError(
+            f"{ranks} ranks can't divide this model by tensor: it has {whole} {kind}{'s' * (whole != 1)}.",
+            f"Use {fewer} ranks."
+            if fewer > 1
+            else "Run it in one process: leave --ranks and --hostfile out.",
+        )
 
 
 # ---- where the time of a step goes ---------------------------------------------------------------
-
-Times = list[tuple[float, float]]
-"""Milliseconds in compute and in communication, by rank."""
 
 
 def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) -> Iterator[Record]:
@@ -131,7 +243,8 @@ def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) 
         raise StepError("One process computes this model: there are no ranks.", "Start with --ranks 2.")
     token = session.next.picked
     steps: list[float] = []
-    rounds: list[Times] = []
+    rounds: list[list[tuple[float, float]]] = []
+    """Milliseconds in compute and in communication, by rank."""
     for place in range(command.rounds + 1):
         if task.cancel.is_set():
             raise Cancelled
@@ -143,24 +256,15 @@ def measure_ranks(context: Context, command: protocol.MeasureRanks, task: Task) 
         copied = session.runner.copy().kv
         assert isinstance(copied, RankedKV)
         rounds.append(copied.fenced_ms(token))
-    counted, best = rounds[1:], min(rounds[1:], key=_compute)
-    slowest = max(range(len(best)), key=lambda rank: best[rank][0])
+    best = min(rounds[1:], key=lambda times: sum(compute for compute, _ in times))
+    spreads = np.ptp(rounds[1:], axis=0).tolist()
     yield RanksMeasured(
-        sharding=kv.division.sharding,
+        sharding=kv.sharding,
         ranks=_facts(kv),
         tokens=kv.offset,
         rounds=command.rounds,
         step_ms=min(steps[1:]),
         step_spread_ms=max(steps[1:]) - min(steps[1:]),
-        times=tuple(_time(rank, best, counted) for rank in range(len(best))),
-        slowest=slowest,
+        times=tuple(RankTime(rank, *best[rank], *spreads[rank]) for rank in range(len(best))),
+        slowest=max(range(len(best)), key=lambda rank: best[rank][0]),
     )
-
-
-def _compute(times: Times) -> float:
-    return sum(compute for compute, _ in times)
-
-
-def _time(rank: int, best: Times, counted: Sequence[Times]) -> RankTime:
-    compute, communication = ([times[rank][part] for times in counted] for part in (0, 1))
-    return RankTime(rank, *best[rank], max(compute) - min(compute), max(communication) - min(communication))

@@ -8,6 +8,7 @@ that no collective operation is left in a lazy graph, among those of the next fo
 
 from __future__ import annotations
 
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,9 +21,9 @@ from msgspec.structs import replace
 from engine.cache.kinds import Reading, Snapshot
 from engine.cache.live import KV
 from engine.errors import RankError, StepError
+from engine.model.layers import patched
 from engine.patches.rotary import shared_rotary_factors
 from engine.protocol import CacheKind, Sharding
-from engine.ranks.division import fenced_ms
 from engine.ranks.group import Group
 from engine.settings import LoadSettings
 
@@ -32,17 +33,7 @@ TOLERANCE = 0.05
 """Difference of the largest logits on two machines, as a share of their magnitude. On one machine they must be equal:
 MLX's ring gives all ranks the same sums, to the last bit."""
 AGAIN = "Start the program again; the session can be saved before."
-
-
-class ModelDivision(Struct, frozen=True):
-    """The division of a model over the ranks."""
-
-    group: Group
-    sharding: Sharding
-    layers: range
-    """Indexes of the layers that this rank has, or has a part of."""
-    vocabulary: int
-    """Number of tokens of the model."""
+COMMUNICATIONS = ("all_gather", "all_max", "all_min", "all_sum", "recv", "recv_like", "send", "sum_scatter")
 
 
 class RankState(Struct, frozen=True):
@@ -61,17 +52,28 @@ class RankedKV(KV):
     """The live cache of one session, of which this process has its rank's part.
 
     Args:
-        division: How the model is divided.
+        group: All ranks.
+        sharding: How they divide the model.
+        layers: Indexes of the layers that this rank has, or has a part of.
+        vocabulary: Number of tokens of the model.
         model: This rank's part of it.
         settings: As for `KV`.
     """
 
     lazy = False
 
-    def __init__(self, division: ModelDivision, model: Any, settings: LoadSettings) -> None:
-        self.division, self.model, self._group = division, model, division.group
-        self.most_at_once = max(8, LOGITS_BYTES // (4 * division.vocabulary))
-        self.reads_prompts = self._group.rank == 0
+    def __init__(
+        self,
+        group: Group,
+        sharding: Sharding,
+        layers: range,
+        vocabulary: int,
+        model: Any,
+        settings: LoadSettings,
+    ) -> None:
+        self._group, self.sharding, self.layers, self.model = group, sharding, layers, model
+        self.most_at_once = max(8, LOGITS_BYTES // (4 * vocabulary))
+        self.reads_prompts = group.rank == 0
         self._known: tuple[tuple[int, int], list[RankState]] | None = None
         """The states of all ranks, with the offset and the layout at which they were asked for."""
         super().__init__(model, settings)
@@ -79,12 +81,7 @@ class RankedKV(KV):
     # ---- operations of every rank on its caches ---------------------------------------------------
 
     def run(
-        self,
-        compute: Callable[..., Any],
-        tokens: mx.array,
-        *,
-        chunk: bool = False,
-        begin: bool = False,
+        self, compute: Callable[..., Any], tokens: mx.array, *, chunk: bool = False, begin: bool = False
     ) -> mx.array:
         """See `KV`; logits and caches are evaluated at once (`begin` has no effect), and the last logits are rank 0's.
 
@@ -200,7 +197,7 @@ class RankedKV(KV):
     def readings(self) -> Sequence[Reading]:
         """See `KV`: a layer's bytes on all ranks, or the layers of all ranks in the model's order."""
         by_rank = [state.readings for state in self._states]
-        if self.division.sharding == "pipeline":  # the last rank has the first layers
+        if self.sharding == "pipeline":  # the last rank has the first layers
             return [reading for readings in reversed(by_rank) for reading in readings]
         return [
             (*layer[0][:3], sum(each[3] for each in layer), sum(each[4] for each in layer))
@@ -212,11 +209,30 @@ class RankedKV(KV):
         return list(super().readings())
 
     def fenced_ms(self, token: int) -> list[tuple[float, float]]:
-        """Run a token with fences around each communication: ms in compute and in communication, by rank."""
+        """Run a token with fences around each communication.
 
-        def forward() -> None:
+        Returns:
+            For each rank, the milliseconds in compute, and in communication with the waiting for other ranks.
+        """
+        spent = 0.0
+
+        def fenced(communicate: Callable[..., mx.array]) -> Callable[..., mx.array]:
+            def communicated(*given: Any, **named: Any) -> mx.array:
+                nonlocal spent
+                mx.eval([each for each in given if isinstance(each, mx.array)])
+                begun = time.perf_counter()
+                result = communicate(*given, **named)
+                mx.eval(result)
+                spent += time.perf_counter() - begun
+                return result
+
+            return communicated
+
+        names = [name for name in COMMUNICATIONS if hasattr(mx.distributed, name)]
+        begun = time.perf_counter()
+        with patched(*((mx.distributed, name, fenced(getattr(mx.distributed, name))) for name in names)):
             with shared_rotary_factors():
                 logits = KV.run(self, self._model, mx.array([[token]]))
             mx.eval(logits, self.state())
-
-        return self._group.gather(fenced_ms(forward))
+        total = time.perf_counter() - begun
+        return self._group.gather(((total - spent) * 1000, spent * 1000))

@@ -13,20 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.protocol import (
-    MOST_PACKED,
-    GrammarExpected,
-    Loading,
-    LogitsRow,
-    LookedAhead,
-    ModelFacts,
-    ModelVocabulary,
-    Prefilled,
-    PromptOpened,
-    PromptPreview,
-    Restoring,
-    Step,
-)
+from engine import protocol
+from engine.protocol import MOST_PACKED, LogitsRow, ModelFacts, ModelVocabulary, PromptOpened
 from engine.recording.file import (
     Entry,
     Header,
@@ -143,9 +131,9 @@ def worth_keeping(record: object) -> bool:
     """
     if getattr(record, "nbytes", 0) > MOST_PACKED:
         return False
-    return not isinstance(record, Loading | Restoring | PromptPreview | GrammarExpected) and not (
-        isinstance(record, LookedAhead) and not record.last
-    )
+    return not isinstance(
+        record, protocol.Loading | protocol.Restoring | protocol.PromptPreview | protocol.GrammarExpected
+    ) and not (isinstance(record, protocol.LookedAhead) and not record.last)
 
 
 # ---- rows of logits, placed after the entries that introduce their nodes -----------------------
@@ -191,10 +179,10 @@ def placed(entries: Iterable[Entry]) -> list[Entry]:
 def _nodes_of(value: object) -> tuple[int, ...]:
     """Nodes whose rows are placed after an entry."""
     match value:
-        case ModelFacts():
+        case protocol.ModelFacts():
             return (_VOCABULARY,)
-        case Prefilled():
+        case protocol.Prefilled():
             return tuple(token.node for token in value.tokens)
-        case Step():
+        case protocol.Step():
             return (value.node,)
     return ()

@@ -26,24 +26,15 @@ from typing import Any, BinaryIO, NoReturn, Self, Union, cast
 from msgspec import MsgspecError, Struct, json, msgpack, to_builtins
 from msgspec.structs import force_setattr, replace
 
+from engine import protocol
 from engine.errors import PathError, RecordingError, SettingsError
 from engine.files import PRIVATE, message_and_hint, open_regular, replacing
-from engine.protocol import (
-    AS_BEFORE,
-    COMMANDS,
-    RECORDS,
-    Candidates,
-    Command,
-    Distribution,
-    Finite,
-    Record,
-    Step,
-)
+from engine.protocol import AS_BEFORE, COMMANDS, RECORDS, Candidates, Command, Distribution, Finite, Step
 from engine.recording.nodes import KnownNodes, Misfit
 from engine.setting import check
 from engine.settings import LoadSettings, Settings
 
-Kept = Record | Settings | LoadSettings
+Kept = protocol.Record | Settings | LoadSettings
 """Values of entries: records, and settings from the time when they apply."""
 MAGIC = b"mlx-inspector recording 1\n"
 MIB = 2**20

@@ -4,19 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine.protocol import (
-    Beam,
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
-    Hypothesis,
-    Moved,
-    Prefilled,
-    PromptOpened,
-    PromptReadings,
-    PromptToken,
-    Step,
-)
+from engine import protocol
 
 
 class Misfit(Exception):
@@ -44,30 +32,30 @@ class KnownNodes:
             Misfit: It refers to a node that no earlier entry has.
         """
         match value:
-            case Step():
+            case protocol.Step():
                 if value.parent not in self._parents:
                     raise Misfit(f"stands on node {value.parent}, which no entry before it has")
                 _add(self._parents, value.node, value.parent)
-            case Moved() if value.node not in self._parents:
+            case protocol.Moved() if value.node not in self._parents:
                 raise Misfit(f"moves to node {value.node}, which no entry before it has")
-            case PromptOpened():
+            case protocol.PromptOpened():
                 self._open(value)
-            case Prefilled():
+            case protocol.Prefilled():
                 for token in value.tokens:
                     if self._prompt.get(token.node) != token.position:
                         raise Misfit(f"has a token that is not in the prompt, at node {token.node}")
-            case PromptReadings():  # may be about an earlier prompt of the tree
+            case protocol.PromptReadings():  # may be about an earlier prompt of the tree
                 self._known(value.tokens)
-            case BeamOpened():
+            case protocol.BeamOpened():
                 if value.node not in self._parents:
                     raise Misfit(f"begins beams at node {value.node}, which no entry before it has")
                 self._search = KnownSearch(value.node, self._parents)
-            case BeamStep() | BeamEnded():
+            case protocol.BeamStep() | protocol.BeamEnded():
                 if self._search is None:
                     raise Misfit("is of a beam search that no entry before it begins")
                 self._search.check(value)
 
-    def _open(self, opened: PromptOpened) -> None:
+    def _open(self, opened: protocol.PromptOpened) -> None:
         if opened.new_tree:
             self._parents, self._depths = {ROOT: ROOT}, {ROOT: 0}
         if opened.parent not in self._parents:
@@ -90,7 +78,7 @@ class KnownNodes:
             node = below
         return self._depths[node]
 
-    def _known(self, tokens: tuple[PromptToken, ...]) -> None:
+    def _known(self, tokens: tuple[protocol.PromptToken, ...]) -> None:
         for token in tokens:
             if token.node not in self._parents:
                 raise Misfit(f"has a prompt's token that no entry before it has, at node {token.node}")
@@ -110,15 +98,15 @@ class KnownSearch:
         """Children of each node of the search, by token id."""
         self._step, self._over = 0, False
 
-    def check(self, value: BeamStep | BeamEnded) -> None:
+    def check(self, value: protocol.BeamStep | protocol.BeamEnded) -> None:
         """Check one record, and add its nodes.
 
         Raises:
             Misfit: It doesn't follow the previous record, or refers to a node that the search didn't reach.
         """
-        if self._over or (isinstance(value, BeamStep) and value.step != self._step + 1):
+        if self._over or (isinstance(value, protocol.BeamStep) and value.step != self._step + 1):
             raise Misfit("doesn't fit the entries before it of its beam search")
-        if isinstance(value, BeamStep):
+        if isinstance(value, protocol.BeamStep):
             self._step = value.step
             for beam in (*value.live, *([value.greedy] if value.greedy else ())):
                 self._grow(beam)
@@ -129,11 +117,11 @@ class KnownSearch:
             self._finish(value.ranking)
             self._known([*(beam.node for beam in value.left), value.greedy.node])
 
-    def _grow(self, beam: Beam) -> None:
+    def _grow(self, beam: protocol.Beam) -> None:
         self._known([beam.parent], start=True)
         self._add(beam.node, beam.parent, beam.id)
 
-    def _finish(self, hypotheses: Iterable[Hypothesis]) -> None:
+    def _finish(self, hypotheses: Iterable[protocol.Hypothesis]) -> None:
         for hypothesis in hypotheses:
             node: int | None = self._start
             for id in hypothesis.ids[:-1]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from engine import protocol
 from engine.errors import Cancelled, StepError
@@ -12,18 +12,7 @@ from engine.logits.node_sampler import pack_row, pack_vocabulary
 from engine.memory import trim
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens
-from engine.protocol import (
-    LogitsRow,
-    ModelVocabulary,
-    Moved,
-    Prefilled,
-    PromptReadings,
-    Received,
-    Record,
-    Resampled,
-    Restored,
-    Step,
-)
+from engine.protocol import LogitsRow, ModelVocabulary, Moved, Prefilled, Received, Record, Resampled, Step
 from engine.sampling.ranking import Row
 from engine.session.node_records import stop_reached
 from engine.session.session import Session
@@ -31,14 +20,12 @@ from engine.settings import LoadSettings, Settings
 from engine.task import Stopped, Task, never, own_event
 from engine.tree import TokenTree
 
-Kept = TypeVar("Kept")
-
 # ---- rows of logits for a recording ------------------------------------------------------------
 
 ROWS_LIMIT = 256 * 2**20
 """Limit of the bytes of packed rows of logits that the engine emits by itself for one model. The bundled model's rows
 take 6 to 14 KiB a step, those of a model with 150,000 tokens in bfloat16 about 210 KiB: 1,200 steps."""
-AT_A_NODE = (Step, Prefilled, Moved, Resampled, Restored)
+AT_A_NODE = (Step, Prefilled, Moved, Resampled, protocol.Restored)
 """Records with the distribution of the current node."""
 
 
@@ -113,9 +100,12 @@ class Context:
         self.opened: Session | None = None
         self.settings = Settings()
         self.rows = LogitsRecorder()
-        self._of_tree: dict[type, Any] = {}
-        self._of_model: dict[type, Any] = {}
-        self._of_session: dict[type, Any] = {}
+        self.of_tree: dict[Any, Any] = {}
+        """Kept by the handlers until the tree ends, by class or function."""
+        self.of_model: dict[Any, Any] = {}
+        """Kept until the model is dropped."""
+        self.of_session: dict[Any, Any] = {}
+        """Kept regardless of the model."""
 
     @property
     def session(self) -> Session:
@@ -139,30 +129,11 @@ class Context:
             raise StepError(*NO_MODEL)
         return self.loaded
 
-    def of_tree(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored until the tree ends; made by `kind()` at its first use."""
-        return self._kept(self._of_tree, kind)
-
-    def of_model(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored until the model is dropped; made by `kind()` at its first use."""
-        return self._kept(self._of_model, kind)
-
-    def of_session(self, kind: type[Kept]) -> Kept:
-        """The handlers' object of a class, stored regardless of the model; made by `kind()` at its first use."""
-        return self._kept(self._of_session, kind)
-
-    @staticmethod
-    def _kept(among: dict[type, Any], kind: type[Kept]) -> Kept:
-        if kind not in among:
-            among[kind] = kind()
-        found: Kept = among[kind]
-        return found
-
     def forget(self, model: bool = False) -> None:
         """Drop the handlers' objects of the tree; with `model` also the model, its session and its objects."""
-        self._of_tree.clear()
+        self.of_tree.clear()
         if model:
-            self._of_model.clear()
+            self.of_model.clear()
             self.loaded = self.opened = None
 
     def emit(self, record: Record) -> None:
@@ -172,7 +143,7 @@ class Context:
             for row in self.rows.new(self.opened, record.next.node):
                 self.emit(row)
 
-    def prompt_readings(self, task: Task) -> Iterator[PromptReadings]:
+    def prompt_readings(self, task: Task) -> Iterator[protocol.PromptReadings]:
         """Compute prompt logprobs until another command waits; the rest is computed in idle time."""
         unread, cancel = self.session.unread, own_event(task.cancel)
         while not (cancel.is_set() or self._waiting()) and (read := unread.read()) is not None:

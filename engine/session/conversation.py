@@ -12,18 +12,10 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from engine import protocol
 from engine.errors import PromptError
 from engine.model.chat_template import ChatText
-from engine.protocol import (
-    AddTurn,
-    ChatOptions,
-    Message,
-    Prefill,
-    PreviewPrompt,
-    TurnDiffers,
-    conversation,
-    through_template,
-)
+from engine.protocol import AddTurn, ChatOptions, Message, Prefill, PreviewPrompt, TurnDiffers, conversation
 from engine.session.prefill import PromptRecord
 from engine.session.session import Session
 from engine.task import Stopped
@@ -52,20 +44,6 @@ class EncodedPrompt(Struct, frozen=True):
     """The text, with the role of each of its parts."""
 
 
-class Turn(Struct, frozen=True):
-    """The tokens that a turn adds to a path."""
-
-    text: str
-    ids: list[int]
-    notes: tuple[str, ...] = ()
-    differs: TurnDiffers | None = None
-    """Difference between the template's text and the path with the turn; None if they are equal."""
-    whole: tuple[str, list[int]] = ("", [])
-    """Text and token ids of the complete conversation as the template writes it, if `differs` is set."""
-    filled: ChatText = ChatText("")
-    """The complete conversation as the template writes it."""
-
-
 def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt:
     """Encode a prompt as it is sent through the model; a preview shows the same tokens as a prefill.
 
@@ -74,7 +52,7 @@ def encoded(session: Session, command: Prefill | PreviewPrompt) -> EncodedPrompt
     """
     notes = []
     options = command.options
-    wanted = through_template(session.facts, command.chat, command.system, options)
+    wanted = protocol.through_template(session.facts, command.chat, command.system, options)
     chat = (wanted or bool(command.messages)) and session.tokens.takes_chat(options)
     if command.messages and not chat:
         raise PromptError("This model has no chat template, which a conversation needs.", "Give raw text.")
@@ -113,7 +91,8 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
 
     Raises:
         StepError: There is no prompt.
-        PromptError: See `Session.prefill`; or the conversation's prompt was not filled by a chat template.
+        PromptError: See `Session.prefill`; or the conversation's prompt was not filled by a chat template, or the
+            template rejects the conversation, or can't add a message after an answer.
         Cancelled: `stopped` returned True.
     """
     _ = session.position
@@ -122,24 +101,38 @@ def add_turn(session: Session, command: AddTurn, stopped: Stopped) -> Iterator[P
             "This prompt is raw text: only a conversation has turns.",
             "Give a prompt through the chat template.",
         )
-    last, options = answer(session, command.options), replace(command.options, response=None)
-    messages = (*command.history, Message("assistant", last), Message("user", command.text))
-    turn = next_turn(session, messages, options)
-    if turn.differs is not None and command.differing == "ask":
-        yield turn.differs
-        return
-    anew = turn.differs is not None and command.differing == "template"
-    text, ids = turn.whole if anew else (turn.text, turn.ids)
+    options, tokens = replace(command.options, response=None), session.tokens
+    last = Message("assistant", answer(session, command.options))
+    messages = (*command.history, last, Message("user", command.text))
+    filled, path = tokens.chat_text(messages, options), session.tree.tokens(session.node)
+    whole, ids = filled.text, session.encode(filled.text, bare=True)
+    parent, notes = session.node, tuple[str, ...]()
+    if ids[: len(path)] == path and len(ids) > len(path):
+        ids = ids[len(path) :]
+        text = tokens.join(ids)
+    else:
+        added = _after_answer(session, messages, options)
+        continued = tokens.join([*path, *added])
+        if continued == whole:
+            notes = (OTHER_CUT,)
+        elif command.differing == "ask":
+            at, kept = common_prefix(continued, whole), common_prefix(path, ids)
+            yield TurnDiffers(at, continued[at:], whole[at:], kept, len(ids))
+            return
+        if continued != whole and command.differing == "template":
+            parent, text = ROOT, whole
+        else:
+            ids, text = added, tokens.join(added)
     yield from session.prefill(
         text,
         ids,
-        parent=ROOT if anew else session.node,
+        parent=parent,
         chat=True,
         echo=command.echo,
-        notes=turn.notes,
+        notes=notes,
         messages=messages,
         options=options,
-        filled=turn.filled.ending(text),
+        filled=filled.ending(text),
         stopped=stopped,
     )
 
@@ -157,33 +150,6 @@ def answer(session: Session, options: ChatOptions) -> str:
     if ids and ids[-1] in session.tokens.eos_ids:
         ids.pop()
     return (options.response or "") + session.tokens.join(ids)
-
-
-def next_turn(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> Turn:
-    """The tokens that the last message of a conversation adds to the current path.
-
-    Args:
-        session: The session; its path contains the conversation without the last message.
-        messages: The complete conversation.
-        options: Options given to the template.
-
-    Raises:
-        PromptError: The template rejects the conversation, or can't add a message after an answer.
-    """
-    tokens, path = session.tokens, session.tree.tokens(session.node)
-    filled = tokens.chat_text(messages, options)
-    whole = filled.text
-    ids = session.encode(whole, bare=True)
-    if ids[: len(path)] == path and len(ids) > len(path):
-        added = ids[len(path) :]
-        return Turn(tokens.join(added), added, filled=filled)
-    added = _after_answer(session, messages, options)
-    text = tokens.join([*path, *added])
-    if text == whole:
-        return Turn(tokens.join(added), added, (OTHER_CUT,), filled=filled)
-    at, kept = common_prefix(text, whole), common_prefix(path, ids)
-    differs = TurnDiffers(at, text[at:], whole[at:], kept, len(ids))
-    return Turn(tokens.join(added), added, differs=differs, whole=(whole, ids), filled=filled)
 
 
 def _after_answer(session: Session, messages: tuple[Message, ...], options: ChatOptions) -> list[int]:

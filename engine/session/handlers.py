@@ -16,7 +16,7 @@ from engine.errors import Cancelled, PromptError, StepError
 from engine.logits import questions
 from engine.logits.questions import Vocabulary, kept_row
 from engine.model.load import load as load_model
-from engine.protocol import Grown, PromptOpened, Record, Resampled, Restore, Restored, Restoring
+from engine.protocol import PromptOpened, Record, Resampled, Restore, Restored, Restoring
 from engine.session import conversation
 from engine.session.context import Context, free_garbage, move, take_tokens, with_stop
 from engine.session.node_records import memory, window_full
@@ -112,23 +112,16 @@ def reroll(context: Context, command: protocol.Reroll, task: Task) -> Iterator[R
     yield Resampled(context.session.reroll(command.count))
 
 
-class KeptRun:
-    """Breakpoints that are kept of a tree between two runs."""
-
-    breakpoints: BreakpointEvaluator | None = None
-    """The last run's, with their counts."""
-
-
 def run(context: Context, command: protocol.Run, task: Task) -> Iterator[Record]:
     """Take steps until one reaches a stop or a breakpoint."""
-    session, kept, stopped = context.session, context.of_tree(KeptRun), task.cancel.is_set
+    session, stopped = context.session, task.cancel.is_set
     if session.tree[session.node].origin == "prompt" and (full := window_full(session, session.node)):
         yield full
         return
-    breaking = kept.breakpoints
+    breaking: BreakpointEvaluator | None = context.of_tree.get(BreakpointEvaluator)
     if breaking is None or not command.goes_on or not breaking.is_at(session):
-        sets = command.until, UNSURE if command.over_sure else None
-        breaking = kept.breakpoints = BreakpointEvaluator(session, sets)
+        breaking = BreakpointEvaluator(session, (command.until, UNSURE if command.over_sure else None))
+        context.of_tree[BreakpointEvaluator] = breaking
     ended = False
     if not breaking.hits:
         for step in steps_of_run(session, stopped, breaking, command.pace, task.cancel.wait):
@@ -157,12 +150,6 @@ def verify(context: Context, command: protocol.Verify, task: Task) -> Iterator[R
 # ---- answers from the cached rows of logits, without a forward pass ---------------------------------
 
 
-class _Searched:
-    """The model's vocabulary, decoded at the first search."""
-
-    vocabulary: Vocabulary | None = None
-
-
 def explain(context: Context, command: protocol.Explain, task: Task) -> Iterator[Record]:
     """Explain the sampler's choice after a node."""
     yield questions.explain(context.session, command.node, command.settings, command.reroll, command.also)
@@ -175,10 +162,10 @@ def what_if(context: Context, command: protocol.WhatIf, task: Task) -> Iterator[
 
 def find_tokens(context: Context, command: protocol.FindTokens, task: Task) -> Iterator[Record]:
     """Search the vocabulary after a node."""
-    session, searched = context.session, context.of_model(_Searched)
-    if searched.vocabulary is None:
-        searched.vocabulary = Vocabulary(session.tokens)
-    found = questions.find(session, searched.vocabulary, command, task.cancel.is_set)
+    session = context.session
+    if Vocabulary not in context.of_model:  # decoded at the first search
+        context.of_model[Vocabulary] = Vocabulary(session.tokens)
+    found = questions.find(session, context.of_model[Vocabulary], command, task.cancel.is_set)
     yield replace(found, note=session.cut_note(command.node))
 
 
@@ -223,7 +210,14 @@ def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
     """
     begun, session = time.perf_counter(), context.session
     context.forget()
-    _check(session, command)
+    if not command.nodes:
+        raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
+    session.check_settings(session.settings)
+    session.tokens.check([grown.id for grown in command.nodes])
+    if (last := max(grown.node for grown in command.nodes)) > MOST_NODES:
+        raise StepError(
+            f"The recorded tree goes up to node {last:,}.", f"The program can rebuild {MOST_NODES:,} at most."
+        )
     session.forget()
     try:
         _build(session, command)
@@ -237,24 +231,16 @@ def restore(context: Context, command: Restore, task: Task) -> Iterator[Record]:
     yield Restored(command.node, depth, logprobs, session.next, session.kv_reading(), memory(), ms)
 
 
-def _check(session: Session, command: Restore) -> None:
-    if not command.nodes:
-        raise PromptError("The recorded session has no prompt.", "Begin with a prompt in a new session.")
-    session.check_settings(session.settings)
-    session.tokens.check([grown.id for grown in command.nodes])
-    last = max((grown.node for grown in command.nodes), default=0)
-    if last > MOST_NODES:
-        raise StepError(
-            f"The recorded tree goes up to node {last:,}.", f"The program can rebuild {MOST_NODES:,} at most."
-        )
-
-
 def _build(session: Session, command: Restore) -> None:
     tree, add_token = session.tree, session.node_reader.add_token
     for grown in command.nodes:
         while len(tree) < grown.node:
             tree.add_gap()
-        held = _held(session, grown)
+        held = None  # number of the intervention set that begins at the node
+        if grown.interventions:
+            changed = import_module("engine.inside.interventions").changed  # imported only if needed
+            compute = changed(session.runner.model, grown.interventions)
+            held = session.interventions.add(grown.interventions, compute)
         if (
             grown.parent not in tree
             or add_token(grown.parent, grown.id, grown.origin, grown.prompt_begin, held) != grown.node
@@ -268,14 +254,6 @@ def _build(session: Session, command: Restore) -> None:
     for node, count in command.rerolls:
         if node in tree:
             tree[node].reroll = count
-
-
-def _held(session: Session, grown: Grown) -> int | None:
-    """Number of the intervention set that begins at a node; None if none does."""
-    if not grown.interventions:
-        return None
-    changed = import_module("engine.inside.interventions").changed  # imported only if needed
-    return session.interventions.add(grown.interventions, changed(session.runner.model, grown.interventions))
 
 
 def _run(session: Session, node: int, emit: Callable[[Record], None], stopped: Stopped) -> tuple[float, ...]:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from engine.cache.live import MoveCost
 from engine.errors import Cancelled
-from engine.logits.node_sampler import RowReader
+from engine.logits.node_sampler import echoes
 from engine.model.forward import FIXED_CHUNK, ChunkSizer, Runner, Work
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens
@@ -87,13 +87,12 @@ class Unread:
     """Rows of prompts whose logprobs have not been read yet, in the order of their tokens.
 
     Args:
-        reader: Makes the prompt readings.
-        vocabulary: Number of token ids of the model.
+        tokens: The model's tokens.
     """
 
-    def __init__(self, reader: RowReader, vocabulary: int) -> None:
-        self._reader = reader
-        self._most = max(1, PIECE_BYTES // (4 * vocabulary))
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._most = max(1, PIECE_BYTES // (4 * tokens.vocabulary))
         self._size, self._quickest = min(8, self._most), math.inf
         self.rows: deque[UnreadRows] = deque()
         """Rows that have not been read completely."""
@@ -135,7 +134,7 @@ class Unread:
         tokens = rows.tokens[rows.read : rows.read + self._size]
         logits = np.array(rows.logits(len(tokens)).astype(mx.float32))
         rows.held = 0
-        read = tuple(self._reader.echoes(tokens, list(logits), rows.candidates))
+        read = tuple(echoes(self._tokens, tokens, list(logits), rows.candidates))
         rows.read += len(read)
         if rows.read == len(rows.tokens):
             self.rows.popleft()
@@ -304,7 +303,7 @@ class PrefillRun:
     def count(self, work: Work, tokens: int, ms: float) -> bool:
         """Add a forward pass of some tokens to the totals; returns True if it was a cold start."""
         self.ms += ms
-        if cold := self._runner.warmup.take(work):
+        if cold := self._runner.is_first(work):
             self.cold = True
         else:
             self._warm_tokens, self._warm_ms = self._warm_tokens + tokens, self._warm_ms + ms

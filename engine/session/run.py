@@ -17,7 +17,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
 
 from engine.breakpoints import REACH, UNSURE, Breakpoints
 from engine.errors import SettingsError
@@ -273,16 +272,8 @@ def guesses(session: Session) -> bool:
     return not (settings.temp or shapes or settings.grammar is not None)
 
 
-class _PendingStep(Struct, frozen=True):
-    """A token whose forward is under way."""
-
-    node: int
-    origin: Origin
-    kv: KVReading
-    memory: Memory
-    launched: float
-    others: StallTimes
-    """Times of garbage collection and drawing until then."""
+Launched = tuple[int, Origin, KVReading, Memory, float, StallTimes]
+"""A token whose forward is under way: its node and origin, cache and memory, the time, and the stalls until then."""
 
 
 def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvaluator) -> Iterator[Step]:
@@ -292,30 +283,31 @@ def _back_to_back(session: Session, stopped: Stopped, breaking: BreakpointEvalua
     before, reader = session.position, session.node_reader
     try:
         pipeline.prepare()
-        step = _launch(session, pipeline, before.node_logits)
-        while step is not None:
-            ends = stop_reached(session, step.node, breaking.most) is not None
+        launched = _launch(session, pipeline, before.node_logits)
+        while launched is not None:
+            node, origin, kv, used, since, stalled = launched
+            ends = stop_reached(session, node, breaking.most) is not None
             more = not stopped() and not ends and session.can_pipeline and pipeline.prepare()
             row = pipeline.collect()
-            forward_ms = (time.perf_counter() - step.launched) * 1000
-            node_logits = reader.sample(step.node, row, session.settings)
-            total_ms = (time.perf_counter() - step.launched) * 1000
-            stalls = stall_times(step.others)
+            forward_ms = (time.perf_counter() - since) * 1000
+            node_logits = reader.sample(node, row, session.settings)
+            total_ms = (time.perf_counter() - since) * 1000
+            stalls = stall_times(stalled)
             hit = breaking.evaluate(node_logits)  # before the launch: no unwanted token enters the tree
-            following = _launch(session, pipeline, node_logits) if more and not hit else None
+            launched = _launch(session, pipeline, node_logits) if more and not hit else None
             begun = time.perf_counter()
             position = reader.position(node_logits, session.settings.candidates)
             session.set_position(position)
             inspect_ms = (time.perf_counter() - begun) * 1000
-            cold = session.runner.warmup.take("step")
+            cold = session.runner.is_first("step")
             ms = StepTimes(total_ms, forward_ms, node_logits.sample_ms, inspect_ms, True, *stalls, cold)
-            yield reader.step_record(before, position, step.origin, step.kv, ms, step.memory)
-            before, step = position, following
+            yield reader.step_record(before, position, origin, kv, ms, used)
+            before = position
     finally:
         pipeline.drop(session.tree[session.node].depth)
 
 
-def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> _PendingStep | None:
+def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogits) -> Launched | None:
     """Begin the forward of the token that the sampler picked after a node; None if that failed."""
     stalls = stall_times()
     # before the launch, which waits for most of the forward on the CPU backend
@@ -326,4 +318,4 @@ def _launch(session: Session, pipeline: PipelinedForward, node_logits: NodeLogit
     node = session.node_reader.add_token(node_logits.node, node_logits.sampled.picked, origin)
     if pipeline.undo is not None:
         session.mover.record_step(node, pipeline.undo)
-    return _PendingStep(node, origin, session.kv_reading(), memory(), launched, stalls)
+    return node, origin, session.kv_reading(), memory(), launched, stalls

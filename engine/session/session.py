@@ -25,20 +25,7 @@ from engine.logits.node_sampler import Position
 from engine.model.chat_template import ChatText
 from engine.model.forward import Changed, Compute, Runner, rounding_of
 from engine.model.load import Loaded
-from engine.protocol import (
-    NO_OPTIONS,
-    NO_SEGMENTS,
-    ChatOptions,
-    Distribution,
-    Intervention,
-    KVReading,
-    Message,
-    Moved,
-    Origin,
-    ReplyFormat,
-    Step,
-    StepTimes,
-)
+from engine.protocol import NO_OPTIONS, ChatOptions, Distribution, Intervention, Message, Moved, Origin, Step
 from engine.sampling.ranking import Row, ranked
 from engine.segments import ReplyToken
 from engine.session.node_records import CompletionSource, NodeReader, memory
@@ -211,11 +198,11 @@ class Session(CompletionSource):
         self._position: Position | None = None
         self.conversation: tuple[tuple[Message, ...], ChatOptions] = (), NO_OPTIONS
         """Messages and options given to the chat template for the prompt at the beginning of the path."""
-        self.replies: dict[int, ReplyFormat] = {}
+        self.replies: dict[int, protocol.ReplyFormat] = {}
         """Markup of the reply to a prompt, by the prompt's last node."""
         self._prefill_run: PrefillRun | None = None
         """The prefill in progress, if any."""
-        self.unread = Unread(self.node_reader.row_reader, self.tokens.vocabulary)
+        self.unread = Unread(self.tokens)
         """Prompt tokens whose logprobs have not been read yet."""
 
     def make_current(self, node: int) -> None:
@@ -241,7 +228,7 @@ class Session(CompletionSource):
             kv.clear()
         return runner.forward_path(tree.tokens(node), chunks, stopped, self.interventions.changed(node))
 
-    def reply(self, node: int) -> tuple[ReplyFormat, list[int]]:
+    def reply(self, node: int) -> tuple[protocol.ReplyFormat, list[int]]:
         """Markup of the reply that contains a node, and the reply's nodes up to it; none if it is in a prompt."""
         nodes, start = self.tree.nodes(node), self.tree[node].start
         format = self.replies.get(nodes[start - 1]) if start else None
@@ -269,7 +256,7 @@ class Session(CompletionSource):
         """True if another forward pass could be started before its token is known, and undone."""
         return self.cached and self.kv.lazy and self.runner.stays_lazy and self.kv.can_go_ahead()
 
-    def kv_reading(self) -> KVReading:
+    def kv_reading(self) -> protocol.KVReading:
         """Read the live cache, and the KV saved for other branches."""
         kept = self.mover.store
         return self.kv.reading(kept.nbytes, kept.budget)
@@ -511,7 +498,9 @@ class Session(CompletionSource):
             self.runner, self.unread, self._tail, self.tokens, self.settings.candidates, prompt, echo
         )
         held = self.kv.offset
-        segments = NO_SEGMENTS if filled is None else filled.segments([token.text for token in run.tokens])
+        segments = (
+            protocol.NO_SEGMENTS if filled is None else filled.segments([token.text for token in run.tokens])
+        )
         self.replies[run.tokens[-1].node] = segments.reply
         yield protocol.PromptOpened(
             text, chat, tuple(run.tokens), run.echo, notes, parent, held, messages, options, new_tree,
@@ -642,13 +631,13 @@ class Session(CompletionSource):
         kv, used = self.kv_reading(), memory()
         ended = time.perf_counter()
         sample_ms = self.position.node_logits.sample_ms
-        ms = StepTimes(
+        ms = protocol.StepTimes(
             total=(ended - begun) * 1000,
             forward=(forward_ended - forward_begun) * 1000,
             sample=sample_ms,
             inspect=(ended - forward_ended) * 1000 - sample_ms,
             **stall_times(stalls)._asdict(),
-            cold=self.runner.warmup.take("step"),
+            cold=self.runner.is_first("step"),
         )
         return self.node_reader.step_record(before, self.position, origin, kv, ms, used)
 
@@ -695,21 +684,6 @@ class Session(CompletionSource):
         at = self.tree[self.node]
         if self.cached and self.kv.offset < at.depth:  # incomplete after a failure or a cancelled move
             self.run_path(self.runner, self.node)
-
-    def prepared_runner(self, stopped: Stopped = never) -> Runner:
-        """A runner with the path to the current node in its cache; read-only. Without a KV cache a new one is made.
-
-        Raises:
-            StepError: There is no prompt, or no room for one more token.
-            Cancelled: `stopped` returned True.
-        """
-        _ = self.position
-        self.prepare_step()
-        if self.cached:
-            return self.runner
-        runner = self.runner.fresh()
-        self.run_path(runner, self.node, stopped)
-        return runner
 
     # ---- moves ------------------------------------------------------------------------------
 

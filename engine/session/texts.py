@@ -11,15 +11,7 @@ from engine.files import typed
 from engine.model.chat_template import CallError, ChatText, given_tools, parse_call
 from engine.model.load import load_tokenizer
 from engine.model.tokens import Tokens
-from engine.protocol import (
-    NO_SEGMENTS,
-    Piece,
-    PromptPreview,
-    Record,
-    Tokenized,
-    ToolCallChecked,
-    conversation,
-)
+from engine.protocol import NO_SEGMENTS, Piece, PromptPreview, Record, Tokenized, ToolCallChecked
 from engine.segments import last_call
 from engine.session.context import Context, take_tokens
 from engine.session.conversation import encoded
@@ -127,7 +119,7 @@ def preview_prompt(context: Context, command: protocol.PreviewPrompt, task: Task
 def cut_text(context: Context, command: protocol.CutText, task: Task) -> Iterator[Record]:
     """Show the tokens of a text in another model's tokenizer."""
     tokens = load_tokenizer(command.settings, context.emit, task.cancel)
-    messages = command.messages or conversation(command.text, command.system)
+    messages = command.messages or protocol.conversation(command.text, command.system)
     made = tokens.chat_text(messages, command.options) if command.chat else ChatText(command.text)
     found = pieces(tokens, tokens.encode(made.text, bare=command.chat))
     segments = made.segments([piece.text for piece in found]) if command.chat else NO_SEGMENTS
@@ -172,12 +164,6 @@ def check_tool_call(context: Context, command: protocol.CheckToolCall, task: Tas
 # ---- a tokenizer's merges, step by step ---------------------------------------------------------
 
 
-class _Traced:
-    """Tracer of the loaded model's tokenizer, made at its first use."""
-
-    tracer: TokenizerTracer | None = None
-
-
 _others: dict[LoadSettings, TokenizerTracer] = {}
 """Tracer of the other tokenizer that was used last: opening one takes up to a second."""
 
@@ -185,18 +171,17 @@ _others: dict[LoadSettings, TokenizerTracer] = {}
 def take_apart(context: Context, command: protocol.TakeApart, task: Task) -> Iterator[Record]:
     """Trace how a tokenizer splits a text."""
     settings = command.settings
+    tracer: TokenizerTracer | None
     if settings is None:
-        own = context.of_model(_Traced)
-        tracer = own.tracer = own.tracer or TokenizerTracer(context.session.tokens.backend)
+        tracer = context.of_model.get(TokenizerTracer) or TokenizerTracer(context.session.tokens.backend)
+        context.of_model[TokenizerTracer] = tracer
     else:
-        tracer = _others.get(settings) or _open(settings, context, task)
+        if (tracer := _others.get(settings)) is None:
+            if settings.model.endswith(".json"):
+                tracer = opened(typed(settings.model), settings.model)
+            else:
+                tokens = load_tokenizer(settings, context.emit, task.cancel)
+                tracer = TokenizerTracer(tokens.backend, settings.model)
         _others.clear()
         _others[settings] = tracer
     yield tracer.trace(command.text, command.begin, command.end, command.node, task.cancel.is_set)
-
-
-def _open(settings: LoadSettings, context: Context, task: Task) -> TokenizerTracer:
-    """Open the tokenizer of another model, or of a file."""
-    if settings.model.endswith(".json"):
-        return opened(typed(settings.model), settings.model)
-    return TokenizerTracer(load_tokenizer(settings, context.emit, task.cancel).backend, settings.model)

@@ -11,7 +11,7 @@ texts without a space can be traced.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from heapq import heapify, heappop, heappush
 from itertools import chain, groupby, pairwise
@@ -24,7 +24,7 @@ from tokenizers.models import BPE
 from tokenizers.processors import ByteLevel
 
 from engine import pocket
-from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line
+from engine.errors import Cancelled, LoadError, PromptError, cutting, first_line, not_unicode_at
 from engine.files import typed
 from engine.model.directory import VALUES_OF_VOCABULARY, read_object
 from engine.protocol import Segmentation, TakenApart, TokenizerKind, WordApart
@@ -79,10 +79,9 @@ def algorithm_of(model: Mapping[str, Any]) -> Algorithm:
         case "WordPiece":
             return WordPieces(model)
         case kind:
-            raise LoadError(
-                f"A tokenizer of kind {kind} can't be taken apart: it looks whole words up and cuts none.",
-                "BPE, unigram and WordPiece can be.",
-            )
+            why = "it looks whole words up and cuts none"
+            message = f"A tokenizer of kind {kind} can't be taken apart: {why}."
+            raise LoadError(message, "BPE, unigram and WordPiece can be.")
 
 
 def _check_work(word: str, lengths: int) -> None:
@@ -96,10 +95,8 @@ def _check_work(word: str, lengths: int) -> None:
         PromptError: More than `MOST_TRIED` pieces would be tried.
     """
     if len(word) * lengths > MOST_TRIED:
-        raise PromptError(
-            f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer.",
-            "Give a shorter text, or one with spaces.",
-        )
+        message = f"A word of {len(word):,} characters takes too long with the long pieces of this tokenizer."
+        raise PromptError(message, "Give a shorter text, or one with spaces.")
 
 
 def _byte_tokens(char: str, ids: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -124,7 +121,7 @@ class BytePairs:
         self.unknown: int | None = self._ids.get(model.get("unk_token") or "")
         self._fuses_unknown, self._falls_back = model.get("fuse_unk"), model.get("byte_fallback")
         self._ignores_merges = model.get("ignore_merges")
-        self._pairs = [_pair(merge) for merge in model["merges"]]
+        self._pairs: list[tuple[str, str]] = [(left, right) for left, right in model["merges"]]
         self.merges = len(self._pairs)
         self._merge_of: dict[tuple[int, int], tuple[int, int]] = {}
         """Rank and merged id by pair of ids; a pair that is listed twice has its last rank, as in the library."""
@@ -137,11 +134,9 @@ class BytePairs:
             return WordTrace((word,), (), (), (), (self._ids[word],))
         symbols = self._symbols(word)
         ids = [id for _, id in symbols]
-        merged = self._merge(ids)
-        borders, ranks = tuple(border for border, _ in merged), tuple(rank for _, rank in merged)
-        return WordTrace(
-            tuple(symbol for symbol, _ in symbols), borders, ranks, (), tuple(id for id in ids if id >= 0)
-        )
+        borders, ranks = zip(*merged, strict=True) if (merged := self._merge(ids)) else ((), ())
+        names = tuple(symbol for symbol, _ in symbols)
+        return WordTrace(names, borders, ranks, (), tuple(id for id in ids if id >= 0))
 
     def may_join(self, left: str, right: str) -> bool:
         return bool(self._prefix or self._suffix) or (left, right) in self._neighbors
@@ -155,9 +150,8 @@ class BytePairs:
         symbols: list[tuple[str, int]] = []
         unknown = ""
         for place, char in enumerate(word):
-            spelled = (
-                (self._prefix if place else "") + char + (self._suffix if place == len(word) - 1 else "")
-            )
+            suffix = self._suffix if place == len(word) - 1 else ""
+            spelled = f"{self._prefix if place else ''}{char}{suffix}"
             id = self._ids.get(spelled)
             if id is None and self._falls_back and (bytes_ := _byte_tokens(spelled, self._ids)):
                 symbols += bytes_  # earlier unknown characters come after them, as in the library
@@ -184,37 +178,26 @@ class BytePairs:
         """
         merged: list[tuple[int, int]] = []
         after, before = [*range(1, len(ids) + 1)], [*range(-1, len(ids) - 1)]
-        queue = [
-            (merge[0], place, merge[1])
-            for place, pair in enumerate(pairwise(ids))
-            if (merge := self._merge_of.get(pair))
-        ]
+        found = ((self._merge_of.get(pair), place) for place, pair in enumerate(pairwise(ids)))
+        queue = [(merge[0], place, merge[1]) for merge, place in found if merge]
         heapify(queue)
         while queue:
             _, place, new = heappop(queue)
             right = after[place]
             if ids[place] < 0 or right == len(ids):
                 continue
-            found = self._merge_of.get((ids[place], ids[right]))
-            if found is None or found[1] != new:
+            known = self._merge_of.get((ids[place], ids[right]))
+            if known is None or known[1] != new:
                 continue
             ids[place], ids[right], after[place] = new, -1, after[right]
             if after[right] < len(ids):
                 before[after[right]] = place
             for first, second in ((before[place], place), (place, after[place])):
-                if (
-                    first >= 0
-                    and second < len(ids)
-                    and (merge := self._merge_of.get((ids[first], ids[second])))
-                ):
+                inside = first >= 0 and second < len(ids)
+                if inside and (merge := self._merge_of.get((ids[first], ids[second]))):
                     heappush(queue, (merge[0], first, merge[1]))
-            merged.append((right, found[0]))
+            merged.append((right, known[0]))
         return merged
-
-
-def _pair(merge: str | Sequence[str]) -> tuple[str, str]:
-    left, right = merge.split(" ") if isinstance(merge, str) else merge
-    return left, right
 
 
 class Unigram:
@@ -378,13 +361,11 @@ class TokenizerTracer:
         try:
             self._algorithm = algorithm_of(file["model"])
         except (KeyError, TypeError, ValueError) as error:  # a file that the library didn't write
-            message = (
-                f"The tokenizer's lists don't fit together ({type(error).__name__}: {first_line(error, 80)})."
-            )
+            why = f"{type(error).__name__}: {first_line(error, 80)}"
+            message = f"The tokenizer's lists don't fit together ({why})."
             raise LoadError(message, "Download its files again.") from error
-        self._spells_bytes = "ByteLevel" in json.dumps(
-            [file["pre_tokenizer"], file["normalizer"], file["decoder"]]
-        )
+        parts = [file["pre_tokenizer"], file["normalizer"], file["decoder"]]
+        self._spells_bytes = "ByteLevel" in json.dumps(parts)
         self._prefix = str(file["model"].get("continuing_subword_prefix") or "")
         self._suffix = str(file["model"].get("end_of_word_suffix") or "")
         self._byte_of = alphabet() if self._spells_bytes else {}
@@ -424,7 +405,7 @@ class TokenizerTracer:
                 raise Cancelled
             if word.text not in known and not word.added:
                 known[word.text] = self._traces(word.text, word.ids)
-            traced += self._records(word, known)
+            traced += self._records(word, known.get(word.text, []))
         return TakenApart(
             node=node,
             name=self._name,
@@ -488,27 +469,19 @@ class TokenizerTracer:
         ]  # fmt: skip
         return [word[begin:end] for begin, end in zip([0, *begins], [*begins, len(word)], strict=True)]
 
-    def _records(self, word: _Word, known: dict[str, list[tuple[int, WordTrace]]]) -> Iterator[WordApart]:
+    def _records(self, word: _Word, traces: list[tuple[int, WordTrace]]) -> Iterator[WordApart]:
         """Records of a word: one for an added token, otherwise one for each part."""
         if word.added:
             raw = word.text.encode("utf-8", "replace")
-            yield WordApart(
-                word.begins[0], word.ends[-1], (raw,), (), (), (), word.ids, word.token_ends, True
-            )
+            begin, end = word.begins[0], word.ends[-1]
+            yield WordApart(begin, end, (raw,), (), (), (), word.ids, word.token_ends, True)
             return
         place = token = 0
-        for length, trace in known[word.text]:
+        for length, trace in traces:
             after, token_after = place + length, token + len(trace.ids)
-            yield WordApart(
-                word.begins[place],
-                word.ends[after - 1],
-                tuple(map(self._raw, trace.symbols)),
-                trace.borders,
-                trace.ranks,
-                trace.ways,
-                trace.ids,
-                word.token_ends[token:token_after],
-            )
+            begin, end = word.begins[place], word.ends[after - 1]
+            symbols, ends = tuple(map(self._raw, trace.symbols)), word.token_ends[token:token_after]
+            yield WordApart(begin, end, symbols, trace.borders, trace.ranks, trace.ways, trace.ids, ends)
             place, token = after, token_after
 
     def _raw(self, symbol: str) -> bytes:
@@ -517,23 +490,18 @@ class TokenizerTracer:
             return bytes([BYTES[symbol]])
         symbol = symbol.removeprefix(self._prefix).removesuffix(self._suffix)
         if self._spells_bytes:
-            return b"".join(
-                bytes([self._byte_of[char]]) if char in self._byte_of else char.encode() for char in symbol
-            )
+            known = self._byte_of
+            return b"".join(bytes([known[char]]) if char in known else char.encode() for char in symbol)
         return symbol.replace(SPACE, " ").encode("utf-8", "replace")
 
 
 def _check(text: str) -> None:
     if len(text) > MOST_CHARACTERS:
-        raise PromptError(
-            f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart.",
-            "Give a part of it.",
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        message = f"The text is not valid Unicode at character {error.start}."
-        raise PromptError(message, "Save it as UTF-8 and try again.") from None
+        message = f"The text has {len(text):,} characters; {MOST_CHARACTERS:,} at most can be taken apart."
+        raise PromptError(message, "Give a part of it.")
+    if (place := not_unicode_at(text)) is not None:
+        message = f"The text is not valid Unicode at character {place}."
+        raise PromptError(message, "Save it as UTF-8 and try again.")
 
 
 def _complete(written: str) -> Tokenizer:
@@ -559,10 +527,8 @@ def opened(path: Path, name: str) -> TokenizerTracer:
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises plain Exception
-        raise LoadError(
-            f"{path} can't be read as a tokenizer ({first_line(error, 160)}).",
-            "Give the tokenizer.json of a model.",
-        ) from error
+        message = f"{path} can't be read as a tokenizer ({first_line(error, 160)})."
+        raise LoadError(message, "Give the tokenizer.json of a model.") from error
     return TokenizerTracer(tokenizer, name)
 
 
@@ -581,8 +547,6 @@ def on_disk(model: str, name: str) -> TokenizerTracer:
     path = pocket.directory() if model == "pocket" else typed(model)
     file = path / "tokenizer.json" if path.is_dir() else path
     if not (file.is_file() or model.endswith(".json")):
-        raise LoadError(
-            f"The tokenizer of {model} isn't on this disk, and this word was not recorded.",
-            "Continue live with the model, or choose a word that was recorded.",
-        )
+        message = f"The tokenizer of {model} isn't on this disk, and this word was not recorded."
+        raise LoadError(message, "Continue live with the model, or choose a word that was recorded.")
     return opened(file, name)

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from engine import protocol
-from engine.errors import Cancelled, LoadError, PathError, StepError, first_line
+from engine.errors import LoadError, PathError, StepError, first_line
 from engine.files import (
     CONFIG_LIMIT,
     MIB,
@@ -46,7 +46,7 @@ from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, Tra
 from engine.session.context import Context
 from engine.setting import check
 from engine.settings import MOST_STEPS, TrainingSettings
-from engine.task import Stopped, Task, never
+from engine.task import Stopped, Task, never, poll
 
 # ---- text and tokenizer ------------------------------------------------------------------------
 
@@ -205,8 +205,7 @@ def encode(
     for document in text.documents:
         ids.append(END_ID)
         for piece in _pieces(document):
-            if stopped():
-                raise Cancelled
+            poll(stopped)
             ids += tokenizer.encode(piece, add_special_tokens=False).ids
     row = settings.row_tokens + 1
     held_out = max(LEAST_ROWS * row, round(len(ids) * HELD_OUT_SHARE))
@@ -215,12 +214,6 @@ def encode(
         raise PathError(message, "Give a longer text, or shorter rows (--batch 8x16).")
     encoded = np.array(ids, np.int32)
     return encoded[:-held_out], encoded[-held_out:]
-
-
-def write_tokenizer(tokenizer: Any, directory: Path) -> None:
-    """Write the files from which mlx_lm loads the tokenizer."""
-    tokenizer.save(str(directory / "tokenizer.json"))
-    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
 
 
 # ---- the learner --------------------------------------------------------------------------------
@@ -467,7 +460,8 @@ def _write(learner: Learner, directory: Path) -> None:
     state: Any = dict(tree_flatten(learner.optimizer.state))
     mx.save_safetensors(str(directory / OPTIMIZER), state)
     (directory / "config.json").write_text(json.dumps(learner.config, indent=1), encoding="utf-8")
-    write_tokenizer(learner.tokenizer, directory)
+    learner.tokenizer.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     texts = tuple(str(typed(path).absolute()) for path in learner.settings.texts)
     file = _TrainingFile(replace(learner.settings, texts=texts), learner.step, learner.text.digest)
     (directory / TRAINING).write_bytes(msgspec.json.format(msgspec.json.encode(file), indent=1))
@@ -546,26 +540,20 @@ def _damaged(directory: Path, error: Exception) -> LoadError:
 # ---- the commands ------------------------------------------------------------------------------
 
 
-class _CurrentTraining:
-    learner: Learner | None = None
-
-
 def begin_training(context: Context, command: protocol.BeginTraining, task: Task) -> Iterator[Record]:
     """Begin a training."""
     settings = check(command.settings)
     text = read_text(settings.texts)
     served = _prepare(context)
     tokenizer, ms = train_tokenizer(text, settings.vocabulary)
-    learner = context.of_session(_CurrentTraining).learner = Learner(
-        settings, text, tokenizer, task.cancel.is_set
-    )
+    learner = context.of_session[Learner] = Learner(settings, text, tokenizer, task.cancel.is_set)
     yield _begun(learner, served, ms)
 
 
 def resume_training(context: Context, command: protocol.ResumeTraining, task: Task) -> Iterator[Record]:
     """Continue a training from a checkpoint."""
     served = _prepare(context)
-    learner = context.of_session(_CurrentTraining).learner = resume(typed(command.checkpoint), command.steps)
+    learner = context.of_session[Learner] = resume(typed(command.checkpoint), command.steps)
     yield _begun(learner, served)
 
 
@@ -594,7 +582,7 @@ def _prepare(context: Context) -> str:
 
 
 def _learner(context: Context) -> Learner:
-    learner = context.of_session(_CurrentTraining).learner
+    learner: Learner | None = context.of_session.get(Learner)
     if learner is None:
         raise StepError("No training was begun.", "Begin one.")
     return learner
@@ -614,8 +602,7 @@ def train(context: Context, command: protocol.Train, task: Task) -> Iterator[Rec
             unsaved = False
     if directory and unsaved:
         yield CheckpointSaved(learner.step, str(save(learner, directory)))
-    if task.cancel.is_set():
-        raise Cancelled
+    poll(task.cancel.is_set)
 
 
 def save_checkpoint(context: Context, command: protocol.SaveCheckpoint, task: Task) -> Iterator[Record]:

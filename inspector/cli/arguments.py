@@ -17,7 +17,8 @@ from engine.errors import PromptError
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors
-from inspector.cli.inputs import chat_from, grammar_from, read_file, read_stdin, unescaped
+from inspector.cli.inputs import STDIN, chat_from, grammar_from, read_file, read_text, unescaped
+from inspector.served.requests import last_of
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class CliRequest(Struct):
     messages: tuple[Message, ...] = ()
     """A whole conversation; the prompt is then its last user's message."""
     options: ChatOptions = field(default_factory=no_options)
-    """What else the chat template gets."""
+    """Other variables of the chat template."""
     given: Mapping[str, Any] | None = None
     """The values of the flags; the settings that they don't name are the model's. None if none is."""
 
@@ -90,10 +91,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     values, load = given(args), load_settings(args)
     with flag_errors():
         settings = check(replace(_settings(values), grammar=grammar_from(args)))
-    conversation = chat_from(args)
-    prompt, chat = (
-        (conversation.last, True) if conversation.messages else _prompt(args, default_prompt, load.model)
-    )
+    messages, options, notes = chat_from(args)
+    prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
     return CliRequest(
         load=load,
         settings=settings,
@@ -102,9 +101,9 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         system=args.system_prompt,
         echo=_prompt_logprobs(args),
         jsonl=getattr(args, "jsonl", False),
-        notes=conversation.notes,
-        messages=conversation.messages,
-        options=conversation.options,
+        notes=notes,
+        messages=messages,
+        options=options,
         given=values,
     )
 
@@ -120,7 +119,7 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
 
 
 def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that are load settings, as `LoadSettings` takes them."""
+    """The load settings among some values, as `LoadSettings` takes them."""
     own = known(LoadSettings, values)
     if "extra_eos_token" in own:
         own["extra_eos_token"] = tuple(own["extra_eos_token"])
@@ -133,32 +132,25 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Those values that are fields of a dataclass."""
+    """The values that are fields of a struct."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    own = {
-        "seed": random.SystemRandom().randrange(2**32),
-        **_preset(values.get("preset")),
-        **known(Settings, values),
-    }
+    own: dict[str, Any] = {"seed": random.SystemRandom().randrange(2**32)}
+    if "preset" in values:
+        from inspector.config.presets import Presets  # reads a file
+
+        own |= Presets().values(values["preset"])
+    own |= known(Settings, values)
     if "stop" in values:
         own["stop"] = tuple(unescaped(text) for text in values["stop"])
     own["logit_bias"] = tuple(own.get("logit_bias", ()))
     return Settings(**own)
 
 
-def _preset(name: str | None) -> Mapping[str, Any]:
-    if name is None:
-        return {}
-    from inspector.config.presets import Presets  # reads a file: only where a preset is named
-
-    return Presets().values(name)
-
-
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
-    """What of the flags has no effect together with the others."""
+    """The flags that have no effect together with the others: one sentence each."""
     given = [each for each in BY_NAME.values() if each.name in values]
     default = "" if "temp" in values or "preset" in values else ", the default of this model"
     notes = [
@@ -182,9 +174,8 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     text, chat = _given_prompt(args), False if args.ignore_chat_template else args.chat
     if text is None:
         if not default:
-            raise PromptError(
-                "No prompt was given.", "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
-            )
+            hint = "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
+            raise PromptError("No prompt was given.", hint)
         text = STORY if model == "pocket" else GREETING
     if not text:
         raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")
@@ -200,8 +191,8 @@ def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
 def _given_prompt(args: argparse.Namespace) -> str | None:
     if args.prompt is not None and args.prompt_file is not None:
         raise PromptError("--prompt and --prompt-file were both given.", "Leave one of them out.")
-    if args.prompt == "-":
-        return decoded(read_stdin("Give the prompt with --prompt TEXT."), "Standard input")
+    if args.prompt == STDIN:
+        return read_text(STDIN, "Give the prompt with --prompt TEXT.")
     if args.prompt_file is not None:
         return decoded(read_file(args.prompt_file, "prompt file"), args.prompt_file)
     return None if args.prompt is None else unescaped(args.prompt)

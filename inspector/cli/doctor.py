@@ -12,40 +12,20 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from queue import SimpleQueue
+from contextlib import contextmanager, suppress
 from typing import Literal, TextIO, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from engine import protocol
 from engine.errors import EngineError
-from engine.protocol import (
-    Command,
-    Configure,
-    Ended,
-    Failure,
-    Load,
-    MachineRead,
-    ModelFacts,
-    Prefill,
-    Prefilled,
-    ReadMachine,
-    Received,
-    Record,
-    RepeatReply,
-    ReplyRepeated,
-    Sent,
-    Step,
-    TakeStep,
-    Verified,
-    Verify,
-)
+from engine.protocol import Command, Failure, MachineRead, Record, Step, Verified
 from engine.settings import LoadSettings, Settings
+from inspector.cli.driver import CommandRunner, Failed, MakeBackend
 from inspector.cli.writers.json_lines import json_line
 from inspector.display import visible
 from inspector.scales import size
-from inspector.session.client import Backend
 from inspector.version import program
 
 PROMPT = (
@@ -54,7 +34,7 @@ PROMPT = (
 STEPS = 8
 SETTINGS = Settings(temp=0.8, top_p=0.95, seed=7, max_tokens=STEPS, min_tokens=STEPS)
 QUOTED = re.compile(r"“[^”]*”|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\S*[/\\]\S*")
-"""What a message may quote: texts, names and paths."""
+"""Quotations in a message: texts, names and paths."""
 Status = Literal["ok", "differs", "refused", "failed"]
 """`refused`: the engine says why this model can't do it. `failed`: a fault of the program, or a wrong token."""
 Answer = TypeVar("Answer", bound=Record)
@@ -69,9 +49,9 @@ class FoundDifference(Struct, frozen=True):
     said: str = ""
     """A few words, or a sentence on what is wrong."""
     difference: float | None = None
-    """The largest that was found; None where nothing was compared."""
+    """The largest difference; None if nothing was compared."""
     allowed: float | None = None
-    """What rounding explains, in the same unit."""
+    """The difference that rounding explains, in the same unit."""
 
     @property
     def within(self) -> bool:
@@ -93,82 +73,63 @@ class CheckResult(Struct, frozen=True):
         return self.status in ("ok", "refused")
 
 
-class CommandFailed(Exception):
-    """The engine could not carry out a command."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-
-
 class WrongAnswer(Exception):
     """The answer is not what a check expects: a sentence."""
 
 
-class AskedEngine:
-    """Sends one command after another to a backend, and waits for all that belongs to each.
+@contextmanager
+def started(make: MakeBackend) -> Iterator[CommandRunner]:
+    """A backend that was started; it is closed at the end."""
+    runner = CommandRunner(make)
+    runner.backend.start()
+    try:
+        yield runner
+    finally:
+        runner.backend.close()
 
-    Args:
-        make: Makes the backend from the function that receives its records.
+
+def answers(runner: CommandRunner, command: Command) -> list[Record]:
+    """The records that answer a command.
+
+    Raises:
+        Failed: It failed.
     """
+    # others are logprobs of a prompt, which the engine reads while it is idle
+    records = [each.record for each in runner.records(command) if each.id == runner.sent]
+    if failures := [record for record in records if isinstance(record, Failure)]:
+        raise Failed(failures[-1])
+    return records
 
-    def __init__(self, make: Callable[[Callable[[Received], None]], Backend]) -> None:
-        self._inbox: SimpleQueue[Received] = SimpleQueue()
-        self._sent = 0
-        self._backend = make(self._inbox.put)
-        self._backend.start()
 
-    def all(self, command: Command) -> list[Record]:
-        """The records of a command.
+def ask(runner: CommandRunner, command: Command, kind: type[Answer]) -> Answer:
+    """The last record of a kind that answers a command.
 
-        Raises:
-            CommandFailed: It failed.
-        """
-        records: list[Record] = []
-        self._sent += 1
-        self._backend.send(Sent(command, self._sent))
-        while not isinstance(record := (received := self._inbox.get()).record, Ended):
-            if (
-                received.id == self._sent
-            ):  # else logprobs of a prompt, which the engine reads while it is idle
-                records.append(record)
-        if failures := [record for record in records if isinstance(record, Failure)]:
-            raise CommandFailed(failures[-1])
-        return records
-
-    def one(self, command: Command, kind: type[Answer]) -> Answer:
-        """The last record of a kind that a command is answered by.
-
-        Raises:
-            CommandFailed: It failed.
-            WrongAnswer: There is none.
-        """
-        found = [record for record in self.all(command) if isinstance(record, kind)]
-        if not found:
-            raise WrongAnswer(f"{command.kind} was not answered by {kind.__name__}.")
+    Raises:
+        Failed: It failed.
+        WrongAnswer: There is none.
+    """
+    if found := [record for record in answers(runner, command) if isinstance(record, kind)]:
         return found[-1]
+    raise WrongAnswer(f"{command.kind} was not answered by {kind.__name__}.")
 
-    def stepped(self) -> tuple[int, list[Step]]:
-        """The last node of the prompt, and the steps after it."""
-        self.all(Configure(SETTINGS))
-        prefilled = self.one(Prefill(PROMPT, False), Prefilled)
-        return prefilled.tokens[-1].node, [self.one(TakeStep(), Step) for _ in range(STEPS)]
 
-    def close(self) -> None:
-        """End the backend."""
-        self._backend.close()
+def steps_of(runner: CommandRunner) -> tuple[int, list[Step]]:
+    """The last node of the prompt, and the steps after it."""
+    answers(runner, protocol.Configure(SETTINGS))
+    prefilled = ask(runner, protocol.Prefill(PROMPT, False), protocol.Prefilled)
+    return prefilled.tokens[-1].node, [ask(runner, protocol.TakeStep(), Step) for _ in range(STEPS)]
 
 
 class ModelChecks:
     """The checks of one model.
 
     Args:
-        asked: The engine.
+        engine: Computes it in one process.
         load: The model.
     """
 
-    def __init__(self, asked: AskedEngine, load: LoadSettings) -> None:
-        self._asked, self._load = asked, load
+    def __init__(self, engine: CommandRunner, load: LoadSettings) -> None:
+        self._engine, self._load = engine, load
         self._prompt_end = 0
         self._steps: list[Step] = []
         self.apart: list[float] = []
@@ -176,7 +137,7 @@ class ModelChecks:
         self._verified = Verified(0, 0, 0.0, True, 0.0)
 
     def run(self) -> Iterator[CheckResult]:
-        """Make one check after another; what can't be done without the one before is left out.
+        """Make one check after another, up to the first that can't be done.
 
         Raises:
             EngineError: The model can't be loaded.
@@ -193,8 +154,8 @@ class ModelChecks:
             if found.status in ("refused", "failed"):
                 return
 
-    def over_ranks(self, ranks: AskedEngine) -> CheckResult:
-        """The same tokens where two processes compute the model.
+    def over_ranks(self, ranks: CommandRunner) -> CheckResult:
+        """Check that two processes compute the same tokens.
 
         Args:
             ranks: An engine in a process of its own.
@@ -208,31 +169,29 @@ class ModelChecks:
 
     def _loaded(self) -> FoundDifference:
         try:
-            facts = self._asked.one(Load(self._load), ModelFacts)
-        except CommandFailed as refused:
+            facts = ask(self._engine, protocol.Load(self._load), protocol.ModelFacts)
+        except Failed as refused:
             raise EngineError(refused.failure.message, refused.failure.hint) from refused
         heads = f", {facts.heads} heads" if facts.heads else ""
         types = f"{facts.dtype}, {facts.quantization}" if facts.quantization else facts.dtype
-        return FoundDifference(
-            f"{facts.family}, {facts.layers} layers{heads}, {facts.vocabulary:,} ids, {types}, "
-            f"{size(facts.weight_bytes)} of weights"
-        )
+        sizes = f"{facts.vocabulary:,} ids, {types}, {size(facts.weight_bytes)} of weights"
+        return FoundDifference(f"{facts.family}, {facts.layers} layers{heads}, {sizes}")
 
     def _stepped(self) -> FoundDifference:
-        self._prompt_end, self._steps = self._asked.stepped()
+        self._prompt_end, self._steps = steps_of(self._engine)
         if not all(math.isfinite(step.logprob) for step in self._steps):
             raise WrongAnswer("A logprob is not a finite number.")
         return FoundDifference(f"{len(self._steps)} tokens")
 
     def _recomputed(self) -> FoundDifference:
-        self._verified = found = self._asked.one(Verify(), Verified)
+        self._verified = found = ask(self._engine, protocol.Verify(), Verified)
         said = f"{found.tokens} tokens recomputed from the start"
         return FoundDifference(said, found.largest_difference, found.rounding)
 
     def _forward_compared(self) -> FoundDifference:
         """The prompt in mlx_lm's own generator, which takes the same tokens after it."""
         ids = tuple(step.id for step in self._steps)
-        theirs = self._asked.one(RepeatReply(self._prompt_end, ids=ids), ReplyRepeated)
+        theirs = ask(self._engine, protocol.RepeatReply(self._prompt_end, ids=ids), protocol.ReplyRepeated)
         pairs = zip(self._steps, theirs.logprobs, strict=True)
         self.apart = [abs(step.logprob - logprob) for step, logprob in pairs]
         return FoundDifference("the first token's logprob", self.apart[0], self._allowed)
@@ -241,13 +200,12 @@ class ModelChecks:
         others = self.apart[1:]
         return FoundDifference(f"the logprobs of {len(others)} more", max(others), self._allowed)
 
-    def _ranked(self, ranks: AskedEngine) -> FoundDifference:
-        ranks.all(Load(replace(self._load, ranks=2)))
-        _, steps = ranks.stepped()
-        pairs = list(zip(self._steps, steps, strict=True))
-        parted = next((at for at, (one, other) in enumerate(pairs) if one.id != other.id), len(pairs))
-        apart = max((abs(one.logprob - other.logprob) for one, other in pairs[:parted]), default=math.inf)
-        return FoundDifference(f"{parted} tokens as in one process", apart, self._allowed)
+    def _ranked(self, ranks: CommandRunner) -> FoundDifference:
+        answers(ranks, protocol.Load(replace(self._load, ranks=2)))
+        pairs = list(zip(self._steps, steps_of(ranks)[1], strict=True))
+        equal = next((at for at, (one, other) in enumerate(pairs) if one.id != other.id), len(pairs))
+        apart = max((abs(one.logprob - other.logprob) for one, other in pairs[:equal]), default=math.inf)
+        return FoundDifference(f"{equal} tokens as in one process", apart, self._allowed)
 
 
 def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
@@ -256,7 +214,7 @@ def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
     try:
         found = check()
         status: Status = "ok" if found.within else "differs"
-    except CommandFailed as refused:
+    except Failed as refused:
         failure = refused.failure
         found = FoundDifference(without_names(f"{failure.message} {failure.hint}".strip()))
         status = "refused" if failure.expected else "failed"
@@ -265,12 +223,11 @@ def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
     return CheckResult(name, status, found, (time.perf_counter() - began) * 1000)
 
 
-def results(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
-    """The results of the checks, one after another.
+def results(load: LoadSettings) -> Iterator[CheckResult | MachineRead]:
+    """The machine, if it can be read, and the results of the checks, one after another.
 
     Args:
         load: The model.
-        report: Receives the machine.
 
     Raises:
         EngineError: The model can't be loaded.
@@ -278,22 +235,16 @@ def results(load: LoadSettings, report: Report) -> Iterator[CheckResult]:
     from engine.child import EngineProcess
     from engine.thread import EngineThread
 
-    asked = AskedEngine(EngineThread)
-    try:
-        checks = ModelChecks(asked, load)
-        for each in checks.run():
-            if report.machine is None:
-                with suppress(CommandFailed, WrongAnswer):  # the checks are reported without it, too
-                    report.tell(asked.one(ReadMachine(), MachineRead))
+    with started(EngineThread) as engine:
+        checks = ModelChecks(engine, load)
+        for place, each in enumerate(checks.run()):
+            if place == 0:  # the model is loaded
+                with suppress(Failed, WrongAnswer):  # the checks are reported without it, too
+                    yield ask(engine, protocol.ReadMachine(), MachineRead)
             yield each
         if checks.apart:
-            ranks = AskedEngine(EngineProcess)  # MLX makes one group of ranks a process
-            try:
+            with started(EngineProcess) as ranks:  # MLX makes one group of ranks a process
                 yield checks.over_ranks(ranks)
-            finally:
-                ranks.close()
-    finally:
-        asked.close()
 
 
 def without_names(message: str) -> str:
@@ -328,45 +279,37 @@ class Report:
         self._out, self._json = out, jsonl
         self._began = time.monotonic()
         self._results: list[CheckResult] = []
-        self.machine: MachineRead | None = None
-        """Once it was measured."""
+        self._machine: MachineRead | None = None
 
     @property
     def holds(self) -> bool:
         """True if nothing is wrong."""
         return all(each.holds for each in self._results)
 
-    def tell(self, machine: MachineRead) -> None:
-        """Write what was measured of the machine."""
-        self.machine = replace(
-            machine, machine=replace(machine.machine, blas=without_names(machine.machine.blas))
-        )
+    def take(self, result: CheckResult | MachineRead) -> None:
+        """Write the facts of the machine, or the result of a check."""
+        if isinstance(result, MachineRead):
+            nameless = replace(result.machine, blas=without_names(result.machine.blas))
+            self._machine = replace(result, machine=nameless)
+            lines = [*_machine(self._machine), ("terminal", ", ".join(terminal()))]
+            text = "".join(f"{name:<12}{said}\n" for name, said in lines) + "\n"
+        else:
+            self._results.append(result)
+            text = f"  {result.check:<20}{result.status:<9}{_figures(result.found)}\n"
         if not self._json:
-            lines = [*_machine(self.machine), ("terminal", ", ".join(terminal()))]
-            self._out.write("".join(f"{name:<12}{said}\n" for name, said in lines) + "\n")
-
-    def take(self, result: CheckResult) -> None:
-        """Write what came of a check."""
-        self._results.append(result)
-        if not self._json:
-            self._out.write(f"  {result.check:<20}{result.status:<9}{_figures(result.found)}\n")
+            self._out.write(text)
             self._out.flush()
 
     def end(self) -> None:
-        """Write what it all comes to."""
-        if self._json:
-            seconds = time.monotonic() - self._began
-            report = DoctorReport(
-                program(), self.holds, seconds, self.machine, terminal(), tuple(self._results)
-            )
-            self._out.write(json_line(report))
-            return
-        wrong = ", ".join(each.check for each in self._results if not each.holds)
+        """Write the verdict."""
         seconds, count = time.monotonic() - self._began, len(self._results)
-        if wrong:
-            self._out.write(
-                f"\nWrong: {wrong}. Please report it with these lines: they have no path, prompt or token.\n"
-            )
+        wrong = ", ".join(each.check for each in self._results if not each.holds)
+        if self._json:
+            parts = self.holds, seconds, self._machine, terminal(), tuple(self._results)
+            self._out.write(json_line(DoctorReport(program(), *parts)))
+        elif wrong:
+            said = "Please report it with these lines: they have no path, prompt or token."
+            self._out.write(f"\nWrong: {wrong}. {said}\n")
         else:
             self._out.write(f"\nAll {count} checks hold, in {seconds:.0f} s.\n")
 

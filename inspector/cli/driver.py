@@ -9,25 +9,22 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from engine import protocol
 from engine.child import EngineProcess
 from engine.errors import EngineError
 from engine.files import free, typed
-from engine.protocol import Command, ModelFacts, Received, Record, Sent
+from engine.protocol import Command, Failure, ModelFacts, Received, Record, Sent
 from engine.recording import Entry, save_as, worth_keeping
-from engine.settings import LoadSettings, Settings
+from engine.settings import Settings
 from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from inspector.cli.arguments import CliRequest
@@ -36,7 +33,7 @@ from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
 from inspector.version import program
 
-# ---- what a generation came to ------------------------------------------------------------------
+# ---- the result of a generation -----------------------------------------------------------------
 
 
 class Completion:
@@ -48,80 +45,42 @@ class Completion:
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
         self._stops = tuple(stops)
-        self._pieces: list[str] = []
         self._held = ""
-
-    @property
-    def text(self) -> str:
+        self.text = ""
         """The text that is certain so far."""
-        return "".join(self._pieces)
 
     def add(self, text: str) -> str:
-        """Take in the text of a token; returns what is certain now and was not before."""
+        """Add the text of a token; returns what is certain now and was not before."""
         held = self._held + text
         cut = self._begins(held)
         self._held = held[cut:]
-        return self._keep(held[:cut])
+        self.text += held[:cut]
+        return held[:cut]
 
     def close(self) -> str:
-        """No more text comes: returns the rest, without a stop string and what follows it."""
+        """Add the text that was held back, without a stop string and what follows it, and return it."""
         places = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
         rest = self._held[: min(places)] if places else self._held
         self._held = ""
-        return self._keep(rest)
-
-    def _keep(self, text: str) -> str:
-        if text:
-            self._pieces.append(text)
-        return text
+        self.text += rest
+        return rest
 
     def _begins(self, text: str) -> int:
-        """Where a stop string, or the beginning of one at the text's end, begins: the earliest place."""
+        """The earliest place at which a stop string begins, or the beginning of one at the text's end."""
         places = [len(text)]
         for stop in self._stops:
             at = text.find(stop)
-            places.append(at if at >= 0 else _partial(text, stop))
+            lengths = range(min(len(stop) - 1, len(text)), 0, -1)
+            partial = next((length for length in lengths if text.endswith(stop[:length])), 0)
+            places.append(at if at >= 0 else len(text) - partial)
         return min(places)
 
 
-def _partial(text: str, stop: str) -> int:
-    """Where the longest end of `text` that is a beginning of `stop` begins; the text's end where there is none."""
-    for length in range(min(len(stop) - 1, len(text)), 0, -1):
-        if text.endswith(stop[:length]):
-            return len(text) - length
-    return len(text)
+class Summary:
+    """The figures of a generation, from its records; no step is kept.
 
-
-class Summary(Struct, frozen=True):
-    """A generation that ended."""
-
-    reason: protocol.FinishReason
-    detail: str
-    text: str
-    """Of the completion, without the end-of-sequence token and cut before a stop string."""
-    pending: bytes
-    """Bytes of a character that the last token left unfinished."""
-    steps: int
-    tpot: Tpot | None
-    cold_ms: float | None
-    """Of a first step that was a cold start: `tpot` doesn't count it."""
-    pipelined: bool
-    """True if steps overlapped while they were timed."""
-    facts: protocol.ModelFacts | None
-    prefilled: protocol.Prefilled | None
-    first_token_ms: float | None
-    """From the encoded prompt until the first token was there to be written: TTFT and the record."""
-    kv: protocol.KVReading | None
-    memory: protocol.Memory | None
-    speculation: Speculation
-    """Rounds of speculative decoding, if there were any."""
-
-
-class Tally:
-    """Adds records up to a summary, keeping no step.
-
-    The first token is known with the prompt's distribution, a forward before its own step is: its text is certain then
-    if a run follows, and a run of which nothing else came (it was interrupted) has it as its text.
+    The first token is known with the prompt's distribution, a forward pass before its own step: if a run follows, its
+    text is certain then, and a run that was interrupted before its first step has it as its text.
 
     Args:
         settings: Their stop strings cut the text.
@@ -131,60 +90,63 @@ class Tally:
     def __init__(self, settings: Settings, runs: bool = False) -> None:
         self._runs = runs
         self._first: int | None = None
-        """Id of the first token, from when its text was taken in until its step."""
+        """Id of the first token, from when its text was added until its step."""
         self._begun = time.perf_counter()
-        self._first_ms: float | None = None
+        self.first_token_ms: float | None = None
+        """Time from the encoded prompt until the first token can be written: TTFT and the record."""
         self.completion = Completion(settings.stop)
-        self.facts: protocol.ModelFacts | None = None
+        self.facts: ModelFacts | None = None
         self.prefilled: protocol.Prefilled | None = None
+        self.steps = 0
         self._last: protocol.Step | None = None
         self._finished: protocol.Finished | None = None
-        self._steps = 0
         self._ms: list[float] = []
-        """Of the steps that are no cold start."""
-        self._cold_ms: float | None = None
-        self._pipelined = False
-        self._speculation = Speculation()
+        """Times of the steps, without a cold start."""
+        self.cold_ms: float | None = None
+        """Time of a first step that was a cold start: `tpot` doesn't count it."""
+        self.pipelined = False
+        """True if steps overlapped while they were timed."""
+        self.speculation = Speculation()
 
-    def take(self, record: protocol.Record) -> str:
-        """Take in one record; returns the text of the completion that it made certain."""
-        self._speculation.apply(record)
+    def take(self, record: Record) -> str:
+        """Add one record; returns the text of the completion that it made certain."""
+        self.speculation.apply(record)
         match record:
-            case protocol.ModelFacts():
+            case ModelFacts():
                 self.facts = record
             case protocol.PromptOpened():
                 self._begun = time.perf_counter()
             case protocol.Prefilled():
                 self.prefilled = record
-                self._first_ms = (time.perf_counter() - self._begun) * 1000
+                self.first_token_ms = (time.perf_counter() - self._begun) * 1000
                 return self._take_first(record)
-            case protocol.Step() if self._of_prompt(record):
-                self._last = record
             case protocol.Step():
                 self._last = record
-                self._steps += 1
-                if record.ms.cold:
-                    self._cold_ms = record.ms.total
-                else:
-                    self._ms.append(record.ms.total)
-                self._pipelined |= record.ms.pipelined
-                first, self._first = self._first, None
-                return "" if first == record.id or self._ends(record.id) else self.completion.add(record.text)
+                if not self._of_prompt(record):
+                    return self._take_step(record)
             case protocol.Finished():
                 self._finished = record
                 return self.completion.close()
-            case _:
-                pass
         return ""
 
     def _take_first(self, prefilled: protocol.Prefilled) -> str:
-        """The text of the token that a run begins with; none where the context window has no room for it."""
+        """Text of the token that a run begins with; empty if the context window has no room for it."""
         picked, window = prefilled.next.picked, self.facts.context_window if self.facts else None
         if not self._runs or self._ends(picked) or len(prefilled.tokens) == window:
             return ""
         self._first = picked
         text = next(candidate.text for candidate in prefilled.next.candidates if candidate.id == picked)
         return self.completion.add(text)
+
+    def _take_step(self, step: protocol.Step) -> str:
+        self.steps += 1
+        if step.ms.cold:
+            self.cold_ms = step.ms.total
+        else:
+            self._ms.append(step.ms.total)
+        self.pipelined |= step.ms.pipelined
+        first, self._first = self._first, None
+        return "" if first == step.id or self._ends(step.id) else self.completion.add(step.text)
 
     def _of_prompt(self, step: protocol.Step) -> bool:
         """True if it is a token of the prompt, run again under interventions."""
@@ -194,26 +156,27 @@ class Tally:
     def _ends(self, token: int) -> bool:
         return self.facts is not None and token in self.facts.eos_ids
 
-    def summary(self) -> Summary:
-        """Where the generation ended: without a finish reason it was cancelled."""
-        self.completion.close()
-        finished, latest = self._finished, self._last or self.prefilled
-        return Summary(
-            reason=finished.reason if finished else "cancelled",
-            detail=finished.detail if finished else "",
-            text=self.completion.text,
-            pending=self._last.pending if self._last else b"",
-            steps=self._steps,
-            tpot=tpot(self._ms),
-            cold_ms=self._cold_ms,
-            pipelined=self._pipelined,
-            facts=self.facts,
-            prefilled=self.prefilled,
-            first_token_ms=self._first_ms,
-            kv=latest.kv if latest else None,
-            memory=latest.memory if latest else None,
-            speculation=self._speculation,
-        )
+    @property
+    def reason(self) -> protocol.FinishReason:
+        return self._finished.reason if self._finished else "cancelled"
+
+    @property
+    def detail(self) -> str:
+        return self._finished.detail if self._finished else ""
+
+    @property
+    def pending(self) -> bytes:
+        """Bytes of a character that the last token left unfinished."""
+        return self._last.pending if self._last else b""
+
+    @property
+    def tpot(self) -> Tpot | None:
+        return tpot(self._ms)
+
+    @property
+    def latest(self) -> protocol.Step | protocol.Prefilled | None:
+        """The record that has the state of the KV cache and the memory at the end."""
+        return self._last or self.prefilled
 
 
 # ---- commands carried out -----------------------------------------------------------------------
@@ -222,22 +185,21 @@ MakeBackend = Callable[[Callable[[Received], None]], Backend]
 
 
 class Writer(Protocol):
-    """Where the records go: one of those in `inspector.cli.writers`."""
+    """Receives the records: one of those in `inspector.cli.writers`."""
 
     def take(self, record: Record, text: str) -> None:
-        """Take in a record, with the text of the completion that it made certain."""
+        """Write a record, or the text of the completion that it made certain."""
 
     def end(self, summary: Summary) -> None:
         """Write what comes last."""
 
 
 class Outcome(Struct, frozen=True):
-    """How it went, for what ends the process."""
+    """The result of a run of commands."""
 
     code: int
     """Exit status."""
-    failure: protocol.Failure | None = None
-    """What went wrong, if something did."""
+    failure: Failure | None = None
     joined: bool = True
     """True if the engine's thread ended: if it didn't, the process must end by `os._exit`."""
 
@@ -249,217 +211,47 @@ class Interrupted(Exception):
 class Failed(Exception):
     """A command could not be carried out."""
 
-    def __init__(self, failure: protocol.Failure) -> None:
+    def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)
         self.failure = failure
 
 
-def drive(
-    request: CliRequest,
-    writer: Writer,
-    then: Sequence[Command],
-    make_backend: MakeBackend | None = None,
-    loads: bool = True,
-    after: Callable[[], Iterable[Command]] = tuple,
-    forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
-    awaits: bool = False,
-    first: Sequence[Command] = (),
-) -> Outcome:
-    """Load, prefill and carry out more commands, handing every record to a writer on the way.
+class CommandRunner:
+    """Sends one command after another to a backend, and waits for the end of each.
 
     Args:
-        request: The model, the settings and the prompt.
-        writer: Receives the records and the summary.
-        then: Commands after the prompt.
-        make_backend: Makes the backend from the function that receives its records; None for the engine's thread, or
-            its processes for a model over ranks.
-        loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
-        after: Called when all these have ended, for commands that depend on what came of them; the next one is asked
-            for when the one before has ended.
-        forgives: Told of each failure; where it returns True the next command is sent all the same.
-        awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
-        first: Commands between the settings and the prompt, with which the text begins.
-
-    Returns:
-        How it went. Whatever happened, the backend was closed.
-    """
-    sent = chain(opening(request, first) if loads else (), then)
-    runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
-    make_backend = make_backend or (EngineProcess if request.load.divided else EngineThread)
-    driver = Driver(request, writer, sent, runs, make_backend, after, forgives, awaits)
-    code, failure = FAULT, None
-    try:
-        with driver.interruptible():
-            code, failure = driver.run()
-    except KeyboardInterrupt:  # pressed again, before the first was answered
-        code = INTERRUPTED
-    finally:
-        joined = driver.close()
-    return Outcome(code, failure, joined)
-
-
-def run(
-    args: Namespace,
-    request: CliRequest,
-    writer: Writer,
-    then: Sequence[Command],
-    after: Callable[[], Iterable[Command]] = tuple,
-    trace: Path | None = None,
-    told: Callable[[protocol.Failure], protocol.Failure] = lambda failure: failure,
-    forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
-    first: Sequence[Command] = (),
-) -> int:
-    """Drive the engine, and report what failed, if something did.
-
-    Args:
-        args: Its `force` says whether a recording replaces a file.
-        request: The model, the settings and the prompt.
-        writer: Receives the records and the summary.
-        then: Commands after the prompt.
-        after: As for `drive`.
-        trace: Where a recording is written too, from `place`; None for none.
-        told: Makes the failure that is reported of the engine's.
-        forgives: As for `drive`.
-        first: As for `drive`.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        EngineError: The recording can't be written.
-    """
-    kept = RecordingWriter(writer, request)
-    writes = writer if trace is None else kept
-    outcome = drive(request, writes, then, after=after, forgives=forgives, first=first)
-    if outcome.failure is not None:
-        return exit_status(replace(outcome, failure=told(outcome.failure)))
-    if trace is not None:
-        save_as(trace, kept.entries, program(), args.force)
-    return exit_status(outcome)
-
-
-def exit_status(outcome: Outcome) -> int:
-    """Report what failed, if something did; returns the exit status."""
-    code = outcome.code
-    if outcome.failure is not None:
-        failure = outcome.failure
-        message = f"{failure.message} {failure.hint}".rstrip()
-        code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
-    if not outcome.joined:
-        leave_at_once(code)
-    return code
-
-
-def opening(request: CliRequest, first: Sequence[Command] = ()) -> Iterator[Command]:
-    """The commands before those of a subcommand: its model, settings and prompt, and `first` before the prompt."""
-    yield protocol.Load(request.load)
-    yield protocol.Configure(request.settings)
-    yield from first
-    if request.prompt or request.messages:
-        yield protocol.Prefill(
-            request.prompt,
-            request.chat,
-            request.system,
-            request.echo,
-            messages=request.messages,
-            options=request.options,
-        )
-
-
-class Driver:
-    """Sends one command after another, and waits for the end of each.
-
-    Args:
-        request: Its settings are those of the summary; it takes over the model's own.
-        writer: Receives the records and the summary.
-        sent: All commands; each is asked for when the one before has ended.
-        runs: Whether a run is among them.
-        make_backend: Makes the backend.
-        after: More commands, asked for once those have ended.
-        forgives: As for `drive`.
-        awaits: As for `drive`.
+        make: Makes the backend from the function that receives its records.
     """
 
-    def __init__(
-        self,
-        request: CliRequest,
-        writer: Writer,
-        sent: Iterable[Command],
-        runs: bool,
-        make_backend: MakeBackend,
-        after: Callable[[], Iterable[Command]] = tuple,
-        forgives: Callable[[protocol.Failure], bool] = lambda failure: False,
-        awaits: bool = False,
-    ) -> None:
-        self._awaits = awaits
-        self._commands, self._after, self._forgives = sent, after, forgives
-        self._writer = writer
-        self._request, self._tally = request, Tally(request.settings, runs)
+    def __init__(self, make: MakeBackend) -> None:
         self._inbox: SimpleQueue[Received | None] = SimpleQueue()  # None: interrupted
-        self._backend = make_backend(self._inbox.put)
-        self._sent = 0
+        self.backend = make(self._inbox.put)
+        self.sent = 0
         """Commands that were sent; the last one has this number as its id."""
 
-    def run(self) -> tuple[int, protocol.Failure | None]:
-        """Carry out one command after another; returns the exit status and the failure, if there was one."""
-        try:
-            return self._run()
-        except Failed as failed:
-            return BAD_INPUT if failed.failure.expected else FAULT, failed.failure
-        except BrokenPipeError:  # the reader has enough
-            return OK, None
-        except OSError as error:
-            refused = not_written(error)
-            return BAD_INPUT, protocol.Failure("Write", refused.message, refused.hint)
+    def records(self, command: Command) -> Iterator[Received]:
+        """Send a command; yields the records until its end, and raises as `rest`."""
+        self.sent += 1
+        self.backend.send(Sent(command, self.sent))
+        yield from self.rest()
 
-    def _run(self) -> tuple[int, None]:
-        code = OK
-        try:
-            self._backend.start()
-            for command in self._commands:
-                self._carry_out(command)
-            for command in self._after():
-                self._carry_out(command)
-        except Interrupted:
-            code = INTERRUPTED
-            if self._awaits:
-                self._receive_rest()
-        self._writer.end(self._tally.summary())
-        return code, None
+    def rest(self) -> Iterator[Received]:
+        """The records of the running command until its end.
 
-    def _carry_out(self, command: Command) -> None:
-        self._sent += 1
-        self._backend.send(Sent(command, self._sent))
-        self._receive_rest()
-
-    def _receive_rest(self) -> None:
-        """Take in the records of the command that is carried out, until it has ended."""
-        while not isinstance(record := self._next(), protocol.Ended):
-            if isinstance(record, ModelFacts):
-                self._request.model_known(record)
-            if not isinstance(record, protocol.Failure):
-                self._writer.take(record, self._tally.take(record))
-            elif not self._forgives(record):
-                raise Failed(record)
-
-    def _next(self) -> Record:
-        received = self._inbox.get()
-        if received is None:
-            raise Interrupted
-        return received.record
-
-    def close(self) -> bool:
-        """Close the backend; returns whether it ended in time."""
-        try:
-            return self._backend.close()
-        except KeyboardInterrupt:
-            return False
+        Raises:
+            Interrupted: The user pressed Ctrl-C.
+        """
+        while (received := self._inbox.get()) is not None:
+            if isinstance(received.record, protocol.Ended):
+                return
+            yield received
+        raise Interrupted
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Let Ctrl-C cancel the running command instead of breaking into whatever is being written.
 
-        A second Ctrl-C breaks in, for a reader that takes nothing. Where the shell had the signal ignored, it stays so.
+        A second Ctrl-C breaks in, for a reader that takes nothing. A signal that the shell ignores stays ignored.
         """
         main = threading.current_thread() is threading.main_thread()
         before = signal.getsignal(signal.SIGINT)
@@ -474,58 +266,164 @@ class Driver:
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._sent:
-            self._backend.send(Sent(protocol.Cancel(self._sent), 0))
+        if self.sent:
+            self.backend.send(Sent(protocol.Cancel(self.sent), 0))
         self._inbox.put(None)
 
+    def close(self) -> bool:
+        """Close the backend; returns whether it ended in time."""
+        try:
+            return self.backend.close()
+        except KeyboardInterrupt:
+            return False
 
-class RecordingWriter:
-    """Hands everything on to another writer, and keeps what a recording has.
+
+def drive(
+    request: CliRequest,
+    writer: Writer,
+    then: Iterable[Command] = (),
+    make_backend: MakeBackend | None = None,
+    *,
+    loads: bool = True,
+    first: Sequence[Command] = (),
+    after: Callable[[Summary], Iterable[Command]] = lambda summary: (),
+    forgives: Callable[[Failure], bool] = lambda failure: False,
+    awaits: bool = False,
+    kept: list[Entry] | None = None,
+) -> Outcome:
+    """Load, prefill and carry out more commands; every record goes to a writer.
 
     Args:
+        request: The model, the settings and the prompt; it takes over the model's own settings.
         writer: Receives the records and the summary.
-        request: The model and the settings.
+        then: Commands after the prompt.
+        make_backend: Makes the backend from the function that receives its records; None for the engine's thread, or
+            its processes for a model over ranks.
+        loads: Whether the model is loaded and the prompt goes through it; else the other commands are all there is.
+        first: Commands between the settings and the prompt, with which the text begins.
+        after: Called when all these have ended, for commands that depend on their results; the next one is asked for
+            when the one before has ended.
+        forgives: Called with each failure; if it returns True, the writer receives it and the next command is sent.
+        awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
+        kept: Receives the entries of a recording; None for no recording.
+
+    Returns:
+        How it ended. The backend was closed in any case.
     """
+    then = list(then)
+    runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
+    summary = Summary(request.settings, runs)
+    began = time.monotonic()
+    runner = CommandRunner(make_backend or (EngineProcess if request.load.divided else EngineThread))
 
-    def __init__(self, writer: Writer, request: CliRequest) -> None:
-        self.entries: list[Entry] = []
-        """What happened until now, in order."""
-        self._writer, self._request = writer, request
-        self._began = time.monotonic()
+    def commands() -> Iterator[Command]:
+        if loads:
+            yield protocol.Load(request.load)
+            yield protocol.Configure(request.settings)  # the model's own are known now
+            yield from first
+        if loads and (request.prompt or request.messages):
+            prompt = request.prompt, request.chat, request.system, request.echo
+            yield protocol.Prefill(*prompt, messages=request.messages, options=request.options)
+        yield from then
+        yield from after(summary)
 
-    def take(self, record: Record, text: str) -> None:
-        """Keep a record, and hand it on."""
+    def take(received: Received) -> None:
+        record = received.record
         if isinstance(record, ModelFacts):
-            self._keep(self._request.load)
-        if worth_keeping(record):
-            self._keep(record)
-        if isinstance(record, ModelFacts):
-            self._keep(self._request.settings)
-        self._writer.take(record, text)
+            request.model_known(record)
+        if isinstance(record, Failure) and not forgives(record):
+            raise Failed(record)
+        if kept is not None:  # beside the facts of a model the settings
+            facts = isinstance(record, ModelFacts)
+            values: tuple[Any, ...] = (request.load, record, request.settings) if facts else (record,)
+            kept.extend(
+                Entry(each, time.monotonic() - began) for each in values if facts or worth_keeping(each)
+            )
+        writer.take(record, summary.take(record))
 
-    def _keep(self, value: Record | Settings | LoadSettings) -> None:
-        self.entries.append(Entry(value, time.monotonic() - self._began))
+    code, failure = OK, None
+    try:
+        with runner.interruptible():
+            try:
+                runner.backend.start()
+                for command in commands():
+                    for received in runner.records(command):
+                        take(received)
+            except Interrupted:
+                code = INTERRUPTED
+                for received in runner.rest() if awaits else ():
+                    take(received)
+            summary.completion.close()
+            writer.end(summary)
+    except Failed as failed:
+        code, failure = BAD_INPUT if failed.failure.expected else FAULT, failed.failure
+    except BrokenPipeError:  # the reader has enough
+        code = OK
+    except OSError as error:
+        refused = not_written(error)
+        code, failure = BAD_INPUT, Failure("Write", refused.message, refused.hint)
+    except KeyboardInterrupt:  # pressed again, before the first was answered
+        code = INTERRUPTED
+    finally:
+        joined = runner.close()
+    return Outcome(code, failure, joined)
 
-    def end(self, summary: Summary) -> None:
-        """Hand the summary on."""
-        self._writer.end(summary)
+
+def run(
+    request: CliRequest,
+    writer: Writer,
+    then: Iterable[Command] = (),
+    *,
+    trace: Path | None = None,
+    force: bool = False,
+    told: Callable[[Failure], Failure] = lambda failure: failure,
+    **how: Any,
+) -> int:
+    """Drive the engine, and report what failed, if something did.
+
+    Args:
+        request: The model, the settings and the prompt.
+        writer: Receives the records and the summary.
+        then: Commands after the prompt.
+        trace: Where a recording is written too, from `place`; None for none.
+        force: Whether the recording replaces a file.
+        told: Makes the failure that is reported of the engine's.
+        how: As for `drive`.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        EngineError: The recording can't be written.
+    """
+    kept: list[Entry] = []
+    outcome = drive(request, writer, then, kept=None if trace is None else kept, **how)
+    code = outcome.code
+    if outcome.failure is not None:
+        failure = told(outcome.failure)
+        message = f"{failure.message} {failure.hint}".rstrip()
+        code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
+    elif trace is not None:
+        save_as(trace, kept, program(), force)
+    if not outcome.joined:
+        leave_at_once(code)
+    return code
 
 
 def place(output: str | None, force: bool, instead: str) -> Path | None:
-    """Where the recording goes, checked before the work of making it; None if none is wanted.
+    """The path of the recording, checked before the work of making it; None if none is wanted.
 
     Args:
         output: As it was typed.
-        force: Whether a file that is there may be replaced.
-        instead: What goes to standard output, as a sentence goes on.
+        force: Whether an existing file may be replaced.
+        instead: What is written to standard output: the end of a sentence.
 
     Raises:
-        EngineError: It is standard output, a file is there, or no file can be.
+        EngineError: It is standard output, the file exists, or no file can be written there.
     """
     if output is None:
         return None
     if output == "-":
-        raise EngineError(
-            f"The recording can't go to standard output: {instead}.", "Name a file: -o story.trace.zst."
-        )
+        message = f"The recording can't go to standard output: {instead}."
+        raise EngineError(message, "Name a file: -o story.trace.zst.")
     return free(typed(output), force)

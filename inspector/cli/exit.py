@@ -1,4 +1,4 @@
-"""How a command ends: what it writes to, the one line on what went wrong, and the exit status."""
+"""The end of a command: its output, the one line on an error, and the exit status."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Iterable
+from os import _exit
 from typing import NoReturn, TextIO
 
 from engine.errors import EngineError
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
-"""Of a gate: a bound is broken, or within two standard errors of the figure."""
+"""Results of a gate: a bound is broken, or within two standard errors of the figure."""
 LONGEST_LINE = 1000
 
 
@@ -28,20 +30,25 @@ def output() -> TextIO:
     if sys.stdout is sys.__stdout__ and isinstance(raw, io.FileIO):
         # PYTHONUNBUFFERED: what a signal leaves unwritten of a long line would be lost
         sys.stdout = open(raw.fileno(), "w", encoding=encoding, closefd=False)  # noqa: SIM115
-    _use_utf8()
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:  # the model's text unchanged in any locale; a terminal gets what it can show
+        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
     return sys.stdout
 
 
-def _use_utf8() -> None:
-    """Write the model's text unchanged, whatever the locale; a terminal gets what it can show."""
-    reconfigure = getattr(sys.stdout, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="replace") if sys.stdout.isatty() else reconfigure(encoding="utf-8")
+def write(lines: Iterable[str]) -> int:
+    """Write lines to standard output, nothing in them obeyed by a terminal; returns the exit status."""
+    from inspector.display import visible
+
+    out = output()
+    out.writelines(f"{visible(line)}\n" for line in lines)
+    out.flush()
+    return OK
 
 
 def leave_at_once(code: int) -> NoReturn:
     """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
-    os._exit(flush(code))
+    _exit(flush(code))
 
 
 def flush(code: int) -> int:
@@ -68,16 +75,13 @@ def _discard(descriptor: int) -> None:
 # ---- messages -----------------------------------------------------------------------------------
 
 
-def not_shown(message: str) -> int:
-    """Report that something was left out, because its check failed; returns the exit status."""
-    _print_error(message)
-    return NOT_SHOWN
-
-
-def bad_input(message: str) -> int:
-    """Report what is wrong with the input; returns the exit status."""
-    _print_error(message)
-    return BAD_INPUT
+def bad_input(message: str, code: int = BAD_INPUT) -> int:
+    """Report an error that is no fault of the program; returns the exit status."""
+    line = " ".join(message.split())
+    if len(line) > LONGEST_LINE:
+        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
+    note(f"inspector: error: {line}")
+    return code
 
 
 def not_written(error: OSError) -> EngineError:
@@ -88,8 +92,7 @@ def not_written(error: OSError) -> EngineError:
 
 def fault(message: str, trace: str) -> int:
     """Report a fault of the program itself, and keep its traceback in a file."""
-    _print_error(f"This is a fault of the program: {message} {_kept(trace)}")
-    return FAULT
+    return bad_input(f"This is a fault of the program: {message} {_kept(trace)}", FAULT)
 
 
 def _kept(trace: str) -> str:
@@ -101,13 +104,6 @@ def _kept(trace: str) -> str:
     except OSError as error:
         return f"Its traceback could not be written: {error.strerror}."
     return f"Please report it with its traceback: {file.name}."
-
-
-def _print_error(message: str) -> None:
-    line = " ".join(message.split())
-    if len(line) > LONGEST_LINE:
-        line = line[: LONGEST_LINE // 2] + " … " + line[-LONGEST_LINE // 2 :]
-    note(f"inspector: error: {line}")
 
 
 def note(line: str) -> None:

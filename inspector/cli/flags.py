@@ -13,8 +13,6 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from msgspec import Struct
-
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
@@ -23,16 +21,16 @@ from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
-"""What the help calls a direction, and how it is added."""
+"""Name of a direction in the help, with its strength and layer."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
-"""What the help calls the value of a flag, by the kind of its setting."""
+"""Name of a flag's value in the help, by the kind of its setting."""
 
 
 class Parser(argparse.ArgumentParser):
     """An argument parser that reports a fault as one line and raises instead of leaving."""
 
     intermixed = False
-    """True where arguments without a flag may stand on both sides of flags."""
+    """True if arguments without a flag may stand on both sides of flags."""
 
     def print_help(self, file: Any = None) -> None:
         """Write the help, and unlike `argparse` fail if that fails."""
@@ -47,28 +45,16 @@ class Parser(argparse.ArgumentParser):
         raise EngineError(f"{message.removeprefix('argument ')}.", hint)
 
 
-def command_parser(name: str, description: str, epilog: str | None = EXIT_STATUS) -> Parser:
+def command_parser(name: str, description: str | None, epilog: str | None = EXIT_STATUS) -> Parser:
     """A parser without flags.
 
     Args:
         name: Of the subcommand, empty for `inspector` alone.
-        description: What the command does, in a sentence or two.
-        epilog: What the help ends with.
+        description: Of the command: most often the docstring of the function that makes its flags.
+        epilog: End of the help.
     """
     prog = f"inspector {name}".rstrip()
     return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
-
-
-class Subcommand(Struct, frozen=True):
-    """One way to run the program. Its module imports what is heavy only where it runs, so that help is instant."""
-
-    name: str
-    parser: Callable[[], Parser]
-    """Makes the parser of its flags."""
-    run: Callable[[argparse.Namespace], int]
-    """Does what the flags ask for; returns the exit status, raises `EngineError` for bad input."""
-    purpose: str
-    """For the help, in a few words."""
 
 
 # ---- groups of flags ----------------------------------------------------------------------------
@@ -81,7 +67,7 @@ def add_generation(parser: Parser) -> None:
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)
-    add_setting(load, BY_NAME["record_logits"])
+    add_named(load, "record_logits")
 
 
 def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one JSON object a line") -> None:
@@ -104,11 +90,8 @@ def add_trace(to: argparse._ActionsContainer) -> None:
 
 def add_theme(to: argparse._ActionsContainer) -> None:
     """The flag of the screen's colours."""
-    to.add_argument(
-        "--theme",
-        metavar="NAME",
-        help="dark, light or a theme that the finder (ctrl+p) lists (default: the last one)",
-    )
+    theme = "dark, light or a theme that the finder (ctrl+p) lists (default: the last one)"
+    to.add_argument("--theme", metavar="NAME", help=theme)
 
 
 def add_template(group: argparse._ArgumentGroup) -> None:
@@ -122,27 +105,22 @@ def add_template(group: argparse._ArgumentGroup) -> None:
 
 def add_prompt(group: argparse._ArgumentGroup) -> None:
     """The flags of the prompt."""
-    group.add_argument(
-        "--prompt", "-p", metavar="TEXT", help=r"the prompt; - reads standard input; \n and \t are escapes"
-    )
+    prompt = r"the prompt; - reads standard input; \n and \t are escapes"
+    group.add_argument("--prompt", "-p", metavar="TEXT", help=prompt)
     group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
     group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
     add_template(group)
     add_chat(group)
-    group.add_argument(
-        "--prompt-logprobs",
-        action=argparse.BooleanOptionalAction,
-        help="compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)",
-    )
+    logprobs = "compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)"
+    group.add_argument("--prompt-logprobs", action=argparse.BooleanOptionalAction, help=logprobs)
 
 
 def add_settings(group: argparse._ArgumentGroup) -> None:
     """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
-    group.add_argument(
-        "--preset",
-        metavar="NAME",
-        help="start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it",
+    preset = (
+        "start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it"
     )
+    group.add_argument("--preset", metavar="NAME", help=preset)
     for field in FIELDS:
         add_setting(group, field)
     add_grammar(group)
@@ -151,15 +129,9 @@ def add_settings(group: argparse._ArgumentGroup) -> None:
 
 def add_extra_eos(group: argparse._ArgumentGroup) -> None:
     """The flag of tokens that end the sequence besides the model's own; like mlx_lm's it takes several, too."""
-    field = BY_NAME["extra_eos_token"]
-    group.add_argument(
-        field.flag,
-        action="extend",
-        nargs="+",
-        type=unescaped,
-        metavar=field.metavar,
-        help=rf"{field.help}; \n and \t are escapes; may be repeated",
-    )
+    field, add = BY_NAME["extra_eos_token"], group.add_argument
+    text = rf"{field.help}; \n and \t are escapes; may be repeated"
+    add(field.flag, action="extend", nargs="+", type=unescaped, metavar=field.metavar, help=text)
 
 
 def add_setting(
@@ -192,6 +164,12 @@ def add_setting(
             default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
             suffix = "" if field.default is None else f" (default: {default})"
             add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
+
+
+def add_named(group: argparse._ArgumentGroup, *names: str) -> None:
+    """The flags of some settings of the sampler or of loading, by their names."""
+    for name in names:
+        add_setting(group, BY_NAME[name])
 
 
 def between(most: float, least: float = 0.0) -> Callable[[str], float]:
@@ -251,7 +229,12 @@ def parsed(
         EngineError: They can't be read, or a setting is out of range.
         SystemExit: Help or version was requested, and printed.
     """
-    _check_encoding(argv)
+    for argument in argv:
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            hint = "Put a prompt into a UTF-8 file: --prompt-file."
+            raise EngineError(f"The argument {argument!a} is not UTF-8.", hint) from None
     flag = _unknown_flag(parser, argv)  # before an argument that is missing, which it may be the cause of
     unknown = [flag] if flag else []
     if not unknown:
@@ -267,15 +250,14 @@ def parsed(
 
 
 def _unknown_flag(parser: Parser, argv: Sequence[str]) -> str:
-    """The first argument that is written as a flag and is none; empty where there is none such."""
+    """The first argument that is written as a flag and is none; empty if all are flags."""
     known, before = parser._option_string_actions, ""
     for argument in argv:
         if argument == "--":
             break
         is_value = before in known and known[before].nargs is None
-        single = (
-            f"-{argument}" in known and argument not in known
-        )  # -prompt, which argparse takes for -p rompt
+        # -prompt, which argparse takes for -p rompt
+        single = f"-{argument}" in known and argument not in known
         double = argument.startswith("--") and " " not in argument and argument.partition("=")[0] not in known
         if (single or double) and not is_value:
             return argument
@@ -300,22 +282,12 @@ def _is_value(argument: str, known: Container[str]) -> bool:
     return one_hyphen and argument not in known and f"-{argument.partition('=')[0]}" not in known
 
 
-def _check_encoding(argv: Sequence[str]) -> None:
-    for argument in argv:
-        try:
-            argument.encode()
-        except UnicodeEncodeError:
-            raise EngineError(
-                f"The argument {argument!a} is not UTF-8.", "Put a prompt into a UTF-8 file: --prompt-file."
-            ) from None
-
-
 @contextmanager
 def flag_errors() -> Iterator[None]:
     """Put the flag before what is wrong with a setting, so that it is clear which one to change.
 
     Raises:
-        EngineError: In the place of a `SettingsError`.
+        EngineError: Instead of a `SettingsError`.
     """
     try:
         yield

@@ -9,13 +9,11 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, read_at_most, shorter
 from engine.grammar_settings import Grammar, choices
 from engine.setting import check
-from inspector.served.requests import conversation_of, last_of, parsed_json
+from inspector.served.requests import conversation_of, parsed_json
 from inspector.texts import decoded, read_text_file
 
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
 ESCAPES = {"\\n": "\n", "\\t": "\t"}
 STDIN = "-"
-"""Standard input in the place of a file or a text."""
+"""Stands for standard input, instead of a file or a text."""
 
 
 def unescaped(text: str) -> str:
@@ -37,7 +35,7 @@ def read_stdin(instead: str) -> bytes:
     """All of standard input.
 
     Args:
-        instead: What to do where it can't be read, as a sentence.
+        instead: What to do if it can't be read, as a sentence.
 
     Raises:
         PromptError: It is closed, can't be read, or has more than `TEXT_LIMIT` bytes.
@@ -59,7 +57,7 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     Args:
         name: Its path.
         kind: What it is called in a message.
-        mend: What to do where it isn't there, as a sentence.
+        mend: What to do if it isn't there, as a sentence.
 
     Raises:
         PromptError: It isn't there, can't be read, is no regular file, or has more than `TEXT_LIMIT` bytes.
@@ -70,15 +68,22 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     return read_text_file(name, kind, mend, "Give a regular file, or pipe it into standard input (-).")
 
 
+def read_text(name: str, instead: str, kind: str = "file", mend: str = "Check the path's spelling.") -> str:
+    """The UTF-8 text in a file or, as `-`, in standard input; arguments and errors as for `read_stdin`, `read_file`."""
+    if name == STDIN:
+        return decoded(read_stdin(instead), "Standard input")
+    return decoded(read_file(name, kind, mend), name)
+
+
 def given_text(file: str | None, typed: str | None, command: str, purpose: str, flag: str = "") -> str:
     """The text that a command reads, from a file, from standard input (`-`) or as typed.
 
     Args:
         file: Its path.
         typed: With escapes.
-        command: Named where the text is missing: `inspector score`.
+        command: Named if the text is missing: `inspector score`.
         purpose: What is done with it: `score`.
-        flag: That names the file; empty where it is a positional argument.
+        flag: That names the file; empty for a positional argument.
 
     Raises:
         EngineError: None was given, or two; it can't be read, or is empty.
@@ -87,16 +92,12 @@ def given_text(file: str | None, typed: str | None, command: str, purpose: str, 
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
-    if STDIN in (file, typed):
-        text = decoded(
-            read_stdin(f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."), "Standard input"
-        )
-    elif typed is not None:
+    if typed is not None and typed != STDIN:
         text = unescaped(typed)
     else:
-        assert file is not None
+        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
         mend = f"Check the path's spelling, or give the text itself: {command} -p TEXT."
-        text = decoded(read_file(file, mend=mend), file)
+        text = read_text(STDIN if file is None else file, instead, mend=mend)
     if not text:
         raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
     return text
@@ -117,10 +118,8 @@ def add_grammar(group: argparse._ArgumentGroup) -> None:
         "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
     )
     add("--regex", metavar="REGEX", help=expression)
-    schema = (
-        "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. Formats are "
-        "checked by their form alone"
-    )
+    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. " \
+             "Formats are checked by their form alone"  # fmt: skip
     add("--json-schema", metavar="FILE|TEXT", help=schema)
     grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
     add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
@@ -142,27 +141,22 @@ def grammar_from(args: argparse.Namespace) -> Grammar | None:
         raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
     ((flag, value),) = given.items()
     try:
-        grammar = _grammar(flag, value)
-        check(grammar)
+        return check(_grammar(flag, value))
     except SettingsError as error:
         raise EngineError(f"{flag}: {error.message}", error.hint) from None
-    return grammar
 
 
 def _grammar(flag: str, value: str) -> Grammar:
-    match flag:
-        case "--regex":
-            return Grammar("regex", unescaped(value))
-        case "--json-schema":
-            return Grammar("json-schema", value if value.lstrip().startswith("{") else _grammar_file(value))
-        case "--choices":
-            return choices(tuple(value.split(",")))
-    text = _grammar_file(value)
+    if flag == "--regex":
+        return Grammar("regex", unescaped(value))
+    if flag == "--choices":
+        return choices(tuple(value.split(",")))
+    if flag == "--json-schema" and value.lstrip().startswith("{"):
+        return Grammar("json-schema", value)
+    text = decoded(read_file(value, "grammar file"), value)
+    if flag == "--json-schema":
+        return Grammar("json-schema", text)
     return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
-
-
-def _grammar_file(name: str) -> str:
-    return decoded(read_file(name, "grammar file"), name)
 
 
 # ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
@@ -172,21 +166,6 @@ INSTEAD = {
     "ignore_chat_template": "--ignore-chat-template",
 }  # fmt: skip
 """Flags that a conversation takes the place of."""
-
-
-class Chat(Struct, frozen=True):
-    """The conversation that the flags of a chat name, and its options."""
-
-    messages: tuple[Message, ...]
-    """Empty where no file was given."""
-    options: ChatOptions
-    notes: tuple[str, ...]
-    """What has no effect: one sentence each."""
-
-    @property
-    def last(self) -> str:
-        """The last user's message, which stands for the conversation where one text is shown."""
-        return last_of(self.messages)
 
 
 def add_chat(group: argparse._ArgumentGroup) -> None:
@@ -201,8 +180,11 @@ def add_chat(group: argparse._ArgumentGroup) -> None:
     add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
 
 
-def chat_from(args: argparse.Namespace) -> Chat:
+def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
     """Check what the flags of a chat ask for, and read the conversation.
+
+    Returns:
+        Its messages, none if no file was given; the options; and the flags that have no effect, one sentence each.
 
     Raises:
         PromptError: The file can't be read or is no conversation, or two flags exclude each other.
@@ -210,8 +192,9 @@ def chat_from(args: argparse.Namespace) -> Chat:
     from engine.protocol import ChatOptions
 
     config, response = args.chat_template_config, args.prefill_response
-    if config is not None:
-        _object("--chat-template-config", config)
+    if config is not None and not isinstance(parsed_json("--chat-template-config", config), dict):
+        hint = """Such as '{"enable_thinking": false}'."""
+        raise PromptError("--chat-template-config must be a JSON object.", hint)
     messages, tools, notes = _conversation(args) if args.messages is not None else ((), "", ())
     if getattr(args, "ignore_chat_template", None):
         notes = (*notes, *idle(args, "--ignore-chat-template", "with"))
@@ -221,7 +204,7 @@ def chat_from(args: argparse.Namespace) -> Chat:
         default_template=bool(args.use_default_chat_template),
         response=None if response is None else unescaped(response),
     )
-    return Chat(messages, options, notes)
+    return messages, options, notes
 
 
 def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str, ...]:
@@ -259,11 +242,6 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         answer = "ends with an answer; another one would follow it. --prefill-response begins an answer."
         notes += (f"{source} {answer}",)
     return messages, tools, notes
-
-
-def _object(flag: str, text: str) -> None:
-    if not isinstance(parsed_json(flag, text), dict):
-        raise PromptError(f"{flag} must be a JSON object.", """Such as '{"enable_thinking": false}'.""")
 
 
 def _listed(names: list[str]) -> str:

@@ -10,36 +10,51 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from engine.errors import EngineError
+from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush, not_written
-from inspector.cli.flags import Parser, Subcommand, parsed
-from inspector.cli.screen import SCREEN
+from inspector.cli.flags import Parser, parsed
 
-SUBCOMMANDS: Mapping[str, str] = {
-    "generate": "generate",
-    "batch": "generate",
-    "race": "measure",
-    "profile": "measure",
-    "beam": "generate",
-    "inside": "inside",
-    "score": "texts",
-    "diff": "texts",
-    "tokens": "texts",
-    "train": "train",
-    "open": "open",
-    "replay": "recordings",
-    "learn": "lessons",
-    "lesson": "lessons",
-    "models": "models",
-    "sessions": "recordings",
-    "keys": "keys",
-    "export": "recordings",
-    "doctor": "doctor",
-    "completion": "completion",
+SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
+    "generate": ("generate", "write one completion, as text or JSON lines"),
+    "batch": ("generate", "several prompts at once, or many draws of one"),
+    "beam": ("generate", "search with beams; write the ranking or JSON lines"),
+    "show": ("show", "look inside the model at one token: attention, logit lens, contributions, gradients, patching, "
+             "steering"),
+    "show race": ("show", "measure what a KV cache saves: a race with and without one"),
+    "show profile": ("show", "measure one step part by part, the roofline, quantized KV"),
+    "score": ("texts", "score a text: logprobs, ranks, perplexity and bits per byte"),
+    "diff": ("texts", "compare two models over one text: KL, perplexity, equal top tokens"),
+    "tokens": ("texts", "cut a text into tokens with ids and bytes; loads only the tokenizer"),
+    "train": ("train", "train a small model on a text of yours, and watch it learn"),
+    "open": ("open", "open a recorded request as a session, and compare its reply"),
+    "replay": ("recordings", "show a recorded session on the screen, without a model"),
+    "export": ("recordings", "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"),
+    "learn": ("lessons", "take a lesson: predict, try it, and see"),
+    "lesson": ("lessons", "write a lesson of your own: new, check, record, run"),
+    "models": ("lists", "list the models on the disk; --get downloads one"),
+    "sessions": ("lists", "list the saved sessions"),
+    "doctor": ("doctor", "check that everything works on this machine; the output is for a report"),
+    "completion": ("completion", "print the code for tab completion in bash, zsh or fish"),
+}  # fmt: skip
+"""Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is
+made by `show_race_parser` there, and `run_show_race` runs it. A module is imported when its subcommand is run."""
+REPLACED: Mapping[str, str] = {
+    "inside": "inspector show VIEW",
+    "race": "inspector show race",
+    "profile": "inspector show profile",
+    "keys": "inspector --keys",
+    "bits": "inspector diff A --bits N",
+    "prefix": "inspector open FILE N",
+    "record": "mitmdump --mode reverse:URL --set hardump=FILE, and then: inspector open FILE",
+    "bench": "mlx_lm.benchmark",
+    "serve": """python -c 'import textual_serve.server as t; t.Server("inspector").serve()'""",
+    "engine": "ssh -t HOST inspector",
+    "notes": "inspector learn LESSON --present",
 }
-"""By name, in the order of the help, its module in `inspector.cli.subcommands`, where it is the value of that name in
-capitals. It is imported once it is asked for: the screen needs none."""
+"""Subcommands of before, and what is typed instead."""
 TAB = (
     "",
     "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
@@ -70,16 +85,10 @@ def _guarded(argv: Sequence[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         return 0
-    except OSError as error:
-        if error.filename is None:  # of no file: standard output
-            return bad_input(str(not_written(error)))
-        return _faulty(error)
     except BaseException as error:  # a panic in a library written in Rust is no Exception
-        return _faulty(error)
-
-
-def _faulty(error: BaseException) -> int:
-    return fault(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
+        if isinstance(error, OSError) and error.filename is None:  # of no file: standard output
+            return bad_input(str(not_written(error)))
+        return fault(f"{type(error).__name__}: {error}", "".join(traceback.format_exception(error)))
 
 
 def _run(argv: Sequence[str]) -> int:
@@ -87,28 +96,33 @@ def _run(argv: Sequence[str]) -> int:
         from inspector.cli.subcommands.completion import complete
 
         complete(*_parsers().values())
-    if argv and argv[0] in SUBCOMMANDS:
-        subcommand = find(argv[0])
-        return subcommand.run(parsed(subcommand.parser(), argv[1:], _parsers))
-    parser = SCREEN.parser()
+    if argv and argv[0] in REPLACED:
+        raise EngineError(f"There is no inspector {argv[0]} any more.", f"Type: {REPLACED[argv[0]]}")
+    if name := next((name for name in (" ".join(argv[:2]), *argv[:1]) if name in SUBCOMMANDS), ""):
+        module = _module(name)
+        args = parsed(_parser(name), argv[len(name.split()) :], _parsers)
+        return int(getattr(module, f"run_{name.replace(' ', '_')}")(args))
+    parser = screen.screen_parser()
     if not {"-h", "--help"}.isdisjoint(argv):
-        lines = [f"  {name:<12}{find(name).purpose}" for name in SUBCOMMANDS]
+        lines = [f"  {name:<14}{purpose}" for name, (_, purpose) in SUBCOMMANDS.items()]
         parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
     if argv and argv[0][:1] not in ("", "-"):
         from inspector.cli.suggestions import answer
 
         raise answer(argv[:1], argv, parser, _parsers)
-    return SCREEN.run(parsed(parser, argv, _parsers))
+    return screen.run_screen(parsed(parser, argv, _parsers))
 
 
-def find(name: str) -> Subcommand:
-    """The subcommand of a name."""
-    module = importlib.import_module(f"inspector.cli.subcommands.{SUBCOMMANDS[name]}")
-    found: Subcommand = getattr(module, name.upper())
-    return found
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"inspector.cli.subcommands.{SUBCOMMANDS[name][0]}")
+
+
+def _parser(name: str) -> Parser:
+    made: Parser = getattr(_module(name), f"{name.replace(' ', '_')}_parser")()
+    return made
 
 
 def _parsers() -> dict[str, Parser]:
     """The parsers of all commands, by what is typed."""
-    made = [SCREEN.parser(), *(find(name).parser() for name in SUBCOMMANDS)]
+    made = [screen.screen_parser(), *map(_parser, SUBCOMMANDS)]
     return {parser.prog: parser for parser in made}

@@ -15,7 +15,6 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.session.client import IdleBackend
-from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import alone
 from inspector.tools.export.recording import Recording
 
@@ -68,7 +67,11 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
         await pilot.pause()
         client = app.controller.client
         client.forget()
-        client.timeline = _timeline(recording)
+        client.timeline = timeline = recording.timeline
+        if recording.items and recording.tip != timeline.tip:
+            timeline.visit(recording.tip)
+        chosen = (place for place, item in enumerate(recording.items) if item.node == recording.chosen)
+        timeline.select(next(chosen, None))
         app.main.show()
         before, heading, made = "", recording.heading, recording.made
         for _ in range(SETTLING):
@@ -78,13 +81,3 @@ async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> 
                 break
             before = drawn
         return alone(drawn, made)
-
-
-def _timeline(recording: Recording) -> Timeline:
-    """The timeline on the recording's path, with its chosen token selected."""
-    timeline = recording.timeline
-    if recording.items and recording.tip != timeline.tip:
-        timeline.visit(recording.tip)
-    places = [place for place, item in enumerate(recording.items) if item.node == recording.chosen]
-    timeline.select(places[0] if places else None)
-    return timeline

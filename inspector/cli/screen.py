@@ -9,8 +9,8 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,49 +20,38 @@ from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
+from inspector.cli import flags
 from inspector.cli.arguments import given, known, load_values, request_from
-from inspector.cli.exit import flush, leave_at_once, note
-from inspector.cli.flags import (
-    Parser,
-    Subcommand,
-    add_generation,
-    add_theme,
-    command_parser,
-)
+from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
-    from engine.recording import Entry
-    from inspector.app import InspectorApp
-    from inspector.config.directions import Steering
-    from inspector.served.opening import OpenedRequest
     from inspector.session.playback import Opening
 
 PURPOSE = "Step through a language model's generation, token by token."
 
 
-def screen_parser() -> Parser:
+def screen_parser() -> flags.Parser:
     """The parser of `inspector`."""
-    made = command_parser("", PURPOSE, None)
+    from inspector import places
+    from inspector.config import own_keys
+
+    made = flags.command_parser("", PURPOSE, None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
-    add_generation(made)
+    flags.add_generation(made)
     add_speculation(made)
     add_steer(made)
     instead = "conditions at which runs stop; they replace the ones remembered from last time"
     add_breakpoints(made.add_argument_group("breakpoints", instead))
-    roots = (
-        f"a directory of models, searched two levels deep, that {key_for('open')} also lists; may be "
-        "repeated (also: INSPECTOR_MODELS)"
-    )
+    roots = f"a directory of models, searched two levels deep, that {key_for('open')} also lists; may be " \
+            "repeated (also: INSPECTOR_MODELS)"  # fmt: skip
     made.add_argument("--models", metavar="DIR", action="append", help=roots)
     second = made.add_argument_group("second model")
-    beside = (
-        "compare with a second model, token by token: pocket, a directory, or a hub id "
-        f"({key_for('lockstep')} shows both)"
-    )
+    beside = "compare with a second model, token by token: pocket, a directory, or a hub id " \
+             f"({key_for('lockstep')} shows both)"  # fmt: skip
     second.add_argument("--against", metavar="MODEL", help=beside)
     add_against(second, "against-")
     other = "system prompt for the second model, in place of the conversation's"
@@ -70,32 +59,41 @@ def screen_parser() -> Parser:
     session = made.add_argument_group("session")
     resume = "continue the last session, or FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
-    no_save = (
-        "do not save the session (by default each is saved as you work, and the last 50 stay: `inspector "
-        "sessions`)"
-    )
+    no_save = "do not save the session (by default each is saved as you work, and the last 50 stay: `inspector " \
+              "sessions`)"  # fmt: skip
     session.add_argument("--no-save", action="store_true", help=no_save)
-    add_theme(session)
-    made.add_argument("--version", action=Version, nargs=0, help="print the version and exit")
+    flags.add_theme(session)
+    lists = made.add_argument_group("lists")
+    keys = (
+        "list all actions of the screen, with their ids and keys, where the keys work and what they do, and exit. Keys "
+        f'of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action of a '
+        'tool\'s own screen "race.again" = "ctrl+n". Faulty lines are reported here and when the screen opens; the '
+        "others take effect"
+    ).replace("%", "%%")
+    lists.add_argument("--keys", action="store_true", help=keys)
+    of_keys = "one JSON object a line instead of the tables of --keys"
+    lists.add_argument("--jsonl", "--json", dest="keys_jsonl", action="store_true", help=of_keys)
+    made.add_argument("--version", action="store_true", help="print the version and exit")
     return made
 
 
-class Version(argparse.Action):
-    """Prints the version and leaves."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> None:
-        from inspector.version import version
-
-        print(f"inspector {version()}", flush=True)
-        parser.exit()
-
-
 def run_screen(args: argparse.Namespace) -> int:
-    """Open the screen.
+    """Open the screen, or list its keys.
 
     Raises:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
+    if args.version:
+        from inspector.version import version
+
+        print(f"inspector {version()}", file=output())
+        return OK
+    if args.keys:
+        from inspector.cli.subcommands.lists import list_keys
+
+        return list_keys(args.keys_jsonl)
+    if args.keys_jsonl:
+        raise EngineError("--jsonl has no effect on the screen.", "Use inspector generate, or add --keys.")
     check_terminal(args.prompt == "-")
     if args.models:
         _list_also(args.models)
@@ -107,15 +105,18 @@ def run_screen(args: argparse.Namespace) -> int:
             "--resume loads the session's own model, which is not known yet, so --against has nothing to compare with.",
             f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
         )
-    steer = _steering(args)
-    from inspector.app import InspectorApp
-    from inspector.recordings import sessions
+    if args.steer is not None and trace is not None:
+        raise EngineError(
+            "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
+            f"Leave --steer out; {key_for('steering')} steers from a token on.",
+        )
+    from inspector.config.directions import steering
     from inspector.tools.registry import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
-    app = InspectorApp(
-        load=request.load,
-        settings=request.settings,
+    return run_app(
+        request.load,
+        request.settings,
         prompt=request.prompt,
         chat=request.chat,
         system=request.system,
@@ -124,89 +125,21 @@ def run_screen(args: argparse.Namespace) -> int:
         options=request.options,
         given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
-        save=None if args.no_save else sessions.folder(),
+        save=saved_in(args),
         trace=trace,
-        tools=tools if steer is None else with_steering(tools, steer),
-        theme=args.theme or "",
+        tools=tools if args.steer is None else with_steering(tools, steering(args.steer)),
+        theme=args.theme,
         notes=() if trace else request.notes,
         notes_on=(lambda facts: ()) if trace else request.model_known,
         speculation=speculation_from(args),
     )
-    return run_app(app)
 
 
-def _steering(args: argparse.Namespace) -> Steering | None:
-    """The direction that the first completion is steered by; None for none.
-
-    Raises:
-        EngineError: It can't be read, or a session is resumed.
-    """
-    if args.steer is None:
-        return None
-    if args.resume is not None:
-        raise EngineError(
-            "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
-            f"Leave --steer out; {key_for('steering')} steers from a token on.",
-        )
-    from inspector.config.directions import steering
-
-    return steering(args.steer)
-
-
-def open_request(args: argparse.Namespace, load: LoadSettings, opened: OpenedRequest) -> int:
-    """Open the screen with a request that a server was sent.
-
-    Args:
-        args: With the flags of saving and of the theme.
-        load: The model.
-        opened: The request.
-
-    Raises:
-        EngineError: There is no terminal.
-    """
-    check_terminal(instead="Without one, compare its reply with --check.")
-    from inspector.app import InspectorApp
+def saved_in(args: argparse.Namespace) -> Path | None:
+    """The folder in which the session is saved; None with --no-save."""
     from inspector.recordings import sessions
-    from inspector.tools.registry import with_request
 
-    request = opened.request
-    app = InspectorApp(
-        load=load,
-        settings=request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        messages=request.messages,
-        options=request.options,
-        save=None if args.no_save else sessions.folder(),
-        tools=with_request(opened),
-        theme=args.theme or "",
-    )
-    return run_app(app)
-
-
-def open_reply(args: argparse.Namespace, entries: Sequence[Entry]) -> int:
-    """Open the screen with the recording of a reply, which is kept no longer than the screen.
-
-    Args:
-        args: With the flag of the theme.
-        entries: Of the recording.
-
-    Raises:
-        EngineError: There is no terminal, or the recording can't be written.
-    """
-    check_terminal(instead="Without one, write it with -o RECORDING.")
-    from engine.recording import save_as
-    from inspector.app import InspectorApp
-    from inspector.session.playback import Opening, checked
-    from inspector.tools.registry import TOOLS
-    from inspector.version import program
-
-    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
-        path = Path(folder) / "reply.trace"
-        save_as(path, entries, program())
-        app = InspectorApp(LoadSettings(), Settings(), trace=Opening(checked(path)), theme=args.theme or "",
-                            tools=TOOLS)  # fmt: skip
-        return run_app(app)
+    return None if args.no_save else sessions.folder()
 
 
 def _list_also(directories: Sequence[str]) -> None:
@@ -219,14 +152,9 @@ def _list_also(directories: Sequence[str]) -> None:
 
     for each in directories:
         if os.pathsep in each or not each:
-            raise EngineError(
-                f"--models can't take {each!r}: it is empty or has a {os.pathsep!r}.", "Rename it."
-            )
+            message = f"--models can't take {each!r}: it is empty or has a {os.pathsep!r}."
+            raise EngineError(message, "Rename it.")
     os.environ[VARIABLE] = os.pathsep.join(filter(None, (*directories, os.environ.get(VARIABLE, ""))))
-
-
-SCREEN = Subcommand("", screen_parser, run_screen, PURPOSE)
-"""Of the same form as the others, and the only one without a name."""
 
 
 # ---- breakpoints ------------------------------------------------------------------------------
@@ -235,33 +163,31 @@ SCREEN = Subcommand("", screen_parser, run_screen, PURPOSE)
 def add_breakpoints(group: argparse._ArgumentGroup) -> None:
     """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
     for condition in CONDITIONS:
-        name, label = f"break_{condition.name}", f"{condition.label}: {condition.help}".replace("%", "%%")
+        dest, label = f"break_{condition.name}", f"{condition.label}: {condition.help}".replace("%", "%%")
         if condition.kind == "flag":
-            group.add_argument(condition.flag, dest=name, action="store_true", default=None, help=label)
-        else:
-            label += r"; \n and \t are escapes" if condition.form == "text" else ""
-            metavar = {"text": "TEXT", "regex": "REGEX"}.get(
-                condition.form, "N" if condition.kind == "int" else "X"
-            )
-            group.add_argument(condition.flag, dest=name, type=_value(condition), metavar=metavar, help=label)
+            group.add_argument(condition.flag, dest=dest, action="store_true", default=None, help=label)
+            continue
+        if condition.form == "text":
+            label += r"; \n and \t are escapes"
+        metavar = {"text": "TEXT", "regex": "REGEX"}.get(
+            condition.form, "N" if condition.kind == "int" else "X"
+        )
+        read = partial(_read_condition, condition)
+        group.add_argument(condition.flag, dest=dest, type=read, metavar=metavar, help=label)
     together = "stop only where all conditions hold at once"
     group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
 
 
-def _value(condition: Setting) -> Callable[[str], Any]:
-    """Reads the value of a condition's flag."""
-
-    def read(text: str) -> Any:
-        try:
-            return condition.parse(unescaped(text) if condition.form == "text" else text)
-        except SettingsError as error:
-            raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
-
-    return read
+def _read_condition(condition: Setting, text: str) -> Any:
+    """The value of a condition's flag."""
+    try:
+        return condition.parse(unescaped(text) if condition.form == "text" else text)
+    except SettingsError as error:
+        raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
 
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
-    """Where runs are to stop; None, where no flag is given, for the saved breakpoints."""
+    """The conditions at which runs stop; None, if no flag is given, for the saved breakpoints."""
     values = given(args)
     names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
     set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
@@ -272,32 +198,25 @@ def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
 
 
 def _resumed(args: argparse.Namespace) -> Opening | None:
-    """The session to resume, where one is named."""
+    """The session to resume, if one is named, with the flags of the model; all else comes from the session.
+
+    Raises:
+        EngineError: There is no such session, or a flag of the prompt or the sampler was given.
+    """
     if args.resume is None:
         return None
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
-    load = _load_given(args)
-    return Opening(checked(sessions.find(args.resume)), live=True, load=load)
-
-
-def _load_given(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags of the model of a resumed session; all else comes from the session.
-
-    Raises:
-        EngineError: A flag of the prompt or the sampler was given.
-    """
     values = given(args)
     prompt = ("prompt", "prompt_file", "system_prompt", "ignore_chat_template", "prompt_logprobs", "messages",
         "chat_template_config", "use_default_chat_template", "prefill_response", "chat", "preset")  # fmt: skip
-    clash = [name for name in (*prompt, *known(Settings, values)) if name in values]
-    if clash:
+    if clash := [name for name in (*prompt, *known(Settings, values)) if name in values]:
         raise EngineError(
             f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
             f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} starts another prompt.",
         )
-    return load_values(values)
+    return Opening(checked(sessions.find(args.resume)), live=True, load=load_values(values))
 
 
 # ---- the terminal: whether the screen can be drawn here, and running it to its exit status ---
@@ -313,8 +232,27 @@ COLOR_SYSTEMS = ("auto", "standard", "256", "truecolor")
 STREAMS = {"stdin": "standard input", "stdout": "standard output", "stderr": "standard error"}
 
 
-def run_app(app: InspectorApp) -> int:
-    """Run the screen until the user leaves it, or a signal ends it and the process; returns the exit status."""
+def run_app(
+    load: LoadSettings | None = None,
+    settings: Settings | None = None,
+    *,
+    theme: str | None = None,
+    **given: Any,
+) -> int:
+    """Run the screen until the user leaves it, or a signal ends it and the process; returns the exit status.
+
+    Args:
+        load: The model.
+        settings: Of the sampler.
+        theme: Its colours; None for the last one.
+        given: As for `InspectorApp`.
+    """
+    from inspector.app import InspectorApp
+    from inspector.recordings import sessions
+
+    app = InspectorApp(
+        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "", **given
+    )
     before = {number: signal.getsignal(number) for number in ENDING}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:
@@ -329,29 +267,17 @@ def run_app(app: InspectorApp) -> int:
     if app.saved is not None:
         if app.recorder.notice:
             note(app.recorder.notice)
-        _tell_saved(app.saved)
-    if app.ended_by is not None:
-        _end_by(app.ended_by)
+        name = sessions.name_of(app.saved) if app.saved.parent == sessions.folder() else str(app.saved)
+        note(f"Session saved: {app.saved}")
+        note(f"Continue it: inspector --resume {shlex.quote(name)}")
+    if app.ended_by is not None:  # as if the signal had no handler
+        flush(0)
+        signal.signal(app.ended_by, signal.SIG_DFL)
+        signal.raise_signal(app.ended_by)
     code = app.return_code or 0
     if not app.closed_in_time:
         leave_at_once(code)
     return code
-
-
-def _tell_saved(path: Path) -> None:
-    """Say where the session is and how to continue with it: on standard error, as all that is no output."""
-    from inspector.recordings import sessions  # not needed for --help
-
-    name = sessions.name_of(path) if path.parent == sessions.folder() else str(path)
-    note(f"Session saved: {path}")
-    note(f"Continue it: inspector --resume {shlex.quote(name)}")
-
-
-def _end_by(number: int) -> None:
-    """End the process by a signal, as if nobody had taken it."""
-    flush(0)
-    signal.signal(number, signal.SIG_DFL)
-    signal.raise_signal(number)
 
 
 def check_terminal(
@@ -388,9 +314,8 @@ def check_terminal(
         try:
             open(log, "a", encoding="utf-8").close()
         except OSError as error:
-            raise EngineError(
-                f"TEXTUAL_LOG can't be written: {log}: {error.strerror}.", "Unset it."
-            ) from None
+            message = f"TEXTUAL_LOG can't be written: {log}: {error.strerror}."
+            raise EngineError(message, "Unset it.") from None
     columns, rows = shutil.get_terminal_size()
     if not named and (columns < LEAST_COLUMNS or rows < LEAST_ROWS):
         raise EngineError(

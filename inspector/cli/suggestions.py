@@ -1,4 +1,4 @@
-"""What was probably meant by an argument that no parser knows. Imported once one is there.
+"""The probable meaning of an argument that no parser knows. Imported when there is such an argument.
 
 By the argument alone, not by argparse's messages: those differ between versions of Python.
 """
@@ -60,13 +60,13 @@ WORDS: Mapping[str, str] = {
 def answer(
     unknown: Sequence[str], argv: Sequence[str], parser: ArgumentParser, parsers: Parsers
 ) -> EngineError:
-    """The answer to arguments that a command doesn't know, with what was probably meant.
+    """The answer to arguments that a command doesn't know, with its probable meaning.
 
     Args:
         unknown: As typed; the first flag among them is answered, or else the first word.
         argv: All arguments.
         parser: Of the command.
-        parsers: Of all commands, for what another one knows.
+        parsers: Of all commands, for flags of other commands.
     """
     flags = [each for each in unknown if each.startswith("-") and len(each) > 1 and " " not in each]
     if flags:
@@ -78,7 +78,7 @@ def _flag(flag: str, parser: ArgumentParser, parsers: Mapping[str, ArgumentParse
     plain = "--" + flag.strip("-").lower().replace("_", "-")
     having = {command: _long_flags(other) for command, other in {parser.prog: parser, **parsers}.items()}
     own, others = having[parser.prog], [name for names in having.values() for name in names]
-    known = {**_same(others), **FOREIGN, **_same(own)}
+    known = {**dict(zip(others, others, strict=True)), **FOREIGN, **dict(zip(own, own, strict=True))}
     meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
     tried = ((meant, 1.0), (own, SURE), (list(known), 1.0), (meant, SURE), (list(known), POSSIBLE))
     near = next(filter(None, (_nearest(plain, *each) for each in tried)), [])
@@ -88,10 +88,6 @@ def _flag(flag: str, parser: ArgumentParser, parsers: Mapping[str, ArgumentParse
     commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
     there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
     return EngineError(message, f"{there}See `{parser.prog} --help`.")
-
-
-def _same(names: Sequence[str]) -> dict[str, str]:
-    return {name: name for name in names}
 
 
 def _long_flags(parser: ArgumentParser) -> list[str]:
@@ -131,7 +127,7 @@ def _as_value(word: str, parser: ArgumentParser) -> str:
 
 
 def _near(word: str, subcommands: Sequence[str]) -> str:
-    """What is typed after `inspector` for a mistyped subcommand or a recording; empty where a word is neither."""
+    """The words to type after `inspector` for a mistyped subcommand or a recording; empty if a word is neither."""
     if word.endswith((".trace", ".trace.zst")):
         return f"replay {shlex.quote(word)}"
     a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`

@@ -1,7 +1,7 @@
 """Directions for steering in files, and the pairs of texts that they are made of.
 
-A file is of the safetensors format, so that other programs read it: one tensor, `direction`, of one axis, and what it
-is as metadata. Of what somebody else made no more is read than a direction can have, and nothing in it is trusted.
+A file is of the safetensors format, so that other programs read it: one tensor, `direction`, of one axis, and metadata.
+Files of other programs are not trusted: no more of them is read than a direction can have.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, json
 
@@ -52,7 +51,7 @@ def read_direction(path: Path) -> Direction:
 
 
 def _direction(content: bytes, stem: str) -> Direction:
-    """What the bytes of a file hold.
+    """The direction in the bytes of a file.
 
     Raises:
         ValueError: They hold no direction.
@@ -67,23 +66,14 @@ def _direction(content: bytes, stem: str) -> Direction:
     said = header.pop("__metadata__", None) or {}  # MLX writes null for none
     if len(header) != 1:
         raise ValueError(f"it has {len(header)} tensors")
-    if not all(isinstance(each, dict) for each in (said, *header.values())):
+    (tensor,) = header.values()
+    if not isinstance(said, dict) or not isinstance(tensor, dict):
         raise ValueError("its header doesn't say what it holds")
     metadata = {name: text for name, text in said.items() if isinstance(text, str)}
     layer = metadata.get("layer", "1")
     if not re.fullmatch(r"[1-9]\d{0,4}", layer):
         raise ValueError("its layer is not a number from 1 up")
-    return Direction(
-        name=metadata.get("name", stem)[:LONGEST_NAME],
-        layer=int(layer) - 1,
-        vector=_vector(next(iter(header.values())), data),
-        model=metadata.get("model", "")[:200],
-        fingerprint=metadata.get("fingerprint", "")[:200],
-    )
-
-
-def _vector(told: Mapping[str, Any], data: bytes) -> Floats:
-    kind, shape, place = (told.get(name) for name in ("dtype", "shape", "data_offsets"))
+    kind, shape, place = (tensor.get(name) for name in ("dtype", "shape", "data_offsets"))
     if not isinstance(kind, str) or kind not in _NUMBERS:
         raise ValueError(f"its numbers are not of a type that is read ({', '.join(_NUMBERS)})")
     if not (isinstance(shape, list) and len(shape) == 1 and type(shape[0]) is int and shape[0] > 0):
@@ -92,7 +82,13 @@ def _vector(told: Mapping[str, Any], data: bytes) -> Floats:
         raise ValueError("its header and its length don't agree")
     if kind == "BF16":  # the upper half of a float32
         data = b"".join(b"\0\0" + data[at : at + 2] for at in range(0, len(data), 2))
-    return Floats((shape[0],), data, 16 if kind == "F16" else 32)
+    return Direction(
+        name=metadata.get("name", stem)[:LONGEST_NAME],
+        layer=int(layer) - 1,
+        vector=Floats((shape[0],), data, 16 if kind == "F16" else 32),
+        model=metadata.get("model", "")[:200],
+        fingerprint=metadata.get("fingerprint", "")[:200],
+    )
 
 
 def write_direction(path: Path, direction: Direction, force: bool = False) -> None:
@@ -106,6 +102,7 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
     Raises:
         PathError: It can't be written.
     """
+    vector, packed = direction.vector, direction.vector.packed
     metadata = {
         "format": "mlx-inspector direction",
         "name": direction.name,
@@ -113,23 +110,18 @@ def write_direction(path: Path, direction: Direction, force: bool = False) -> No
         "model": direction.model,
         "fingerprint": direction.fingerprint,
     }
-    packed = direction.vector.packed
-    tensor = {
-        "dtype": f"F{direction.vector.bits}",
-        "shape": list(direction.vector.shape),
-        "data_offsets": [0, len(packed)],
-    }
+    tensor = {"dtype": f"F{vector.bits}", "shape": list(vector.shape), "data_offsets": [0, len(packed)]}
     header = json.encode({"__metadata__": metadata, _TENSOR: tensor})
     header += b" " * (-len(header) % 8)
     with replacing(path, force) as file:
         file.write(struct.pack("<Q", len(header)) + header + packed)
 
 
-# ---- what a flag asks for -----------------------------------------------------------------------
+# ---- the value of a flag -------------------------------------------------------------------------
 
 
 class Steering(Struct, frozen=True):
-    """A direction from a file, and how it is to be added."""
+    """A direction from a file, with the strength and the layer at which it is added."""
 
     direction: Direction
     strength: float
@@ -142,7 +134,7 @@ class Steering(Struct, frozen=True):
 
 
 def steering(text: str) -> Steering:
-    """What `FILE[:STRENGTH[@LAYER]]` asks for: without a strength 1, without a layer the file's.
+    """Read `FILE[:STRENGTH[@LAYER]]`; the strength is 1 and the layer the file's by default.
 
     Raises:
         PathError: The file can't be read, or holds no direction.
@@ -171,19 +163,22 @@ def read_pairs(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         PromptError: It can't be read, is no text, or a line of it holds no pair.
     """
     content = read_text_file(name, "file of pairs", "Check its name.", "Give a text file.")
-    path, pairs = shorter(name), []
+    path, toward, away = shorter(name), [], []
     for number, line in enumerate(decoded(content, path).splitlines(), 1):
-        parts = [part.strip() for part in line.split("\t" if "\t" in line else "|")]
-        if line.strip() and (len(parts) != 2 or not all(parts)):
+        if not line.strip():
+            continue
+        pair = [part.strip() for part in line.split("\t" if "\t" in line else "|")]
+        if len(pair) != 2 or not all(pair):
             raise PromptError(
                 f"Line {number} of {path} is not a pair of texts.", "Write two, with a tab or | between them."
             )
-        pairs += [parts] if line.strip() else []
-    if not pairs:
+        toward.append(pair[0])
+        away.append(pair[1])
+    if not toward:
         raise PromptError(
             f"{path} has no pairs.", "Write two texts on each line, with a tab or | between them."
         )
-    return tuple(each for each, _ in pairs), tuple(each for _, each in pairs)
+    return tuple(toward), tuple(away)
 
 
 def name_of(toward: tuple[str, ...], away: tuple[str, ...]) -> str:

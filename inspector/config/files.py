@@ -1,7 +1,7 @@
-"""Small files of the user: replaced as a whole, and set aside where they can't be read; and the log of crashes.
+"""Small files of the user: replaced as a whole, and renamed if they can't be read; and the log of crashes.
 
-Tables of JSON are meant to be read and edited by hand. What this version doesn't know stays in them, and a file that
-can't be read is moved aside, never overwritten.
+Tables of JSON are meant to be read and edited by hand. Entries that are unknown to this version stay in them, and a
+file that can't be read is renamed, never overwritten.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ LOCK_SECONDS = 1.0
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Keep other programs of the user from changing a file meanwhile, so that what one reads and writes is all of it.
+def locked(path: Path) -> Iterator[None]:
+    """Keep other programs of the user from changing a file meanwhile, so that none of their changes is lost.
 
-    The directory is what is locked: it stays where the file is replaced. Where its file system has no locks, or it
-    can't be made, there is no lock, and what is wrong with it is told when the file is written.
+    The directory is locked: it stays when the file is replaced. If its file system has no locks, or it can't be made,
+    there is no lock, and the error is raised when the file is written.
 
     Args:
         path: The file; all others in its directory wait, too.
@@ -43,39 +43,31 @@ def alone(path: Path) -> Iterator[None]:
     except OSError:
         yield
         return
+    until = time.monotonic() + LOCK_SECONDS
     try:
-        if not _locked(descriptor):
-            raise PathError(
-                f"Another program has locked {shorter(path.parent)}.",
-                "Let it go on, or end it; then try again.",
-            )
+        with suppress(OSError):
+            while True:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > until:
+                        raise PathError(
+                            f"Another program has locked {shorter(path.parent)}.",
+                            "Let it go on, or end it; then try again.",
+                        ) from None
+                    time.sleep(LOCK_SECONDS / 50)
         yield
     finally:
         os.close(descriptor)
 
 
-def _locked(descriptor: int) -> bool:
-    """Lock a directory, where its file system has locks; returns False while another program keeps it locked."""
-    until = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > until:
-                return False
-            time.sleep(LOCK_SECONDS / 50)
-        except OSError:
-            return True
-        else:
-            return True
-
-
 def write(path: Path, text: str) -> None:
-    """Replace a file as a whole: whoever reads it finds the old one or the new one.
+    """Replace a file as a whole: other programs read the old one or the new one.
 
     Args:
-        path: Where; directories on the way are made.
-        text: All of it; what is no Unicode is written as escapes.
+        path: The file; its directory is made.
+        text: All of it; lone surrogates are written as escapes.
 
     Raises:
         PathError: It can't be written.
@@ -91,8 +83,7 @@ def write(path: Path, text: str) -> None:
 # ---- tables of JSON -----------------------------------------------------------------------------
 
 
-class DamagedFileError(EngineError):
-    """Nothing of a file can be used."""
+CORRECT = "Correct the file; otherwise the next saving renames it and begins a new one."
 
 
 class TableFile:
@@ -101,43 +92,52 @@ class TableFile:
     Args:
         path: The file; it need not exist.
         table: Name of the table.
-        form: Of an entry, as a message shows it.
-        what: Is in it, as the beginning of a sentence.
-        mend: What to do where it can't be read, as a sentence.
+        form: An entry, as a message shows it.
+        what: The content, as the beginning of a sentence.
+        fault: The sentence on an invalid entry, with `{name}`, `{path}` and `{error}`.
+        mend: What to do if the file can't be read, as a sentence.
     """
 
-    def __init__(self, path: Path, table: str, form: str, what: str, mend: str) -> None:
+    def __init__(self, path: Path, table: str, form: str, what: str, fault: str, mend: str = CORRECT) -> None:
         self.path = path
-        self._table, self._form, self._what, self._mend = table, form, what, mend
+        self._table, self._form, self._what, self._fault, self._mend = table, form, what, fault, mend
 
-    def read(self) -> Mapping[str, Any]:
-        """The table, whatever its entries are; empty where there is no file.
+    def read(self, check: Callable[[str, Any], Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        """Read the table; without a file it is empty.
 
-        Raises:
-            DamagedFileError: The file can't be read.
+        Args:
+            check: Returns the value of an entry from its name and JSON value; its EngineErrors are reported.
+
+        Returns:
+            The valid entries, and a sentence for each fault.
         """
-        table: dict[str, Any] = self._content().get(self._table, {})
-        return table
+        content, problem = self._content()
+        values, problems = {}, [problem] if problem else []
+        for name, value in content.get(self._table, {}).items():
+            try:
+                values[name] = check(name, value)
+            except EngineError as error:
+                problems.append(self._fault.format(name=name, path=self.path, error=error))
+        return values, tuple(problems)
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> tuple[dict[str, Any], str]:
+        """All of the file, and a sentence if it can't be read."""
         try:
             content = json.loads(read_regular(self.path, TEXT_LIMIT).decode())
+            if not isinstance(content, dict) or not isinstance(content.get(self._table, {}), dict):
+                raise ValueError(f'it is not {{"{self._table}": {{{self._form}}}}}')
         except FileNotFoundError:
-            return {}
+            return {}, ""
         except (OSError, ValueError, RecursionError) as error:
-            raise self._damaged(str(getattr(error, "strerror", None) or error)) from error
-        if not isinstance(content, dict) or not isinstance(content.get(self._table, {}), dict):
-            raise self._damaged(f'it is not {{"{self._table}": {{{self._form}}}}}')
-        return content
-
-    def _damaged(self, why: str) -> DamagedFileError:
-        return DamagedFileError(f"{self._what} in {self.path} can't be read: {why}.", self._mend)
+            why = getattr(error, "strerror", None) or error
+            return {}, f"{self._what} in {self.path} can't be read: {why}. {self._mend}"
+        return content, ""
 
     def change(self, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> str:
         """Replace the table; another window may have changed it meanwhile.
 
         Args:
-            edit: Given the table as it is, returns it as it is to be.
+            edit: Makes the new table from the present one.
 
         Returns:
             A sentence on what became of a damaged file, with a space before it; empty for most.
@@ -145,35 +145,20 @@ class TableFile:
         Raises:
             PathError: The file can't be written.
         """
-        with alone(self.path):
-            damaged = False
-            try:
-                content = self._content()
-            except DamagedFileError:
-                content, damaged = {}, True
-            content[self._table] = edit(content.get(self._table, {}))
-            moved = _set_aside(self.path) if damaged else ""
+        with locked(self.path):
+            content, problem = self._content()
+            content[self._table], moved = edit(content.get(self._table, {})), ""
+            if problem:
+                number = 1
+                while (other := self.path.with_suffix(f".damaged-{number}.json")).exists():
+                    number += 1
+                try:
+                    self.path.replace(other)
+                except OSError as error:
+                    raise PathError(*message_and_hint(self.path, error, "written")) from error
+                moved = f" The file that could not be read is now {other.name}."
             write(self.path, json.dumps(content, ensure_ascii=False, indent=2) + "\n")
         return moved
-
-
-def _set_aside(path: Path) -> str:
-    """Rename a file that can't be read, so that nothing of it is lost.
-
-    Returns:
-        A sentence for the user, with a space before it.
-
-    Raises:
-        PathError: It can't be renamed.
-    """
-    number = 1
-    while (aside := path.with_suffix(f".damaged-{number}.json")).exists():
-        number += 1
-    try:
-        path.replace(aside)
-    except OSError as error:
-        raise PathError(*message_and_hint(path, error, "written")) from error
-    return f" The file that could not be read is now {aside.name}."
 
 
 # ---- the log of crashes -------------------------------------------------------------------------
@@ -187,7 +172,7 @@ def log_crash(command: str, trace: str) -> Path | None:
         trace: The traceback.
 
     Returns:
-        The log file, None where it can't be written.
+        The log file; None if it can't be written.
     """
     try:
         path = places.log()

@@ -1,10 +1,10 @@
-"""A person's own keys: `keys.toml` in the configuration directory, read once at the start.
+"""The user's own keys: `keys.toml` in the configuration directory, read once at the start.
 
     step = "n"                        # an action of the main screen
     run = ["r", "f5"]                 # several keys
     "race.again" = "ctrl+n"           # one of a tool's own screen
 
-What is wrong in it is told, a sentence each, and the rest holds.
+Each fault in it is reported in a sentence, and the rest applies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME = "keys.toml"
 LIMIT = 64 * 1024
 """Bytes of the file at most: all actions with three keys each take 12 KiB."""
 _LONGEST = 60
-"""Characters of what is wrong that are told."""
+"""Maximum number of characters of a name in a problem."""
 _SUGGESTED = 10
 """Problems for which a similar name is looked for: each takes a millisecond."""
 RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the finder everywhere"}
@@ -33,27 +33,27 @@ _PLAIN = frozenset(
 )  # fmt: skip
 _MOVING = frozenset(("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "delete"))
 _ALIASES = frozenset("hijm[")
-"""With ctrl these are backspace, tab, enter and escape to a terminal."""
+"""Keys that with ctrl are backspace, tab, enter and escape to a terminal."""
 
 
 class OwnKeys(Struct, frozen=True):
     """The keys and faults of a file."""
 
     keys: Mapping[str, tuple[str, ...]]
-    """By the id of an action its keys, as Textual names them: those that hold."""
+    """Valid keys, as Textual names them, by the id of their action."""
     problems: tuple[str, ...] = ()
-    """What doesn't, one sentence each."""
+    """Faults of the file, one sentence each."""
 
 
 Place = tuple[str, Mapping[str, str]]
-"""Where actions hold together, as the end of a sentence, and by their ids the usual keys, as `KEYS` has them."""
+"""A place where actions apply together, as the end of a sentence, and their usual keys by their ids, as in `KEYS`."""
 
 
 def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
-    """Read the file; report what is wrong with it, and keep what is right.
+    """Read the file; report its faults, and use what is valid.
 
     Args:
-        where: All actions that there are.
+        where: All actions.
         path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
     """
     path = path or places.config() / NAME
@@ -85,13 +85,13 @@ def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
 
 
 def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
-    """What is wrong with one entry by itself; empty where nothing is."""
+    """The fault of one entry by itself; empty if there is none."""
     if id not in usual:
         from difflib import get_close_matches
 
         near = get_close_matches(id, usual, 1) if suggest else []
         return f"there is no action {id}. " + (
-            f"Did you mean {near[0]}?" if near else "`inspector keys` lists them."
+            f"Did you mean {near[0]}?" if near else "`inspector --keys` lists them."
         )
     if not (isinstance(keys, list) and keys and all(isinstance(key, str) for key in keys)):
         return f'{id} is no key. Write it as {id} = "n", or with several as ["n", "f5"].'
@@ -105,7 +105,7 @@ def _wrong(id: str, keys: Any, usual: Mapping[str, str], suggest: bool) -> str:
 
 
 def _entries(content: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """What a file says of each action, by its id."""
+    """The ids of a file and their values; tables are joined with dots."""
     for name, value in content.items():
         if isinstance(value, dict):
             yield from _entries(value, f"{before}{name}.")
@@ -117,7 +117,7 @@ def can_be_sent(key: str) -> bool:
     """True if terminals send a key, as any of them does without extensions.
 
     Args:
-        key: As a person writes it.
+        key: As the user writes it.
     """
     if len(key) < 2:
         return key.isprintable() and key.strip() != ""
@@ -131,20 +131,20 @@ def can_be_sent(key: str) -> bool:
 
 
 def _doubles(own: Mapping[str, tuple[str, ...]], places: Sequence[Place]) -> Iterator[tuple[str, str]]:
-    """Actions of a person's own that take the key of another, the later one first: its id and what is wrong."""
-    order = {id: place for place, id in enumerate(own)}
+    """Own keys that are those of another action: the id, the later one first, and the problem."""
+    order = list(own)
     for where, actions in places:
         taken: dict[str, str] = {}
         for id, keys in actions.items():
             for name in names_of(id, keys, own):
                 other = taken.setdefault(name, id)
                 mine = [each for one in (id, other) for each in _causes(one, actions) if each in own]
-                if other != id and mine:
-                    cause = max(mine, key=lambda each: order[each])
-                    holder = other if cause in _causes(id, actions) else id
-                    key = shown(name)
-                    what = f"{key} for {cause} is not used: it is the key of {holder} {where}."
-                    yield cause, f"{what} Take another key, or give {holder} another one."
+                if other == id or not mine:
+                    continue
+                cause = max(mine, key=order.index)
+                holder = other if cause in _causes(id, actions) else id
+                what = f"{shown(name)} for {cause} is not used: it is the key of {holder} {where}."
+                yield cause, f"{what} Take another key, or give {holder} another one."
 
 
 def _causes(id: str, actions: Mapping[str, str]) -> list[str]:

@@ -1,24 +1,24 @@
-"""What one start of the program leaves to the next: how the screen looked, and the breakpoints, a JSON file each."""
+"""State that one start of the program leaves to the next, a JSON file each: the look of the screen, and breakpoints."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Generic, TypeVar
 
-from msgspec import Struct, field
-from msgspec.structs import asdict, fields
+from msgspec import Meta, Struct, ValidationError, convert, field
+from msgspec.structs import asdict
 
 from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import SettingsError
 from inspector import places
-from inspector.config.files import DamagedFileError, TableFile
+from inspector.config.files import TableFile
 from inspector.scales import METRICS
 
 VIEWS = ("off", "borders", "ids", "bytes")
-"""How the text shows where tokens begin and end, in the order in which a key goes through them."""
-SIZES = ("left", "below", "last", "candidates", "lower")
+"""Marks of the tokens' borders in the text, in the order in which a key goes through them."""
+SIZES = ("left", "below", "answer")
 """Names of the sizes: `Preferences.sizes`."""
 
 
@@ -26,151 +26,114 @@ class Preferences(Struct, frozen=True):
     """The look with which the screen begins."""
 
     theme: str = ""
-    """Name of the theme; empty for the toolkit's own choice."""
-    metric: str = "surprisal"
-    """What text and steps are coloured by: one of `scales.METRICS`."""
+    """Name of the theme; empty for Textual's default."""
+    metric: Annotated[str, Meta(pattern=rf"^({'|'.join(METRICS)})\Z")] = "surprisal"
+    """Metric that colours text and steps: one of `scales.METRICS`."""
     pace: float | None = None
-    """Steps a second of a run, None for as fast as it goes."""
+    """Steps a second of a run, None for as fast as possible."""
     alone: bool = False
     """True if the text and the candidates are shown alone."""
-    hidden: tuple[str, ...] = ()
-    """Ids of the panels that are hidden."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    """Of the dividers that were moved: thousandths of the width for the left column (`left`), and lines for the panels
-    below (`below`) and the lowest of three (`last`), or where they are stacked, for the candidates (`candidates`) and
-    the panel under them (`lower`)."""
-    view: str = "off"
-    """How the text shows its tokens: one of `VIEWS`."""
+    sizes: Mapping[Annotated[str, Meta(pattern=rf"^({'|'.join(SIZES)})\Z")], int] = field(
+        default_factory=dict
+    )
+    """Sizes that were changed: thousandths of the width for the left column (`left`), lines of the panels below
+    (`below`), and, if text and answer are stacked, lines of the answer (`answer`)."""
+    view: Annotated[str, Meta(pattern=rf"^({'|'.join(VIEWS)})\Z")] = "off"
+    """Marks of the tokens in the text: one of `VIEWS`."""
 
 
-_DEFAULTS = asdict(Preferences())
+Kind = TypeVar("Kind", Preferences, Breakpoints)
 
 
-class StoredPreferences(Struct, frozen=True):
-    """The file as it was read."""
+class Stored(Struct, Generic[Kind], frozen=True):
+    """A file as it was read."""
 
-    values: Preferences
-    """The valid ones; the others are as at the first start."""
+    values: Kind
+    """The valid values of the file; the others are defaults."""
     problems: tuple[str, ...] = ()
-    """What is invalid, one sentence each."""
+    """Faults of the file, one sentence each."""
 
 
-class SavedPreferences:
-    """Keeps them from one start to the next, in `screen.json` of the user's configuration directory."""
+class _Saved(Generic[Kind]):
+    """Keeps values from one start to the next.
 
-    def __init__(self) -> None:
-        self.path = places.config() / "screen.json"
-        what, mend = "The look of the screen", "Correct the file, or delete it."
-        self._file = TableFile(self.path, "screen", "NAME: VALUE", what, mend)
+    Args:
+        file: The file.
+        defaults: Values of the first start.
+    """
 
-    def read(self) -> StoredPreferences:
-        """Read the file; report what is wrong with it, and use what is valid."""
-        try:
-            given = {name: value for name, value in self._file.read().items() if name in _DEFAULTS}
-        except DamagedFileError as error:
-            return StoredPreferences(Preferences(), (str(error),))
-        wrong = [name for name, value in given.items() if not _valid(name, value)]
-        problems = tuple(f"{name} in {self.path} is not used: {json.dumps(given[name])}." for name in wrong)
-        values = {name: value for name, value in given.items() if name not in wrong}
-        values["hidden"] = tuple(values.get("hidden", ()))
-        return StoredPreferences(Preferences(**values), problems)
+    def __init__(self, file: TableFile, defaults: Kind) -> None:
+        self.path = file.path
+        self._file = file
+        self._defaults: Kind = defaults
 
-    def save(self, values: Preferences) -> None:
-        """Keep them, replacing those before; what is as at the first start is not written.
+    def read(self) -> Stored[Kind]:
+        """Read the file; report its faults, and use what is valid."""
+        known = asdict(self._defaults)
+        values, problems = self._file.read(
+            lambda name, value: self._checked(name, value) if name in known else None
+        )
+        valid = {name: value for name, value in values.items() if name in known}
+        return Stored(type(self._defaults)(**valid), problems)
+
+    def save(self, values: Kind) -> str:
+        """Keep values, replacing those before; defaults are not written.
+
+        Returns:
+            A sentence on what became of a damaged file; empty for most.
 
         Raises:
             EngineError: The file can't be written.
         """
-        own = {name: value for name, value in asdict(values).items() if value != _DEFAULTS[name]}
-        self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in _DEFAULTS})
+        defaults = asdict(self._defaults)
+        own = {name: value for name, value in asdict(values).items() if value != defaults[name]}
+        if not own and not self.path.exists():
+            return ""
+        return self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in defaults})
+
+    def _checked(self, name: str, value: Any) -> Any:
+        """Check a value of the file.
+
+        Raises:
+            SettingsError: It is invalid.
+        """
+        raise NotImplementedError
 
 
-def _valid(name: str, value: object) -> bool:
-    """True if the file's value can be one of that name; themes and panels are looked up by whoever knows them."""
-    match name:
-        case "theme":
-            return isinstance(value, str)
-        case "metric":
-            return value in METRICS
-        case "view":
-            return value in VIEWS
-        case "pace":
-            return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        case "alone":
-            return isinstance(value, bool)
-        case "hidden":
-            return isinstance(value, list) and all(isinstance(each, str) for each in value)
-    return isinstance(value, dict) and all(
-        key in SIZES and isinstance(size, int) and not isinstance(size, bool) for key, size in value.items()
-    )
+class SavedPreferences(_Saved[Preferences]):
+    """Keeps the look of the screen, in `screen.json` of the user's configuration directory."""
+
+    def __init__(self) -> None:
+        path, fault = places.config() / "screen.json", "{name} in {path} is not used: {error}"
+        what, mend = "The look of the screen", "Correct the file, or delete it."
+        super().__init__(TableFile(path, "screen", "NAME: VALUE", what, fault, mend), Preferences())
+
+    def _checked(self, name: str, value: Any) -> Any:
+        try:
+            return getattr(convert({name: value}, Preferences), name)
+        except ValidationError:
+            raise SettingsError(name, f"{json.dumps(value)}.") from None
 
 
-# ---- breakpoints ------------------------------------------------------------------------------
-
-NAMES = frozenset(field.name for field in fields(Breakpoints))
-
-
-class StoredBreakpoints(Struct, frozen=True):
-    """The file as it was read."""
-
-    points: Breakpoints
-    """Of the valid conditions."""
-    problems: tuple[str, ...] = ()
-    """What is invalid, one sentence each."""
-
-
-class SavedBreakpoints:
-    """Keeps breakpoints from one start to the next.
+class SavedBreakpoints(_Saved[Breakpoints]):
+    """Keeps the breakpoints.
 
     Args:
         path: The file; None for `breakpoints.json` in the user's configuration directory. It need not exist.
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        self.path = path or places.config() / "breakpoints.json"
-        mend = "Correct the file; otherwise the next saving renames it and begins a new one."
-        self._file = TableFile(self.path, "breakpoints", "CONDITION: VALUE", "The breakpoints", mend)
+        path, fault = (
+            path or places.config() / "breakpoints.json",
+            "A breakpoint in {path} is not used: {error}",
+        )
+        super().__init__(
+            TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", fault), Breakpoints()
+        )
 
-    def read(self) -> StoredBreakpoints:
-        """Read the file; report what is wrong with it, and use what is valid."""
-        values: dict[str, Any] = {}
-        problems = []
-        try:
-            given = self._file.read()
-        except DamagedFileError as error:
-            return StoredBreakpoints(Breakpoints(), (str(error),))
-        for name, value in given.items():
-            try:
-                values |= {name: _checked(name, value)} if name in NAMES else {}
-            except SettingsError as error:
-                problems.append(f"A breakpoint in {self.path} is not used: {error}")
-        return StoredBreakpoints(Breakpoints(**values), tuple(problems))
-
-    def save(self, points: Breakpoints) -> str:
-        """Keep breakpoints, replacing those before.
-
-        Returns:
-            What became of a damaged file, empty for most.
-
-        Raises:
-            EngineError: The file can't be written.
-        """
-        values = {name: getattr(points, name) for name in sorted(NAMES)}
-        own = {name: value for name, value in values.items() if value is not None and value is not False}
-        if not own and not self.path.exists():
-            return ""
-        return self._file.change(lambda before: own | {k: v for k, v in before.items() if k not in NAMES})
-
-
-def _checked(name: str, value: object) -> object:
-    """A value of the file.
-
-    Raises:
-        SettingsError: It is no such value.
-    """
-    if name == "all_of":
-        if not isinstance(value, bool):
+    def _checked(self, name: str, value: Any) -> Any:
+        if name != "all_of":
+            next(each for each in CONDITIONS if each.name == name).check(value)
+        elif not isinstance(value, bool):
             raise SettingsError(name, f"all_of must be true or false, not {json.dumps(value)}.")
-    else:
-        next(each for each in CONDITIONS if each.name == name).check(value)
-    return value
+        return value

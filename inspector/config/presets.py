@@ -6,7 +6,7 @@ Without Textual: the command line reads presets too, and a batch's prompts with 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from engine.protocol import LanePrompt
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, Settings
 from inspector import places
-from inspector.config.files import DamagedFileError, TableFile
+from inspector.config.files import TableFile
 
 OUTSIDE = frozenset({"seed", "max_tokens", "stop", "candidates"})
 """Settings that no preset touches unless its file names them: they don't shape a choice."""
@@ -47,17 +47,14 @@ class Presets:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or places.config() / "presets.json"
-        form, mend = (
-            "NAME: {SETTING: VALUE}",
-            "Correct the file; otherwise the next saving renames it and begins a new one.",
-        )
-        self._file = TableFile(self.path, "presets", form, "The presets", mend)
+        fault = "Preset {name!r} in {path} is not used: {error}"
+        self._file = TableFile(self.path, "presets", "NAME: {SETTING: VALUE}", "The presets", fault)
         self._seen: tuple[int, ...] = ()
-        """Inode, time of change and size of the file that was read: another one in its place differs in these."""
+        """Inode, time of change and size of the file that was read, by which another is recognized."""
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the file, unless it is the one that was read last: another window may have saved meanwhile."""
+        """Read the file, unless it was read already: another window may have saved meanwhile."""
         try:
             there = self.path.stat()
             seen: tuple[int, ...] = there.st_ino, there.st_ctime_ns, there.st_size
@@ -66,22 +63,11 @@ class Presets:
         if seen == self._seen:
             return
         self._seen = seen  # of before it is read: what is written meanwhile is read the next time
-        self._own: dict[str, Mapping[str, Any]] = {}
-        """The valid presets of the file, by name."""
-        self.problems: tuple[str, ...] = ()
-        """What is invalid in the file, one sentence each."""
-        try:
-            given = self._file.read()
-        except DamagedFileError as error:
-            given, self.problems = {}, (str(error),)
-        for name, values in given.items():
-            try:
-                self._own[checked_name(name)] = read(values)
-            except EngineError as error:
-                self.problems += (f"Preset {name!r} in {self.path} is not used: {error}",)
+        own, self.problems = self._file.read(lambda name, values: (checked_name(name), read(values)))
+        self._own: dict[str, Mapping[str, Any]] = dict(own.values())
         self._all = {**SHIPPED, **self._own}
         self.names = tuple(self._all)
-        """Those that come with the program, then the user's own in the order in which they were saved."""
+        """Names of the program's presets, then of the user's own in the order in which they were saved."""
 
     def is_own(self, name: str) -> bool:
         """True if a preset is in the user's file, so that it can be deleted."""
@@ -95,8 +81,8 @@ class Presets:
         """
         values = self._all.get(name)
         if values is None:
-            hint = " ".join((f"There are {', '.join(self.names)}.", *self.problems))
-            raise EngineError(f"There is no preset {name!r}.", hint)
+            known = f"There are {', '.join(self.names)}."
+            raise EngineError(f"There is no preset {name!r}.", " ".join((known, *self.problems)))
         return values
 
     def apply(self, name: str, settings: Settings) -> Settings:
@@ -108,24 +94,21 @@ class Presets:
         return replace(settings, **{**_UNNAMED, **self.values(name)})
 
     def matching(self, settings: Settings) -> str:
-        """The first preset that would change nothing in settings; empty where each would."""
-        for name, values in self._all.items():
-            if replace(settings, **{**_UNNAMED, **values}) == settings:
-                return name
-        return ""
+        """The first preset that would change nothing in settings; empty if there is none."""
+        return next((name for name in self.names if self.apply(name, settings) == settings), "")
 
     def save(self, name: str, settings: Settings) -> str:
         """Keep settings under a name, replacing what was there.
 
         Args:
             name: 1 to 40 characters.
-            settings: What to keep; those of `OUTSIDE` are left out.
+            settings: The settings; those of `OUTSIDE` are left out.
 
         Returns:
             A sentence for the user: where it was kept, and what became of a damaged file.
 
         Raises:
-            EngineError: The name is none, or the file can't be written.
+            EngineError: The name is invalid, or the file can't be written.
         """
         name = checked_name(name)
 
@@ -185,10 +168,10 @@ def preset_values(settings: Settings) -> dict[str, Any]:
 
 
 def read(given: object) -> dict[str, Any]:
-    """The settings that a preset names; what is no setting is passed over.
+    """The settings that a preset names; other entries are ignored.
 
     Raises:
-        SettingsError: One of them is no such value, or they don't go together.
+        EngineError: A value is invalid, or they don't go together.
     """
     if not isinstance(given, dict):
         raise EngineError("It is not a table of settings.", 'Write it as {"temp": 0.8}.')
@@ -200,14 +183,13 @@ def read(given: object) -> dict[str, Any]:
 def _value(name: str, value: object) -> Any:
     field = BY_NAME[name]
     numbers = _NUMBERS.get(field.kind)
-    if numbers is not None:
-        if isinstance(value, bool) or not isinstance(value, numbers):
-            raise SettingsError(name, f"{field.label} must be {field.bounds}, not {json.dumps(value)}.")
-        field.check(value)
-        return float(value) if field.kind == "float" else value
-    if not isinstance(value, str):
-        raise SettingsError(name, f"{field.label} must be a text, not {json.dumps(value)}.")
-    return field.parse(value)
+    if isinstance(value, bool) or not isinstance(value, numbers or str):
+        form = field.bounds if numbers else "a text"
+        raise SettingsError(name, f"{field.label} must be {form}, not {json.dumps(value)}.")
+    if isinstance(value, str):
+        return field.parse(value)
+    field.check(value)
+    return float(value) if field.kind == "float" else value
 
 
 # ---- a batch's prompts as lines: a text each, or an object of a prompt and its lane's settings ----
@@ -220,50 +202,46 @@ FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
 def lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> tuple[LanePrompt, ...]:
     """The prompts of some lines.
 
-    A line is an object where it is JSON and has a prompt; any other line is a prompt itself, with its braces.
+    A line is an object if it is JSON and has a prompt; any other line is a prompt itself, with its braces.
 
     Args:
         lines: None of them empty.
-        like: What a prompt gets that its line doesn't give.
-        settings: What those that a line names are put into.
+        like: Defaults for the prompts.
+        settings: Settings that those of a line are put into.
 
     Raises:
-        PromptError: An object names what is no setting, or a value that can't be; told with the prompt's number.
+        PromptError: An object names an unknown setting, or an invalid value; with the prompt's number.
     """
-    return tuple(_lanes(lines, like, settings))
-
-
-def _lanes(lines: Sequence[str], like: LanePrompt, settings: Settings) -> Iterator[LanePrompt]:
+    prompts = []
     for number, line in enumerate(lines, 1):
         try:
             given = json.loads(line)
         except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict) or "prompt" not in given:
-            yield replace(like, text=line)
+            prompts.append(replace(like, text=line))
             continue
         try:
-            yield _lane({name.replace("-", "_"): value for name, value in given.items()}, like, settings)
+            prompts.append(
+                _lane({key.replace("-", "_"): each for key, each in given.items()}, like, settings)
+            )
         except EngineError as error:
             raise PromptError(f"Prompt {number}: {error.message}", error.hint) from error
+    return tuple(prompts)
 
 
-def _lane(given: dict[str, object], like: LanePrompt, settings: Settings) -> LanePrompt:
+def _lane(given: dict[str, Any], like: LanePrompt, settings: Settings) -> LanePrompt:
     for name in OWN:
         if name in given and not isinstance(given[name], str):
             raise PromptError(f"its {name} is not a text.", f"Write it as {FORM}.")
     if not given["prompt"]:
         raise PromptError("its prompt is empty.", "Give some text.")
-    unknown = [name for name in given if name not in OWN and name not in BY_NAME]
-    if unknown:
+    own = {name: value for name, value in given.items() if name not in OWN}
+    if unknown := [name for name in own if name not in BY_NAME]:
         raise PromptError(
             f"there is no setting {unknown[0]!r}.",
             "Settings have the names of the flags: temp, top_p, seed, max_tokens.",
         )
-    own = read({name: value for name, value in given.items() if name not in OWN})
-    system = given.get("system", like.system)
-    assert isinstance(given["prompt"], str)
-    assert system is None or isinstance(system, str)
-    return replace(
-        like, text=given["prompt"], system=system, settings=check(replace(settings, **own)) if own else None
-    )
+    lane = replace(like, text=given["prompt"], system=given.get("system", like.system))
+    values = read(own)
+    return replace(lane, settings=check(replace(settings, **values)) if values else None)

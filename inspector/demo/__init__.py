@@ -1,4 +1,7 @@
-"""What comes recorded: the demonstration, six questions about the bundled model as a lesson; a batch; a lockstep."""
+"""Recordings that come with the program: six questions about the bundled model as a lesson, a batch, a lockstep.
+
+The scripts that made them are in `tests/make_demo`.
+"""
 
 from __future__ import annotations
 
@@ -11,4 +14,4 @@ DEMONSTRATION = Path(__file__).with_name("demonstration.trace.zst")
 SCENES: Mapping[str, Path] = {
     name: Path(__file__).with_name(f"{name}.trace.zst") for name in ("batch", "lockstep")
 }
-"""Traces with captions that open what they speak of; `inspector replay batch` shows one."""
+"""Traces with captions that open the tool they are about; `inspector replay batch` shows one."""

@@ -29,7 +29,7 @@ from inspector.blocks.blocks import (
 )
 from inspector.display import token_label, visible
 from inspector.scales import bits, count, percent
-from inspector.state.heads import NAMED, ROLES, best_of, found_words, measured_on, names_of
+from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on, names_of
 from inspector.state.session_tree import Item
 
 # ---- weights of a head --------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from inspector.blocks.blocks import (
 from inspector.display import quoted, token_label, visible
 from inspector.keys import with_keys
 from inspector.scales import count, percent, signed
-from inspector.state.contributions import ContributionRow, head_rows, part_rows
+from inspector.state.attribution import ContributionRow, head_rows, part_rows
 
 MOST = 24
 """Parts on a page: the largest, if a model has more."""

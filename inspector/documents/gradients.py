@@ -9,7 +9,7 @@ from engine.protocol import GradientsRead
 from inspector.blocks.blocks import Bar, Block, Column, HeatText, Table, TableRow, number, sentence, sentences
 from inspector.display import visible
 from inspector.scales import count, signed
-from inspector.state.gradients import (
+from inspector.state.attribution import (
     MEANINGS,
     TokenShare,
     asked_words,

@@ -21,7 +21,7 @@ from inspector.blocks.blocks import (
 from inspector.blocks.paint import READABLE
 from inspector.display import quoted, token_label, visible
 from inspector.scales import count, signed
-from inspector.state.scores import (
+from inspector.state.attribution import (
     ScoreShare,
     by_weight,
     compared_to,

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from inspector import places
-from inspector.config.files import alone, write
+from inspector.config.files import locked, write
 
 if TYPE_CHECKING:
     from inspector.lessons.lesson import Lesson
@@ -158,7 +158,7 @@ class Progress:
         Raises:
             PathError: The file can't be written.
         """
-        with alone(self._path):
+        with locked(self._path):
             content = self._content()
             done = progress.done or _progress(content.get(id)).done
             right = {str(beat): right for beat, right in progress.right.items()}

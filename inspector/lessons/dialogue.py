@@ -9,6 +9,7 @@ from engine.protocol import (
     BeamEnded,
     Distribution,
     DraftRound,
+    HeadsSwept,
     RaceStep,
     Record,
     StrengthsSwept,
@@ -21,7 +22,7 @@ from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
 from inspector.state.batch import Batches
 from inspector.state.grammar import sentences
-from inspector.state.inside import InsideViews
+from inspector.state.inside import KEYS, Answers
 from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline
 
@@ -314,13 +315,13 @@ def _steering(timeline: Timeline, slot: int | None, since: Sequence[Record], tol
 def _interventions(
     timeline: Timeline, slot: int | None, since: Sequence[Record], told: bool
 ) -> Iterator[str]:
-    seen = InsideViews()
+    seen = Answers()
     for record in since:
-        if isinstance(record, InsideViews.TAKES):
+        if type(record) in KEYS:
             seen.apply(record)
-    if seen.sweeps:
+    if sweeps := seen.found(HeadsSwept):
         yield "Parts that change the prediction most when they alone are switched off:"
-        for each in next(reversed(seen.sweeps.values())).by_kl[:PARTS_OFF]:
+        for each in sweeps[-1].by_kl[:PARTS_OFF]:
             then = f"then {token_label(each.top_text)}, {percent(each.top_prob)}"
             yield f"  {visible(each.intervention.label)}, KL {bits(each.kl_bits)} bits, {then}"
     yield from _candidates(timeline, slot, since, told)

@@ -135,7 +135,7 @@ def recorded_session(trace: Path, lesson: Lesson) -> Iterator[tuple[HeadlessSess
     try:
         yield HeadlessSession(controller, turn), player
     finally:
-        player.close()
+        player.file.close()
 
 
 def live_play(session: HeadlessSession, lesson: Lesson) -> LessonPlay:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import platformdirs
 from textual.app import App
+from textual.screen import Screen
 
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
@@ -22,10 +23,8 @@ from inspector.main.finder import Findable, Index
 from inspector.main.key_table import KeyTable, available
 from inspector.main.tool import Host, Tool, ToolActions
 from inspector.main.tool_screen import ToolScreen
-from inspector.session.controller import Controller
 from inspector.widgets.actions import Action, ActionTable
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.overlay import Overlay
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
@@ -48,7 +47,7 @@ SHOWS: Mapping[HookPart, str] = {
 """The action that shows something of a part of the model that was named; the map of the modules shows the others."""
 
 
-class FinderGround(Protocol):
+class FinderGround(Host, Protocol):
     """The part of the main screen that the finder needs."""
 
     table: KeyTable
@@ -59,12 +58,8 @@ class FinderGround(Protocol):
         """The application."""
 
     @property
-    def host(self) -> Host:
-        """The services of the main screen."""
-
-    @property
-    def controller(self) -> Controller:
-        """The session on the screen."""
+    def tool_screen(self) -> ToolScreen[Any] | None:
+        """The open view; a dialog may lie over it."""
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, or something in its place, or say why it can't be done."""
@@ -82,7 +77,7 @@ class Everything:
 
     def __init__(self, main: FinderGround) -> None:
         self._main = main
-        self._top = main.app.screen
+        self._top = top_of(main)
 
     def find(self, typed: str = "") -> None:
         """Show the finder.
@@ -93,7 +88,7 @@ class Everything:
         things = list(self._things())
         first = sorted(things, key=self._place)
         dialog = FinderDialog(Index(things, self._parts), first, self._on_disk, self._possible, typed)
-        self._main.host.open(dialog, self._chosen)
+        self._main.open(dialog, self._chosen)
 
     def _place(self, thing: Findable) -> int:
         """Where a thing stands before anything was typed: those of the screen on top come first."""
@@ -110,7 +105,7 @@ class Everything:
 
     def _things(self) -> Iterator[Findable]:
         main = self._main
-        here = list(self._here(self._top)) if isinstance(self._top, Overlay) else []
+        here = list(self._here(self._top)) if isinstance(self._top, Dialog | ToolScreen) else []
         yield from here
         told = {each.id for each in here} | {"finder"}
         for action in main.table.actions:
@@ -122,9 +117,9 @@ class Everything:
             yield from self._inside(tool)
         yield from beyond_keys(self._main.app)
 
-    def _here(self, top: Overlay[Any]) -> Iterator[Findable]:
+    def _here(self, top: Dialog[Any] | ToolScreen[Any]) -> Iterator[Findable]:
         """What keys do on the screen on top."""
-        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else _heading(top)
+        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else top.HEADING
         for table in top.tables:
             for action in table.actions if table.when is None or table.when(top) else ():
                 if action.label and action.run and top.offers(action) and action.id != "finder":
@@ -184,10 +179,9 @@ class Everything:
 
     def _leave(self, kinds: tuple[type[Dialog[Any] | ToolScreen[Any]], ...]) -> None:
         """Leave what lies over the main screen."""
-        app = self._main.app
-        while isinstance(top := app.screen, kinds):
+        while isinstance(top := top_of(self._main), kinds):
             top.leave()
-            if app.screen is top:  # it has something to say first
+            if top_of(self._main) is top:  # it has something to say first
                 return
 
     async def _do(self, thing: Findable) -> None:
@@ -199,14 +193,14 @@ class Everything:
     async def _open_at(self, id: str, tool: str, place: Sequence[int]) -> None:
         """Open a view on a layer, or on a head of it."""
         if place:
-            self._main.host.point(tool, *place)
+            self._main.point(tool, *place)
         await self._main.do(id)
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
         """Open a tool's screen, and do there what one of its keys does."""
         await self._main.do(opening.id)
-        top = self._main.app.screen
-        if isinstance(top, ToolScreen) and table in top.tables and top.offers(action):
+        top = self._main.tool_screen
+        if top is not None and table in top.tables and top.offers(action):
             top.after_paint(partial(top.perform, action))
 
 
@@ -230,8 +224,10 @@ def _findable(
     )
 
 
-def _heading(top: Overlay[Any]) -> str:
-    return top.HEADING if isinstance(top, Dialog) else ""
+def top_of(main: FinderGround) -> Screen[Any] | ToolScreen[Any]:
+    """The dialog that is on top, or else the open view, or else the screen."""
+    screen, opened = main.app.screen, main.tool_screen
+    return screen if opened is None or isinstance(screen, Dialog) else opened
 
 
 def save_picture(app: App[Any]) -> None:

@@ -15,7 +15,7 @@ from inspector.blocks.blocks import Block
 from inspector.blocks.page import elements
 from inspector.display import visible
 from inspector.lessons.lesson import Beat
-from inspector.state.inside import InsideViews, SecondInside
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
@@ -70,47 +70,47 @@ def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:
     return (each for each in every if each.node is None or each.node in of.places)
 
 
-def of_both(of: Exported, exhibits: Callable[[InsideViews], Iterable[Exhibit]]) -> Iterator[Exhibit]:
+def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iterator[Exhibit]:
     """What was found in the session's model, then in the second one, which is named.
 
     Args:
         of: The session.
-        exhibits: Of one model.
+        exhibits: Called with whether those of the second model are wanted.
     """
-    yield from exhibits(of.timeline.of(InsideViews))
+    yield from exhibits(False)
     opened = of.timeline.of(LockstepSoFar).opened
     title = f": {visible(opened.title)}" if opened is not None else ""
-    for each in exhibits(of.timeline.of(SecondInside)):
+    for each in exhibits(True):
         yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")
 
 
 def looked_at(
-    views: str,
+    kind: type[Any],
+    name: str | Callable[[Any, int], str],
     heading: Callable[[Any], str],
     document: Callable[[Any, Sequence[Item]], Iterable[Block]],
-    kind: Callable[[Any, int], str] | None = None,
     explains: bool = False,
 ) -> Callable[[Exported], Iterable[Exhibit]]:
     """The exhibits of one kind of view, of both models.
 
     Args:
-        views: The field of `InsideViews`.
+        kind: Class of the records.
+        name: The exhibit's kind, or a function from a record and the number of those before it at its token.
         heading: From a record to a printable text.
         document: From a record and the path up to its node to the blocks.
-        kind: From a record and the number of those before it at its token; None for the name of the field.
         explains: Whether a record explains the first of its tokens.
     """
 
-    def exhibits(tree: SessionTree, seen: InsideViews) -> Iterator[Exhibit]:
+    def exhibits(timeline: Timeline, second: bool) -> Iterator[Exhibit]:
         before: Counter[int] = Counter()
-        for read in getattr(seen, views).values():
+        for read in timeline.of(Answers).found(kind, second):
             token = read.tokens[0].id if explains else None
-            own = kind(read, before[read.node]) if kind is not None else views
-            make = partial(_elements, document, read, tree)
+            own = name if isinstance(name, str) else name(read, before[read.node])
+            make = partial(_elements, document, read, timeline.tree)
             yield Exhibit(own, heading(read), make, read.node, token)
             before[read.node] += 1
 
-    return lambda of: of_both(of, partial(exhibits, of.timeline.tree))
+    return lambda of: of_both(of, partial(exhibits, of.timeline))
 
 
 def _elements(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from textual.screen import Screen
 
@@ -25,12 +25,19 @@ class CaptionGuide:
         host: What it does for its tools.
         table: All keys.
         actions: The actions of the tools, by id.
+        opened: The open view, if any.
     """
 
     def __init__(
-        self, screen: Screen[None], host: Host, table: KeyTable, actions: Mapping[str, ToolActions]
+        self,
+        screen: Screen[None],
+        host: Host,
+        table: KeyTable,
+        actions: Mapping[str, ToolActions],
+        opened: Callable[[], ToolScreen[Any] | None],
     ) -> None:
         self._screen, self._host, self._table, self._actions = screen, host, table, actions
+        self._open = opened
         self._told: Caption | None = None
         self._due = False
         """True if what the caption points at has not been gone to: a race may begin after it."""
@@ -75,29 +82,28 @@ class CaptionGuide:
 
     def _go(self, place: str) -> None:
         """Go to a panel, or open the screen of a tool as soon as it has something to show."""
-        screen, top = self._screen, self._screen.app.screen
+        screen, opened = self._screen, self._open()
         if any(panel.id == place for panel in self._host.arrangement.panels):
             self._due = False
             self._host.go_to(place)
-        elif isinstance(top, ToolScreen) and place == top.TOOL:
+        elif opened is not None and place == opened.TOOL:
             self._due = False
-        elif (action := self._action(place)) is not None and (top is screen or getattr(top, "left", False)):
+        elif (action := self._action(place)) is not None and opened is None and screen.is_active:
             self._due = False
-            screen.call_later(self._open, action, place)
+            screen.call_later(self._open_view, action, place)
 
     def _action(self, place: str) -> Action | None:
         """The action that opens a tool's screen on what was recorded."""
         tool = next((tool for tool in self._table.tools if tool.id == place), None)
         return recorded_action(tool, self._actions[place]) if tool is not None and tool.screen else None
 
-    async def _open(self, action: Action, place: str) -> None:
+    async def _open_view(self, action: Action, place: str) -> None:
         if self._told is None or self._told.tool != place or not self._screen.is_active:
             return  # it went on meanwhile
         if action.run is not None and (done := action.run(self._actions[place])) is not None:
             await done
-        top = self._screen.app.screen
-        if isinstance(top, ToolScreen):
-            self._opened, self._pictures = top, self._shown
+        if (opened := self._open()) is not None:
+            self._opened, self._pictures = opened, self._shown
             self._at = self._player.position if self._player is not None else 0
 
 

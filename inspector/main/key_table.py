@@ -7,7 +7,7 @@ from itertools import groupby, repeat
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
-from inspector.main.arrangement import Arrangement, PanelPlace, Place
+from inspector.main.layout import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
@@ -33,9 +33,9 @@ DIALOGS = ActionTable(
 OWN = ActionTable(
     "Keys of your own",
     (),
-    "`keys.toml` in the configuration directory, which `inspector keys --help` names, gives actions other keys: "
-    '`step = "n"`, `run = ["r", "f5"]`, `"race.again" = "ctrl+n"`. `inspector keys` lists all actions and their keys. '
-    "Arrows, `⏎`, `esc`, `tab`, `home`, `end` and the paging keys always keep their meaning, too. The program reads "
+    "`keys.toml` in the configuration directory, which `inspector --help` names, gives actions other keys: "
+    '`step = "n"`, `run = ["r", "f5"]`, `"race.again" = "ctrl+n"`. `inspector --keys` lists all actions and their keys.'
+    " Arrows, `⏎`, `esc`, `tab`, `home`, `end` and the paging keys always keep their meaning, too. The program reads "
     "the file at the start, reports the entries that are wrong, and applies the rest.",
 )
 EVERYWHERE = ActionTable(

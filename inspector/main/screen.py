@@ -10,9 +10,10 @@ from typing import Any, TypeVar, cast
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import BindingsMap
+from textual.binding import Binding, BindingsMap
+from textual.containers import Container
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -24,7 +25,6 @@ from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.display import visible
 from inspector.keys import TABS, go_to, key_for, with_keys
-from inspector.main.arrangement import MINIMUM, Arrangement, Layout, Place
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
@@ -37,9 +37,9 @@ from inspector.main.key_table import (
     refusal,
     screen_markdown,
 )
+from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayout, Place
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel
-from inspector.main.panel_layout import PanelArea, PanelLayout, PanelRoom
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel
@@ -50,8 +50,8 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tabs import TabLines
-from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.tool import OfferedHeat, Opened, PanelSpec, Tool, ToolActions, ToolMessage
+from inspector.main.tool_screen import EVERYWHERE, REPLAY, VIEWS, ToolScreen
 from inspector.scales import INSIDE
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -62,7 +62,7 @@ from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay
+from inspector.widgets.overlay import Overlay, read_styles, size_classes
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -84,6 +84,8 @@ class MainScreen(KeyedScreen[None]):
     """
 
     AUTO_FOCUS = "#opening"
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Overlay`)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
 
     def __init__(
         self,
@@ -99,11 +101,17 @@ class MainScreen(KeyedScreen[None]):
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
-        self._panel_layout.covered = lambda: self.tool_screen is not None
-        self.host = ScreenHost(self, self.table, playback, self._panel_layout)
-        self.actions.update({tool.id: tool.make(self.host) for tool in self.table.tools})
+        self._panel_layout.opened = lambda: self.tool_screen
+        self.playback, self.clipboard = playback, Clipboard(self)
+        self._looked: dict[str, None] = {}
+        """Ids of the tools whose views were opened, the last one at the end."""
+        self.actions.update({tool.id: tool.make(self) for tool in self.table.tools})
         self._hooked = self._with_hooks()
         """By the name of a hook of `ToolActions` those that do something there, with their ids: most don't."""
+        self._opened: ToolScreen[Any] | None = None
+        """The open view."""
+        self._then: Callable[[Any], None] | None = None
+        """Called with its result."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -112,7 +120,7 @@ class MainScreen(KeyedScreen[None]):
         """By tab the answer that was shown there last."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
-        self._guide = CaptionGuide(self, self.host, self.table, self.actions)
+        self._guide = CaptionGuide(self, self, self.table, self.actions, lambda: self.tool_screen)
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")
@@ -120,8 +128,7 @@ class MainScreen(KeyedScreen[None]):
         self._steps = StepsPanel(id="steps", classes="panel")
         self._kv = KVPanel(id="kv", classes="panel")
         self._timing = TimingPanel(id="timing", classes="panel")
-        room = self.host.room
-        self._area = PanelArea(self._panel_layout, room.dragged, room.let_go, id="panels")
+        self._area = Container(id="panels")
         self._remembered = remembered or Remembered(Preferences())
         self._begin(self._remembered.values)
         self._bind_all()
@@ -146,15 +153,20 @@ class MainScreen(KeyedScreen[None]):
         """The time at which everything was shown last; the toolkit's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that aren't offered while somebody narrates."""
+        self._themed = ""
+        """The theme that the widgets were styled in."""
         self.in_sight_since = 0.0
         """The time at which the screen over this one was left last; the toolkit's seconds."""
         self.narrator: Narrator | None = None
         """Whoever tells something beside the panels."""
 
     def compose(self) -> ComposeResult:
-        self._begin_classes()
+        # before there are widgets: Textual would set the classes with the first layout, and style all of them again
+        self.update_classes(size_classes(self.app, self.app.size), update=False)
+        self._panel_layout.begin()
+        self.app.stylesheet.apply(self)
         yield self._header
-        yield TabLines(self.host.press, id="tabs")
+        yield TabLines(self.press, id="tabs")
         with self._area:
             yield OpeningPanel(id="opening", classes="panel")
             yield self._text
@@ -182,26 +194,21 @@ class MainScreen(KeyedScreen[None]):
             for hook in ("show", "shown", "takes_alone")
         }
 
-    def _begin_classes(self) -> None:
-        """Set the classes that the first layout would bring, each of which has the styles of all widgets computed: here
-        there are none yet."""
-        size, app = self.app.size, self.app
-        across = self._get_breakpoint_classes(size.width, app.HORIZONTAL_BREAKPOINTS or [])
-        down = self._get_breakpoint_classes(size.height, app.VERTICAL_BREAKPOINTS or [])
-        self.add_class(*across, *down, update=False)
-        self._panel_layout.begin()
-        app.stylesheet.apply(self)
-
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes after it costs another one."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
             self._steps.metric = self._text.metric
+        self.screen_layout_refresh_signal.subscribe(self, self._laid_out)
         self.show()
+
+    def _laid_out(self, _: Screen[Any]) -> None:
+        """The panels may have another room than the one they were arranged for."""
+        if self._text.is_attached:
+            self._panel_layout.apply()
 
     def _begin(self, begins: Preferences) -> None:
         """Have everything as it was left."""
         arrangement = self.arrangement
-        arrangement.hidden = frozenset(panel for panel in begins.hidden if arrangement.can_hide(panel))
         arrangement.set_alone(begins.alone)
         self._panel_layout.sizes = dict(begins.sizes)
         self.controller.runs.pace = begins.pace if begins.pace in PACES else None
@@ -215,28 +222,15 @@ class MainScreen(KeyedScreen[None]):
     @property
     def left(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
-        arrangement = self.arrangement
-        hidden, sizes = tuple(sorted(arrangement.hidden)), dict(self._panel_layout.sizes)
-        pace = self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, arrangement.alone, hidden, sizes, self._text.own_view)
+        sizes, pace = dict(self._panel_layout.sizes), self.controller.runs.pace
+        return Preferences("", self._text.metric, pace, self.arrangement.alone, sizes, self._text.own_view)
 
     # ---- showing ----------------------------------------------------------------------------
 
     def _compositor_refresh(self) -> None:
-        """Paint what changed. The toolkit's own: steps record how long it took, since it holds them up.
-
-        Under a dialog that has the dialog painted, and the toolkit would do so twice.
-        """
+        """Paint what changed. Steps record how long it took, since it delays them."""
         with drawing:
             super()._compositor_refresh()
-        if not self.is_active:
-            self._repaint_required = False
-
-    def _refresh_layout(self, size: Size | None = None, scroll: bool = False) -> None:
-        """Lay out; a tool's own screen follows the answer."""
-        super()._refresh_layout(size, scroll)
-        if (opened := self.tool_screen) is not None and opened.area != self.host.area:
-            opened.changed()
 
     def changed(self) -> None:
         """Have everything shown again, the frame too: once, however often this is called before."""
@@ -285,16 +279,15 @@ class MainScreen(KeyedScreen[None]):
             self._single, self._shown = places.layout is Layout.SINGLE, places.shown
             layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
-            self.host.colour()
+            self.colour()
         self._show_records(timeline, heard)
         for id, tool in self._hooked["show"]:
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else nobody wrote captions
-            caption = "" if timeline.conceals("captions") else self.host.caption
+            caption = "" if timeline.conceals("captions") else self.caption
             self.query_one(CaptionLine).put(caption, self.controller.transport.captioned)
-        if self.tool_screen is None or self.status.answer:  # else that screen's own lies over it
-            self._show_status(told)
+        self._show_status(told)
         now = self._frame_reads()
         if changed or now != self._framed:  # a tool may have gone elsewhere
             self._frame(now[0], told)
@@ -346,7 +339,7 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
-            arrangement.hidden, layout.waiting, layout.columns, tuple(layout.sizes.items()),
+            layout.waiting, layout.columns, tuple(layout.sizes.items()),
             timeline.trial is None,
         )  # fmt: skip
         screen = (
@@ -366,9 +359,10 @@ class MainScreen(KeyedScreen[None]):
         places, controller = self._panel_layout.places, self.controller
         self._single, self._shown = places.layout is Layout.SINGLE, places.shown
         self._follow_view()
-        if not isinstance(self.app.screen, Overlay):  # which has its own line there
-            self.query_one(KeyLine).show()
+        self.query_one(KeyLine).show()
         self._panel_layout.apply()
+        if (opened := self.tool_screen) is not None:
+            opened.take_focus()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
         answers_of = session, self.tab, places.layout
@@ -404,9 +398,6 @@ class MainScreen(KeyedScreen[None]):
         """Show what a recording showed, and go where its caption points."""
         self._guide.follow()
         self.show()
-        top = self.app.screen
-        if isinstance(top, ToolScreen):
-            top.changed()
 
     def show_changes(self, records: Sequence[Record]) -> None:
         """Show what records changed, at once: nothing may be painted from a path that was shortened under it.
@@ -459,18 +450,31 @@ class MainScreen(KeyedScreen[None]):
 
     def _bind_all(self) -> None:
         """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys."""
-        contexts = (each for tool in self.table.tools for table in tool.contexts for each in table.actions)
+        tables = (
+            table
+            for tool in self.table.tools
+            for table in (*tool.contexts, *tool.owners)
+            if table.screen or table in tool.contexts
+        )
         self._bindings = BindingsMap()
-        self.bind((*self.table.actions, *contexts), priority=True)
+        own = (each for table in (*tables, REPLAY, EVERYWHERE, VIEWS) for each in table.actions)
+        self.bind((*own, *self.table.actions), priority=True)
+        for key, bindings in self._bindings.key_to_bindings.items():
+            bindings.append(Binding(key, f"press_last('{key}')", show=False))
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
+        if (opened := self.tool_screen) is not None:
+            found = opened.meaning(key)
+            return self._in_tab(key) if found is None and not opened.typing else found
         return self.table.at(
             key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
         )
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
+        if (opened := self.tool_screen) is not None and opened.takes_keys:
+            return opened.hints()
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
             self.table.levels(self.tab, contexts, self.actions),
@@ -488,10 +492,39 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here, and is left to what else may take it.
         """
+        if (opened := self.tool_screen) is not None:
+            if not opened.takes_first(key) and self.focused is not None:
+                raise SkipAction  # see `action_press_last`
+            if (found := self.meaning(key)) is None:
+                raise SkipAction
+            await self._do_in_view(opened, found, key)
+            return
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         if (action := self.table.at(key, self.tab, contexts)) is None:
             raise SkipAction
         await self.do(action.id)
+
+    async def action_press_last(self, key: str) -> None:
+        """Do what a key does in a view, since it means nothing to the widget that has the focus.
+
+        Raises:
+            SkipAction: It does nothing here.
+        """
+        opened, found = self.tool_screen, self.meaning(key)
+        if opened is None or found is None or opened.takes_first(key):
+            raise SkipAction
+        await self._do_in_view(opened, found, key)
+
+    async def _do_in_view(self, opened: ToolScreen[Any], action: Action, key: str) -> None:
+        if opened.meaning(key) is action:
+            await opened.perform(action)
+        else:
+            await self.do(action.id)
+
+    def _in_tab(self, key: str) -> Action | None:
+        """The action that a key has in the open tab alone: these hold in a view, too."""
+        found = self.table.at(key, self.tab, ())
+        return found if found is not None and found.tabs else None
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
@@ -504,14 +537,14 @@ class MainScreen(KeyedScreen[None]):
         (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         if refused := waits or refusal(usual, self.controller, usual_owner):
-            self.host.answer(refused)
+            self.answer(refused)
             return
         if usual.view and (opened := self.tool_screen) is not None:
             opened.goes_to(id)
             if not self._left_tool_screen():
                 return
             if self.view == id and instead is None:  # as in `open_tab`
-                self.host.answer()
+                self.answer()
                 return
         for each in self.actions.values():
             if id in each.HEEDS:
@@ -534,18 +567,36 @@ class MainScreen(KeyedScreen[None]):
         """
         if key not in self.table["quit"].names:
             return False
-        self.host.answer(f"Press {key_for('quit')} once more to quit")
+        self.answer(f"Press {key_for('quit')} once more to quit")
         return True
 
     # ---- tabs -------------------------------------------------------------------------------
 
     @property
     def tool_screen(self) -> ToolScreen[Any] | None:
-        """The tool's own screen that is open; a dialog may lie over it."""
-        for each in self.app.screen_stack[:0:-1]:  # the first is this one
-            if isinstance(each, ToolScreen) and not each.left:
-                return each
-        return None
+        """The open view; a dialog may lie over it."""
+        return self._opened if self._opened is not None and not self._opened.left else None
+
+    def open_view(self, view: ToolScreen[Any], then: Callable[[Any], None] | None) -> None:
+        """Show a view in the place of the answer."""
+        read_styles(self.app)
+        self._opened, self._then = view, then
+        self._area.mount(view)
+        self.status.tell("")
+        self.changed()
+
+    def close_view(self, view: ToolScreen[Any], result: object) -> None:
+        """Close a view, and give its result to whoever opened it."""
+        if view is not self._opened:
+            return
+        then, self._opened, self._then = self._then, None, None
+        self.in_sight_since = Message().time
+        self.status.tell(None)
+        view.display = False
+        view.remove()
+        self.changed()
+        if then is not None:
+            then(result)
 
     @property
     def view(self) -> str:
@@ -590,7 +641,7 @@ class MainScreen(KeyedScreen[None]):
     def _left_tool_screen(self) -> bool:
         """Leave the tool's own screen that is on top; returns whether it went."""
         opened = self.tool_screen
-        if opened is not None and self.app.screen is opened:
+        if opened is not None and self.is_active:
             opened.leave()
         return self.tool_screen is None
 
@@ -624,7 +675,7 @@ class MainScreen(KeyedScreen[None]):
 
         Where one panel is shown at a time, the text comes before the first one.
         """
-        self.host.answer()
+        self.answer()
         offered = {each.id for each in self.views}
         views = [each for each in self.table.answers(self.tab) if each in offered]
         arrangement, text = self.arrangement, self.arrangement.text
@@ -638,22 +689,23 @@ class MainScreen(KeyedScreen[None]):
             if wanted == text:
                 if self.tool_screen is None or self._left_tool_screen():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
-                    self.host.go_to(text)
+                    self.go_to(text)
                 return
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
                 arrangement.look_at(self._panel_layout.places.answer)
                 if wanted != at:
-                    self.host.answer()  # nothing of those that were passed over
+                    self.answer()  # nothing of those that were passed over
                     return
         if not self.status.answer:
-            self.host.answer("No other answer can be shown in this tab now")
+            self.answer("No other answer can be shown in this tab now")
 
     # ---- panels -----------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """Another size may be another arrangement."""
+        """Another size has other classes, and may be another arrangement."""
+        self.update_classes(size_classes(self.app, self.app.size), animate=False)
         self.changed()
 
     def on_screen_suspend(self) -> None:
@@ -665,8 +717,7 @@ class MainScreen(KeyedScreen[None]):
 
         That screen may have moved the cursor. At the beginning the toolkit would style all widgets a second time.
         """
-        if self._placed is None:
-            event.refresh_styles = False
+        event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
         if self.in_sight_since == math.inf:
             self.in_sight_since = event.time
             self._stale = self._stale or self._shown_at < event.time
@@ -682,7 +733,7 @@ class MainScreen(KeyedScreen[None]):
             panel.id == focused for panel in self.arrangement.panels
         ):
             self.arrangement.look_at(str(focused))
-            self.host.answer()
+            self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
     def _candidate_highlighted(self) -> None:
@@ -695,64 +746,24 @@ class MainScreen(KeyedScreen[None]):
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
 
-
-def _tool_panel(tool: Tool) -> Widget:
-    """The widget of a tool's panel."""
-    widget = cast("PanelSpec", tool.panel).make()
-    widget.id = tool.id
-    widget.add_class("panel", update=False)
-    return widget
-
-
-# ---- what it does for its tools -----------------------------------------------------------------
-
-
-class ScreenHost:
-    """The services of the main screen to its tools.
-
-    Args:
-        screen: The main screen; its session, its tools' actions and its status line are used.
-        table: All keys.
-        playback: Recordings in the place of the engine; None for an application without files.
-        layout: Puts the panels where the arrangement has them.
-    """
-
-    def __init__(
-        self,
-        screen: MainScreen,
-        table: KeyTable,
-        playback: Playback | None,
-        layout: PanelLayout,
-    ) -> None:
-        self.controller, self.playback = screen.controller, playback
-        self.arrangement = layout.arrangement
-        self.clipboard = Clipboard(screen)
-        self._screen, self._table, self._layout = screen, table, layout
-        self._looked: dict[str, None] = {}
-        """Ids of the tools whose own screen was opened, the last one at the end."""
-        self.room = PanelRoom(layout, self.answer)
-        """Hides and sizes the panels."""
+    # ---- what it does for its tools: see `inspector.main.tool.Host` ---------------------------
 
     @property
     def tools(self) -> Sequence[Tool]:
         """All tools, in the order of their keys."""
-        return self._table.tools
-
-    def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before."""
-        self._screen.changed()
+        return self.table.tools
 
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
-        self._screen.status.say(answer, self.controller.timeline.phase)
-        if answer and (opened := self._screen.tool_screen) is not None:
+        self.status.say(answer, self.controller.timeline.phase)
+        if answer and (opened := self.tool_screen) is not None:
             opened.say(answer)
-        self._screen.show_soon()
+        self.show_soon()
 
     def expect(self) -> None:
         """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
-        self._screen.status.say("", self.controller.timeline.phase)
-        self._screen.changes_soon()
+        self.status.say("", self.controller.timeline.phase)
+        self.changes_soon()
 
     @property
     def caption(self) -> str:
@@ -769,8 +780,8 @@ class ScreenHost:
         panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
         tools = [
             (tool.id, tool.title)
-            for tool in self._table.tools
-            if tool.screen and recorded_action(tool, self._screen.actions[tool.id]) is not None
+            for tool in self.table.tools
+            if tool.screen and recorded_action(tool, self.actions[tool.id]) is not None
         ]
         return [*panels, *tools]
 
@@ -779,58 +790,76 @@ class ScreenHost:
         """The highlighted candidate."""
         return self.panel(CandidatesPanel).candidate
 
-    def panel(self, kind: type[Panel]) -> Panel:
-        """The panel of a class."""
-        return self._screen.query_one(kind)
-
     # ---- panels -----------------------------------------------------------------------------
 
     @property
     def shown(self) -> frozenset[str]:
         """Ids of the panels that are, or are about to be, on screen."""
-        return self._layout.places.shown
+        return self._panel_layout.places.shown
 
     def go_to(self, panel: str) -> None:
         """Make a panel the current one."""
-        self.arrangement.go(panel, self._layout.places.layout)
+        self.arrangement.go(panel, self._panel_layout.places.layout)
         self.answer()
-
-    async def open_tab(self, tab: str) -> None:
-        """Open a tab with the answer that was shown there last."""
-        await self._screen.open_tab(tab)
-
-    async def turn_view(self, by: int) -> None:
-        """Show the answer so many places further in the open tab."""
-        await self._screen.turn_view(by)
 
     @property
     def area(self) -> Region:
         """The place of the answer on the terminal, for a tool's own screen."""
-        return self._layout.answer_area
+        return self._panel_layout.answer_area
 
     def stop(self) -> None:
         """Stop what goes on, or else leave the enlarged panel, then the tools' panels; notices go too."""
-        self._screen.app.clear_notifications()
+        self.app.clear_notifications()
         arrangement = self.arrangement
         if not self.controller.transport.stop():
-            if any(actions.stop() for actions in self._screen.actions.values()):
+            if any(actions.stop() for actions in self.actions.values()):
                 return
             if arrangement.enlarged:
-                self.room.enlarge()
+                self.enlarge()
             else:
                 arrangement.close()
         self.answer()
 
+    def show_alone(self) -> None:
+        """Show the text and the answer alone, or all panels again."""
+        self.arrangement.set_alone(not self.arrangement.alone)
+        self.answer(with_keys(ALONE) if self.arrangement.alone else "")
+
+    def enlarge(self) -> None:
+        """Give the current panel the whole screen, or restore it."""
+        self.arrangement.enlarged = not self.arrangement.enlarged
+        self.answer(f"Enlarged: {key_for('enlarge')} or esc goes back" if self.arrangement.enlarged else "")
+
+    def resize(self, across: int, down: int) -> None:
+        """Move the line between the columns, or that over the panels below, by so many steps."""
+        ways = f"{key_for('enlarge')}, {key_for('alone')} or {key_for('usual_room')}"
+        moved = self._panel_layout.resize(across, down)
+        self.answer("" if moved else f"No divider can be moved here. {ways} bring back a layout that has one")
+
+    def usual_layout(self) -> None:
+        """Show all panels again, at their usual sizes."""
+        self.arrangement.set_alone(False)
+        self._panel_layout.sizes.clear()
+        self.answer("All panels, at their usual sizes")
+
     # ---- the application --------------------------------------------------------------------
 
     def open(
-        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Screen[Result]:
-        """Show a screen or a dialog over the main one; returns the one that is shown, which may have been kept."""
-        app = self._screen.app
+        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Opened[Result]:
+        """Show a view, or a dialog over the screen; returns the one that is shown, which may have been kept."""
+        app = self.app
         if isinstance(screen, ToolScreen):
             self._looked.pop(screen.TOOL, None)
             self._looked[screen.TOOL] = None
+            opened = self.tool_screen
+            if opened is not None and type(opened) is type(screen):  # a key that was pressed twice
+                return opened
+            if opened is not None:
+                opened.leave()
+            self.open_view(screen, then)
+            return screen
+        assert isinstance(screen, Screen)
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
         # where they are kept, the first of its class is shown in the place of a later one
@@ -846,37 +875,47 @@ class ScreenHost:
                     kept.remove()
                 app.install_screen(screen, name)
         app.push_screen(screen, then)
-        # the toolkit asks for it, and what lies over that paints it, too
-        self._screen._repaint_required = False
         return screen
 
     @property
     def over(self) -> str:
         """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
-        top = self._screen.app.screen
-        return top.TOOL if isinstance(top, ToolScreen) else ""
+        opened = self.tool_screen
+        return opened.TOOL if opened is not None and self.is_active else ""
 
     def to_main(self) -> None:
-        """Leave the tool's own screen that is on top."""
-        top = self._screen.app.screen
-        if isinstance(top, ToolScreen):
-            top.dismiss(None)
+        """Close the open view."""
+        if (opened := self.tool_screen) is not None and self.is_active:
+            opened.dismiss(None)
+
+    def close(self, view: Widget, result: object) -> None:
+        """Close a view, and give its result to whoever opened it."""
+        assert isinstance(view, ToolScreen)
+        self.close_view(view, result)
+
+    def tell(self, said: str, alert: bool) -> None:
+        """Show what the open view says in the status line."""
+        self.status.tell(said, alert)
+
+    def show_keys(self) -> None:
+        """Show the line of keys again, if there are other keys."""
+        self.query_one(KeyLine).show()
 
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened."""
-        if (actions := self._screen.actions.get(tool)) is not None:
+        if (actions := self.actions.get(tool)) is not None:
             actions.point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """What the tool that was looked at last, of those that have it, says of each token of the text."""
-        actions, concealed = self._screen.actions, self.controller.timeline.concealed
+        actions, concealed = self.actions, self.controller.timeline.concealed
         tools = (id for id in (*reversed(self._looked), *actions) if id in actions and id not in concealed)
         offered = (actions[id].heat() for id in tools)
         return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
         """Colour the text anew, where it is coloured by that."""
-        text = self._screen.query_one(TextPanel)
+        text = self.query_one(TextPanel)
         if text.metric == INSIDE:
             text.offer(self.heat())
 
@@ -884,83 +923,69 @@ class ScreenHost:
         """Show the help of the main screen, or of the screen that a tool opened; first of what is told beside it."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
-        opened = next((each for each in self._table.tools if each.id == tool), None)
+        opened = next((each for each in self.table.tools if each.id == tool), None)
         told = self.narrator.narration() if self.narrator is not None else None
         first = told.help if told is not None else ()
         if opened is not None:
             self.open(HelpDialog(screen_markdown(opened, first), page))
         else:
-            self.open(HelpDialog(keys_markdown(self._table, first, self._screen.tab), page))
+            self.open(HelpDialog(keys_markdown(self.table, first, self.tab), page))
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word, over the screen that is on top."""
         from inspector.main.everything import Everything
 
-        Everything(self._screen).find(typed)
-
-    def in_tab(self, key: str) -> str:
-        """Id of the action that a key has in the open tab alone; empty for none."""
-        found = self._table.at(key, self._screen.tab, ())
-        return found.id if found is not None and found.tabs else ""
+        Everything(self).find(typed)
 
     def has(self, action: str) -> bool:
         """True if there is an action."""
-        return action in self._table
-
-    def forward(self, event: events.MouseEvent) -> None:
-        """Take in what the mouse does beside a tool's own screen."""
-        self._screen._forward_event(event)
+        return action in self.table
 
     def press(self, key: str) -> None:
         """Do what an action of the main screen does, once what lies over it has gone."""
-        self._screen.call_later(self._screen.do, key)
-
-    async def do(self, id: str) -> None:
-        """Do at once what an action of the main screen does, where that is on top, or say why it can't be done."""
-        await self._screen.do(id)
+        self.call_later(self.do, key)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""
-        app = self._screen.app
+        app = self.app
         app.theme = "textual-light" if app.current_theme.dark else "textual-dark"
 
     def announce(self, text: str, title: str, severity: Severity = "information") -> None:
         """Tell the person something that is no answer to a key; printable."""
-        self._screen.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
+        self.app.notify(text, title=title, severity=severity, timeout=8, markup=False)
 
     def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
         """Do what takes long in a thread of its own; then give its result to the screen's thread."""
-        screen = self._screen
 
         def work_then_tell() -> None:
             done = work()
-            screen.app.call_from_thread(lambda: then(done) if screen.is_attached else None)
+            self.app.call_from_thread(lambda: then(done) if self.is_attached else None)
 
-        screen.run_worker(work_then_tell, thread=True)
+        self.run_worker(work_then_tell, thread=True)
 
     @property
     def card(self) -> NarrationCard | None:
         """The narrator's card on the screen on top; None where it has none."""
-        return next(iter(self._screen.app.screen.query(NarrationCard)), None)
-
-    @property
-    def narrator(self) -> Narrator | None:
-        """Whoever tells something beside the panels."""
-        return self._screen.narrator
+        return self.query_one(NarrationCard) if self.is_active else None
 
     def narrate(self, narrator: Narrator | None) -> None:
         """Have somebody tell something beside the panels, on all screens, and be asked first about each key."""
-        self._screen.narrator = narrator
+        self.narrator = narrator
         self.changed()
-        top = self._screen.app.screen
-        if isinstance(top, ToolScreen):
-            top.changed()
 
     def screenshot(self, title: str, then: Callable[[str], None]) -> None:
         """Take a picture of the screen without the dialog that is about to close."""
-        app = self._screen.app
-        self._screen.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
+        app = self.app
+        self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
 
     async def quit(self) -> None:
         """Leave."""
-        await self._screen.app.action_quit()
+        await self.app.action_quit()
+
+
+def _tool_panel(tool: Tool) -> Widget:
+    """The widget of a tool's panel."""
+    widget = cast("PanelSpec", tool.panel).make()
+    widget.id = tool.id
+    widget.add_class("panel", update=False)
+    return widget

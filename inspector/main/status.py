@@ -184,6 +184,20 @@ class StatusLine(Widget):
         self._stops = False
         """True if one of them is set."""
         self._answered_in = Phase.LOADING
+        self._view: str | None = None
+        """What the open view says; None if no view is open."""
+
+    def tell(self, said: str | None, alert: bool = False) -> None:
+        """Show what the open view says.
+
+        Args:
+            said: Printable; None once no view is open.
+            alert: True if it answers a key, or is a failure.
+        """
+        self.set_class(bool(self.answer) if said is None else alert, "-answer")
+        if said != self._view:
+            self._view = said
+            self.refresh()
 
     def say(self, answer: str, phase: Phase) -> None:
         """Answer the last key, until the phase is another one; an empty answer gives the line back to the situation.
@@ -195,7 +209,8 @@ class StatusLine(Widget):
         self._answered_in = phase
         if answer != self.answer:
             self.answer = answer
-            self.set_class(bool(answer), "-answer")
+            if self._view is None:
+                self.set_class(bool(answer), "-answer")
             self.refresh()
 
     def show(
@@ -229,6 +244,8 @@ class StatusLine(Widget):
 
     def render(self) -> Content:
         said, width = self.answer or self.left, self.content_size.width
+        if self._view is not None:
+            return Content(truncate_words(self._view, width))
         right = f" {self.right}" if self.right else ""
         room = width - cell_len(said) - cell_len(right) - 2
         marked = marker(self.points, room) if self._stops else ""

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
-from textual import events
 from textual.geometry import Region
 from textual.message import Message
-from textual.screen import Screen
 from textual.widget import Widget
 
 from engine.protocol import Candidate, Record
-from inspector.main.arrangement import Arrangement
 from inspector.main.clipboard import Clipboard
 from inspector.main.evidence import ExportPart
 from inspector.main.finder import Findable
+from inspector.main.layout import Arrangement
 from inspector.main.narration import NarrationCard, Narrator
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -29,7 +27,19 @@ from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable
 
 Result = TypeVar("Result")
+Given = TypeVar("Given", contravariant=True)
 Panel = TypeVar("Panel", bound=Widget)
+
+
+class Opened(Protocol[Given]):
+    """A view or a dialog."""
+
+    def dismiss(self, result: Given | None = None) -> object:
+        """Close it.
+
+        Args:
+            result: For the caller of `Host.open`.
+        """
 
 
 # ---- what the main screen does for it -----------------------------------------------------------
@@ -85,16 +95,16 @@ class Host(Protocol):
         `ActionTable.when`): once, however often this is called before."""
 
     def open(
-        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Screen[Result]:
-        """Show a screen or a dialog over this one.
+        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Opened[Result]:
+        """Show a view in the place of the answer, or a dialog over the screen.
 
         Args:
             screen: Dismissed with its result.
             then: Called with the result.
 
         Returns:
-            The one that is shown: another of its class, where that was kept.
+            The one that is shown: another of its class, if that was kept.
         """
 
     def panel(self, kind: type[Panel]) -> Panel:
@@ -116,6 +126,15 @@ class Host(Protocol):
     @property
     def area(self) -> Region:
         """The place of the answer on the terminal, for a tool's own screen."""
+
+    def close(self, view: Widget, result: object) -> None:
+        """Close a tool's view, and give its result to whoever opened it."""
+
+    def tell(self, said: str, alert: bool) -> None:
+        """Show what the open view says in the status line; printable."""
+
+    def show_keys(self) -> None:
+        """Show the line of keys again, if there are other keys."""
 
     @property
     def over(self) -> str:
@@ -141,22 +160,12 @@ class Host(Protocol):
             page: The page to begin with, by its place in `help` without the ending.
         """
 
-    def in_tab(self, key: str) -> str:
-        """Id of the action that a key has in the open tab alone; empty for none.
-
-        Args:
-            key: As Textual names it.
-        """
-
     def has(self, action: str) -> bool:
         """True if the main screen has an action.
 
         Args:
             action: Its id.
         """
-
-    def forward(self, event: events.MouseEvent) -> None:
-        """Have the main screen take in what the mouse does beside a tool's own screen."""
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word.
@@ -261,7 +270,7 @@ class ToolActions:
         return self.controller.timeline
 
     def open_screen(
-        self, screen: Screen[Result], then: Callable[[Result | None], None] | None = None
+        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
     ) -> None:
         """Open the tool's own screen; a run pauses.
 

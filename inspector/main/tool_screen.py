@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, ClassVar, Generic, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -15,11 +16,10 @@ from textual.widgets import Static
 from engine.protocol import Record
 from inspector.display import truncate_words
 from inspector.keys import TABS, key_for
-from inspector.main.narration import CaptionLine, NarrationCard
 from inspector.main.tool import Host
 from inspector.session.requests import Job
-from inspector.widgets.actions import Action, ActionTable, KeyLine, Needs
-from inspector.widgets.overlay import Overlay
+from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
+from inspector.widgets.overlay import size_classes
 
 Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
@@ -70,153 +70,129 @@ VIEWS = ActionTable(
 """The same, in a field, too: arrows go from field to field."""
 
 
-class SituationLine(Static):
-    """One line, cut between words."""
-
-    def render(self) -> Content:
-        return Content(truncate_words(str(super().render()), self.content_size.width))
-
-
-class ToolScreen(Overlay[Result]):
-    """A screen in the place of the answer: beside the text where there is room, or else in the place of all panels.
-
-    The main screen below is seen around it, and takes the mouse there.
+class ToolScreen(Vertical, Generic[Result]):
+    """A view: a widget in the place of the answer, or of all panels if there is no room beside the text.
 
     Args:
         host: The main screen.
-        job: What it starts, which stops when it is left; None where it starts nothing.
+        job: What it starts, which stops when it is left; None if it starts nothing.
     """
 
     TOOL: ClassVar[str]
-    """Id of the tool that opens it: its help is this screen's."""
+    """Id of the tool that opens it: its help is this view's."""
+    ACTIONS: ClassVar[ActionTable]
+    """Its keys."""
+    AUTO_FOCUS: ClassVar[str] = ""
+    """Selector of the widget that has the focus first; empty for none."""
     opener: str = ""
     """Id of the action of the main screen that opens it; empty for the first one of its tool."""
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as the toolkit declares them)
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
-    """None: the classes are those of the answer's size, which the toolkit doesn't know."""
     MEASURES: ClassVar[str] = ""
-    """The work that its keys start, at the beginning of a sentence; empty where they start none."""
+    """The work that its keys start, at the beginning of a sentence; empty if they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 
     def __init__(self, host: Host, job: Job | None = None) -> None:
+        super().__init__(classes="view")
         self.host, self.job = host, job
         self.area = host.area
-        """Its place on the terminal, without the status and the line of keys, when everything was shown last."""
-        super().__init__()
-        self.update_classes(self._size_classes(self.area.grow(AROUND).size), update=False)
+        """Its place on the terminal."""
         self.said = ""
-        """To the last key, in the place of the situation; printable."""
-        self._stale = False
-        self._narrated = False
-        """True if somebody narrated, or told an audience something, since it was opened."""
+        """The answer to the last key, shown instead of the situation; printable."""
+        self.takes_keys = False
+        """True if its widgets are there and the first one has the focus: keys that come before that wait."""
+        self._stale = self._dismissed = False
+        self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="answer"):
-            yield Static(id="tool-place")
-            yield from self.body()
-        yield SituationLine(id="tool-status")
-        yield KeyLine(id="tool-keys")
+        yield Static(id="tool-place")
+        yield from self.body()
 
     def body(self) -> Iterable[Widget]:
         """The widgets of the answer."""
         return ()
 
-    # ---- its place --------------------------------------------------------------------------
-
-    def _take_place(self) -> None:
-        """Go where the answer is."""
-        self.area, size = self.host.area, self.app.size
-        self.query_one("#answer").styles.margin = (
-            self.area.y,
-            max(0, size.width - self.area.right),
-            max(0, size.height - 2 - self.area.bottom),
-            self.area.x,
-        )
-        self.update_classes(self._size_classes(self.area.grow(AROUND).size), animate=False)
-
-    def _forward_event(self, event: events.Event) -> None:
-        """Take in an event of the terminal; what the mouse does beside the answer is for the main screen."""
-        held = self.app.mouse_captured
-        if isinstance(event, events.MouseEvent) and self.app.screen is self:
-            beside = (
-                not self.area.contains(event.screen_x, event.screen_y) and event.screen_y < self.area.bottom
-            )
-            if held.screen is not self if held is not None else beside:
-                self.host.forward(event)
-                return
-        super()._forward_event(event)
-
-    def begin(self) -> None:
-        """Go where the answer is. What the engine says changes the main screen, and with that this one."""
-        self._take_place()
+    def on_mount(self) -> None:
+        """Begin; what the engine says changes the main screen, and with that this view."""
         if self.OUTDATES:
             self.host.controller.client.listen(self._outdated, *self.OUTDATES)
+        self.begin()
+        self.takes_keys = True
+        self.take_focus()
+        self._show()
 
-    def let_go(self) -> None:
+    def begin(self) -> None:
+        """Fill the widgets, once they are there."""
+
+    def on_unmount(self) -> None:
         """Listen no more."""
         if self.OUTDATES:
-            self.host.controller.client.ignore(self._outdated)  # it may be left before it is there
+            self.host.controller.client.ignore(self._outdated)
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Wait for nothing any more: called once, when this is left."""
 
     def _outdated(self, record: Record) -> None:
         self.said = ""
 
-    @on(events.ScreenSuspend)  # the line of keys has those of what is on top
-    @on(events.ScreenResume)
+    @property
+    def left(self) -> bool:
+        """True if it was left, or the program ends: its widgets are going, and nothing may be asked of them."""
+        return self._dismissed or not self.is_attached
+
+    @property
+    def focused(self) -> Widget | None:
+        """Its widget that has the focus."""
+        focused = self.screen.focused
+        return focused if focused is not None and self in focused.ancestors_with_self else None
+
+    def take_focus(self) -> None:
+        """Have the focus, if it is elsewhere: a click into a panel beside the view takes no key from it."""
+        if self.takes_keys and not self.left and self.focused is None:
+            widget = self.query_one(self.AUTO_FOCUS) if self.AUTO_FOCUS else None
+            self.screen.set_focus(widget, scroll_visible=False)
+
+    def dismiss(self, result: Result | None = None) -> None:
+        """Leave, once.
+
+        Args:
+            result: For the caller of `Host.open`.
+        """
+        if not self._dismissed:
+            self._dismissed = True
+            self.host.close(self, result)
+
+    def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:
+        """Call something after the next paint, unless the view was left by then: its widgets may have gone."""
+        return self.call_after_refresh(lambda: None if self.left else callback(*args))
+
+    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
+        """Have the screen's thread call something, unless this is left by then; called in another thread."""
+        self.app.call_from_thread(lambda: None if self.left else callback(*args))
+
     @on(events.Resize)
     def changed(self) -> None:
-        """Have everything shown again: once, however often this is called before; not before there is room for it."""
-        if not self._stale:
+        """Have everything shown again: once, however often this is called before."""
+        if not self._stale and self.takes_keys:
             self._stale = True
-            if self._settled:
-                self.call_next(self._show)
-
-    def _settle(self) -> None:
-        """Show everything, and have that painted."""
-        super()._settle()
-        if self._stale:
-            self._show()
+            self.call_next(self._show)
 
     def _show(self) -> None:
         self._stale = False
         if self.left:
             return
         if self.host.area != self.area:
-            self._take_place()
-        if self._narrated or self.host.narrator is not None or self.host.caption:
-            self._narrate()  # as most of the time nobody does
+            self.area = self.host.area
+            self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
         self.show()
-        for keys in self.query(KeyLine):
-            keys.show()
-
-    def _narrate(self) -> None:
-        """Show the card of whoever narrates, and what is told to an audience, above the status. Both are made with the
-        first of that, and kept as long as the screen is."""
-        self._narrated = True
-        narrator, cards = self.host.narrator, self.query(NarrationCard)
-        if cards:
-            told = narrator.narration() if narrator is not None else None
-            self.set_class(told is not None and told.room > 0, "-projected")
-            self.set_class(told is not None and told.blank, "-blank")
-            cards.first().tell(told)
-        elif narrator is not None:
-            self.mount(NarrationCard())
-            self.after_paint(self.changed)
-        text, lines = self.host.caption, self.query(CaptionLine)
-        if lines:
-            lines.first().put(text)
-        elif text and len(own := self.query_children("*").exclude(".narration")) > 1:
-            line = CaptionLine(id="caption")
-            line.put(text)
-            self.mount(line, before=list(own)[-2])
+        self.host.show_keys()
 
     @property
     def room(self) -> int:
-        """Rows that the card of whoever narrates leaves."""
-        cards = (card.outer_size.height for card in self.query(NarrationCard) if card.display)
-        return self.area.height + 2 - sum(cards)
+        """Rows of the view with the status and the line of keys."""
+        return self.area.height + 2
 
     def show(self) -> None:
         """Show everything, now."""
@@ -226,7 +202,7 @@ class ToolScreen(Overlay[Result]):
 
         Args:
             place: Printable; empty for no such line.
-            failed: Whether the situation is a failure; None where that is the job's.
+            failed: Whether the situation is a failure; None if the job knows.
         """
         if failed is None:
             failed = self.job is not None and self.job.failure is not None
@@ -234,9 +210,7 @@ class ToolScreen(Overlay[Result]):
         line.display = bool(place) and self.area.height >= LEAST_ROWS
         width = self.area.width - 2
         line.update(Content(truncate_words(place, width)) if isinstance(place, str) else place)
-        status = self.query_one("#tool-status", Static)
-        status.update(Content(self.said or self.situation()))
-        status.set_class(bool(self.said) or failed, "-answer")
+        self.host.tell(self.said or self.situation(), bool(self.said) or failed)
 
     def situation(self) -> str:
         """The state of the work, and the keys that matter now; printable."""
@@ -290,14 +264,38 @@ class ToolScreen(Overlay[Result]):
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The keys of a replay come before its own, where it starts anything; a field takes those of everywhere."""
+        """The keys of a replay come before its own, if it starts anything; a field takes those of everywhere."""
         replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
         return (*replay, self.ACTIONS, *everywhere, VIEWS)
+
+    def _holding(self) -> Iterator[ActionTable]:
+        """The tables that hold now."""
+        return (table for table in self.tables if table.when is None or table.when(self))
 
     @property
     def typing(self) -> bool:
         """True if a field of it has the focus."""
         return self.focused is not None and self.focused.check_consume_key("x", "x")
+
+    def meaning(self, key: str) -> Action | None:
+        """The action of a key now; None if it has none here."""
+        return next((action for action, _ in self._meant(key)), None)
+
+    def takes_first(self, key: str) -> bool:
+        """True if the meaning of a key comes before what it is to the widget that has the focus."""
+        return next((first for _, first in self._meant(key)), True)
+
+    def _meant(self, key: str) -> Iterator[tuple[Action, bool]]:
+        for table in self._holding():
+            for action in table.actions:
+                if action.run is not None and action.id and key in action.names:
+                    yield action, table.priority or action.priority
+
+    def hints(self) -> Sequence[Hint]:
+        """The hints for the line of keys now."""
+        return hints_of(
+            (zip(repeat(self), table.actions, strict=False) for table in self._holding()), self.offers
+        )
 
     def keeps(self, action: Action) -> bool:
         """True if an action's key means here what it says, and nothing to whoever narrates."""
@@ -317,7 +315,8 @@ class ToolScreen(Overlay[Result]):
             self.say(self.needs_model)
             return
         self.said = ""
-        await super().perform(action)
+        if action.run is not None and (done := action.run(self)) is not None:
+            await done
         self.changed()
 
     def goes_to(self, action: str) -> None:
@@ -326,14 +325,6 @@ class ToolScreen(Overlay[Result]):
         Args:
             action: Id of the action that shows it.
         """
-
-    def on_key(self, event: events.Key) -> None:
-        """The keys of the open tab hold here, too, where they mean nothing else."""
-        if self.typing or self.meaning(event.key) is not None:
-            return
-        if action := self.host.in_tab(event.key):
-            event.stop()
-            self.host.press(action)
 
     def leave_for(self, action: str) -> None:
         """Leave, and do what an action of the main screen does."""

@@ -1,7 +1,7 @@
-"""The running session as it is kept: all entries in memory, and in a file as they happen.
+"""The record of the running session: all entries in memory, and in a file as they happen.
 
-A file of a session is begun with its first prompt, and written by a thread of its own, so that no frame waits for a
-disk. Whatever goes wrong with it is reported once and the session goes on: it can be saved elsewhere from memory.
+A session's file is created with its first prompt, and written by a thread of its own, so that no frame waits for a
+disk. A failure is reported once, and the session continues: it can be saved elsewhere from memory.
 """
 
 from __future__ import annotations
@@ -9,43 +9,33 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import (
-    BeamStep,
-    Configure,
-    Deleted,
-    Ended,
-    Explained,
-    Marked,
-    ModelFacts,
-    PromptOpened,
-    Record,
-    Step,
-    WhatIfAnswered,
-)
+from engine.protocol import Record
 from engine.recording import Entry, Journal, RecordingChanged, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
-_WORTH_A_FILE = (Step, BeamStep, Marked, Deleted)
-"""A session without any of these is a prompt and nothing else: it leaves no file behind."""
-_ALL_KEPT = (Step, Ended, Explained, WhatIfAnswered)
-"""They come with every token, or with every value that is tried, and all are kept."""
+_WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
+"""Entries without which a session is a prompt and nothing else: it leaves no file."""
+_ALL_KEPT = (protocol.Step, protocol.Ended, protocol.Explained, protocol.WhatIfAnswered)
+"""Entries of which all are kept: they come with every token, or with every value that is tried."""
 PATIENCE = 2.0
-"""Seconds that leaving waits for a file which is being taken over."""
+"""Seconds that closing waits for a file that is being resumed."""
 
 
 class Recorder:
     """Keeps one session.
 
     Args:
-        directory: Where its file is made; None keeps it in memory alone.
-        program: Returns name and version of what writes; asked when something is written.
-        load: Returns how the present model was loaded.
+        directory: Directory of its file; None keeps it in memory alone.
+        program: Returns name and version of the program; called when something is written.
+        load: Returns the load settings of the present model.
         settings: Returns the sampler's settings in force.
         report: Shows the user that something can't be written.
     """
@@ -63,11 +53,11 @@ class Recorder:
         self.program = program
         self.journal: Journal | None = None
         self.saved: Path | None = None
-        """The file of the session that was closed last, None where none was left behind."""
+        """The file of the session that was closed last; None if it left no file."""
         self.notice = ""
-        """Why that is another file than the session had until then; empty if it is not."""
+        """Reason that `saved` is another file than before; empty if it is not."""
         self.holding = False
-        """While a recording is replayed nothing is kept."""
+        """True while a recording is replayed: nothing is kept."""
         self.directory, self._report = directory, report
         self._load, self._settings = load, settings
         self._in_force: Settings | None = None
@@ -76,30 +66,30 @@ class Recorder:
         self._made = self._worth = False
         self._resuming: threading.Thread | None = None
         self.resumed: Journal | RecordingError | None = None
-        """A file that is to be appended to, once it was read through: nothing is to wait for the next record."""
+        """A file to append to, once it was read through: it need not wait for the next record."""
         self._known = 0
-        """How many entries that file holds."""
+        """Number of entries in that file."""
         self._taking: Path | None = None
-        """That file, until it is this session's."""
-        self._aside: tempfile.TemporaryDirectory[str] | None = None
-        """Where a session without a file is, so that it can be replayed."""
+        """Path of that file, until it is this session's."""
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        """Directory of a session without a file, from which it can be replayed."""
 
     @property
     def path(self) -> Path | None:
-        """The session's file, None where there is none (yet, or any more)."""
+        """The session's file; None if there is none (yet, or any more)."""
         return self.journal.path if self.journal is not None else self._taking
 
-    # ---- what happens -----------------------------------------------------------------------
+    # ---- records ----------------------------------------------------------------------------
 
     def receive(self, record: Record) -> None:
-        """Take in one record, after the screen did; returns at once."""
+        """Keep one record, after the screen received it; returns at once."""
         if self.holding or not (isinstance(record, _ALL_KEPT) or worth_keeping(record)):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
-        if isinstance(record, ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             self._in_force = None
             kept.insert(0, self._load())
-        elif isinstance(record, Ended) and record.command == Configure.kind:
+        elif isinstance(record, protocol.Ended) and record.command == protocol.Configure.kind:
             before, self._in_force = self._in_force, self._settings()
             kept += [self._in_force] if self._in_force != before else []
         for value in kept:
@@ -107,30 +97,26 @@ class Recorder:
             self.entries.append(entry)
             self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
             if self.journal is not None:
-                self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
+                self._write([entry])
             elif self.resumed is not None:
                 self.adopt()
-        if isinstance(record, PromptOpened) and not self._made:
+        if isinstance(record, protocol.PromptOpened) and not self._made:
             self._begin()
 
     # ---- the file ---------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Make the session's file, with what was kept until now."""
+        """Create the session's file, with the entries so far."""
         self._made = True
-        if self.directory is None:
-            return
-        directory = self.directory
-        try:
-            self.journal = self._created(directory)
-        except RecordingError as error:
-            self._failed(error)
-            return
-        self._copy(self.entries)
-        threading.Thread(target=sessions.prune, args=(directory,), name="prune", daemon=True).start()
+        if self.directory is not None:
+            with self._reporting():
+                self.journal = self._copied(self.directory)
+                threading.Thread(
+                    target=sessions.prune, args=(self.directory,), name="prune", daemon=True
+                ).start()
 
     def _created(self, directory: Path) -> Journal:
-        """A file of a name that none has; another program may take the same one in the same second."""
+        """A file with a new name; another program may take the same one in the same second."""
         while True:
             path = sessions.new_path(directory, self._load().model)
             try:
@@ -139,16 +125,26 @@ class Recorder:
                 if not isinstance(error.__cause__, FileExistsError) or not path.exists():
                     raise
 
-    def _copy(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self._guarded(lambda journal, entry=entry: journal.write_entry(entry))  # type: ignore[misc]
+    def _copied(self, directory: Path) -> Journal:
+        """A new file with all entries."""
+        journal = self._created(directory)
+        for entry in self.entries:
+            journal.write_entry(entry)
+        return journal
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        """Write the last entries to the file, if there is one."""
+        with self._reporting():  # on a failure a new file gets all entries
+            if self.journal is not None:
+                for entry in entries:
+                    self.journal.write_entry(entry)
 
     def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
         """Continue a session that was recorded.
 
         Args:
-            entries: What happened until now.
-            path: The file to append to, which holds these; None begins one of its own with them.
+            entries: The entries so far.
+            path: The file with these entries, to append to; None creates a new one with them.
         """
         self.entries = list(entries)
         self._began = time.monotonic() - (entries[-1].at if entries else 0.0)
@@ -159,16 +155,14 @@ class Recorder:
             return
         self._made = True
         self.resumed, self._taking, self._known = None, path, len(entries)
-        self._resuming = threading.Thread(
-            target=self._resume, args=(path, len(entries)), name="resume", daemon=True
-        )
+        self._resuming = threading.Thread(target=self._resume, args=(path,), name="resume", daemon=True)
         self._resuming.start()
 
-    def _resume(self, path: Path, known: int) -> None:
-        """Take a file over; reading it through takes a moment, in the background."""
+    def _resume(self, path: Path) -> None:
+        """Open a file to append to; reading it through takes a moment, in the background."""
         try:
             entries, _, journal = Journal.resume(path, self.program())
-            if len(entries) != known:
+            if len(entries) != self._known:
                 journal.close()
                 raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
             self.resumed = journal
@@ -176,14 +170,14 @@ class Recorder:
             self.resumed = error
 
     def adopt(self) -> None:
-        """Append to a file that was read through, from where it ended: called once `resumed` has it."""
+        """Append to a file that was read through, from its end on: called once `resumed` has it."""
         resumed, self.resumed = self.resumed, None
         self._taking = None
         if isinstance(resumed, RecordingError):
             self._failed(resumed)
         elif resumed is not None:
             self.journal = resumed
-            self._copy(self.entries[self._known :])
+            self._write(self.entries[self._known :])
 
     def rest(self) -> None:
         """Keep nothing until `go_on`: a recording is shown."""
@@ -193,26 +187,28 @@ class Recorder:
         self.entries, self.holding, self._made, self._worth = [], True, False, False
 
     def settled(self) -> Path:
-        """Have all of the session in a file, whether it is worth one or not; in a temporary one where none is kept.
+        """Write all of the session to its file, also without any token; to a temporary one if it has none.
 
         Raises:
             RecordingError: It can't be written.
         """
         self._worth = True
-        self._guarded(lambda journal: journal.flush())
-        self._guarded(lambda journal: journal.flush())  # of the file that took the place of a changed one
+        for _ in range(2):  # the second time the file that replaced a changed one
+            with self._reporting():
+                if self.journal is not None:
+                    self.journal.flush()
         if self.journal is not None:
             return self.journal.path
-        self._aside = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
-        path = Path(self._aside.name) / f"session{sessions.ENDING}"
+        self._temporary = tempfile.TemporaryDirectory(prefix="inspector-")  # removed with this object
+        path = Path(self._temporary.name) / f"session{sessions.ENDING}"
         save_as(path, self.entries, self.program())
         return path
 
-    def _guarded(self, write: Callable[[Journal], None]) -> None:
-        if self.journal is None:
-            return
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report an error of the file, and continue in another or without one."""
         try:
-            write(self.journal)
+            yield
         except RecordingError as error:
             self._failed(error)
 
@@ -220,55 +216,48 @@ class Recorder:
         self.journal = None
         if isinstance(error, RecordingChanged) and self.directory is not None:
             try:
-                journal = self._created(self.directory)
-                for entry in self.entries:
-                    journal.write_entry(entry)
+                self.journal = self._copied(self.directory)
             except RecordingError as other:
                 error = other
             else:
-                self.journal = journal
-                self._report(f"{error.message} The session is saved to {journal.path} instead.")
+                self._report(f"{error.message} The session is saved to {self.journal.path} instead.")
                 return
         self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
 
     def close(self) -> None:
-        """Write what waits and let go of the file; one with nothing in it but a prompt is removed."""
+        """Write the rest and close the file; one with nothing in it but a prompt is removed."""
         if self._resuming is not None:
             self._resuming.join(PATIENCE)
             self.adopt()
         journal, self.journal, self.notice = self.journal, None, ""
         if journal is None:
             return
-        try:
+        with suppress(RecordingError, OSError):  # the screen is gone: an error can't be shown
             try:
                 journal.close()
             except RecordingChanged as error:
                 if not self._worth or self.directory is None:
                     return
                 self.notice = error.message
-                journal = self._created(self.directory)
-                for entry in self.entries:
-                    journal.write_entry(entry)
+                journal = self._copied(self.directory)
                 journal.close()
             if self._worth:
                 self.saved = journal.path
             else:
                 journal.path.unlink(missing_ok=True)
-        except (RecordingError, OSError):
-            pass  # the screen is gone: there is no one to report to
 
 
 UNFIT = (LookupError, ValueError, TypeError, AttributeError, AssertionError, StopIteration)
-"""What the views of a timeline raise when records contradict each other."""
+"""Exceptions of the views of a timeline when records contradict each other."""
 
 
 def unfit(number: int, value: object, error: Exception) -> RecordingError:
     """The error of an entry that raised one of `UNFIT`.
 
     Args:
-        number: Of the entry, from 1.
-        value: What it tells.
-        error: What was raised.
+        number: Number of the entry, from 1.
+        value: Its record.
+        error: The exception.
     """
     return RecordingError(
         f"Entry {number:,} ({type(value).__name__}) doesn't fit with those before it: {error!r}.",

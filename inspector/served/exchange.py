@@ -1,4 +1,4 @@
-"""What a server was asked and what it answered, and the events of a stream. Standard library alone."""
+"""A request to a server, its reply, and the events of a stream. Standard library alone."""
 
 from __future__ import annotations
 
@@ -15,35 +15,34 @@ class Reply(Struct, frozen=True):
     """The reply of a server."""
 
     status: int
-    """Of HTTP; 0 if that isn't known."""
+    """HTTP status; 0 if unknown."""
     cut: bool
     """True if it broke off."""
     body: Any
-    """A JSON value, or a text where it is none; None where it was a stream."""
+    """A JSON value, or else the text; None for a stream."""
     events: tuple[Any, ...]
-    """Of a stream: each a JSON value or a text such as `[DONE]`."""
+    """Events of the stream: each a JSON value or a text such as `[DONE]`."""
 
 
 class Exchange(Struct, frozen=True):
     """A request to a server, and the reply to it."""
 
     number: int
-    """In its file, from 1."""
+    """Number in its file, from 1."""
     at: float
-    """Seconds since 1970 at which it began; 0 where that isn't known."""
+    """Beginning in seconds since 1970; 0 if unknown."""
     body: Any
-    """A JSON value; None where the reply alone is known."""
+    """The request as a JSON value; None if only the reply is known."""
     reply: Reply | None
-    """None where none is known."""
     note: str = ""
-    """Why its reply can't be read; empty where it can, or there is none."""
+    """Reason that there is a reply that can't be read; otherwise empty."""
 
 
 def json_of(text: str) -> Any:
-    """The JSON value of a text.
+    """Parse JSON.
 
     Raises:
-        ValueError: It is none, or too deep to be worked with.
+        ValueError: The text is not JSON, or too deep to be worked with.
     """
     try:
         return json.loads(text.removeprefix("\ufeff"))
@@ -59,13 +58,13 @@ def json_lines(text: str) -> Iterator[Any]:
 
 
 def reply_with(value: Any, status: int = 200, cut: bool = False) -> Reply:
-    """A reply by its JSON value; a list is the parts of a stream."""
+    """Make a reply of its JSON value; a list holds the parts of a stream."""
     if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
         return Reply(status, cut, None, tuple(value))
     return Reply(status, cut, value, ())
 
 
 def events_of(text: str) -> tuple[Any, ...]:
-    """The events of a stream, each a JSON value or a text; empty where the text is none."""
+    """The events of a stream, each a JSON value or a text; empty if the text is not a stream."""
     datas = (each.strip() for each in re.findall(r"(?:^|[\r\n])data:([^\r\n]*)", text))
     return tuple(next(json_lines(data), data) for data in datas)

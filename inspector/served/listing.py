@@ -1,4 +1,4 @@
-"""Requests of a file as lines: what was asked, and what its reply came to when it was computed again."""
+"""Requests of a file as lines and as values: the request, and its reply as it came or as it was computed again."""
 
 from __future__ import annotations
 
@@ -14,34 +14,6 @@ from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep, 
 
 _WORDS = 48
 """Cells of a request's own words in a line."""
-
-
-def listed_line(exchange: Exchange) -> str:
-    """A request and its reply in one line."""
-    words, kind = asked(exchange)
-    when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
-    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
-    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
-
-
-class ListedRequest(Struct, frozen=True, tag_field="event"):
-    """A recorded request, and its reply in a few figures."""
-
-    number: int
-    at: float
-    kind: str
-    asked: str
-    tokens: int | None
-    """Of the reply, as it counts them."""
-    error: str | None
-
-
-def listed_request(exchange: Exchange) -> ListedRequest:
-    """A request and its reply as values."""
-    reply = read_reply(exchange.reply) if exchange.reply is not None else None
-    words, kind = asked(exchange)
-    tokens, error = (reply.completion_tokens, reply.error) if reply is not None else (None, None)
-    return ListedRequest(exchange.number, exchange.at, kind, words, tokens, error)
 
 
 def asked(exchange: Exchange) -> tuple[str, str]:
@@ -74,7 +46,35 @@ def outcome(exchange: Exchange) -> str:
     return f"{number:,} tokens" if number else f"{len(reply.text):,} characters"
 
 
-# ---- what a reply came to -------------------------------------------------------------------------
+def listed_line(exchange: Exchange) -> str:
+    """A request and its reply in one line."""
+    words, kind = asked(exchange)
+    when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
+    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
+    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
+
+
+class ListedRequest(Struct, frozen=True, tag_field="event"):
+    """A recorded request, and its reply in a few figures."""
+
+    number: int
+    at: float
+    kind: str
+    asked: str
+    tokens: int | None
+    """Tokens of the reply, by its own count."""
+    error: str | None
+
+
+def listed_request(exchange: Exchange) -> ListedRequest:
+    """A request and its reply as values."""
+    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    words, kind = asked(exchange)
+    tokens, error = (reply.completion_tokens, reply.error) if reply is not None else (None, None)
+    return ListedRequest(exchange.number, exchange.at, kind, words, tokens, error)
+
+
+# ---- replies that were computed again -------------------------------------------------------------
 
 
 def checked_line(
@@ -83,14 +83,13 @@ def checked_line(
     """The comparison of a reply, as lines of text.
 
     Args:
-        exchange: What was asked and answered.
+        exchange: The request and its reply.
         reply: The reply as it was read.
-        result: What it came to; None where the request can't be read.
-        why: What failed; empty where nothing did.
+        result: The comparison; None if the request can't be read.
+        why: The failure; empty if there was none.
         detailed: Whether each token has a line.
     """
-    _, kind = asked(exchange)
-    head = f"{exchange.number:>5}  {kind:10}  "
+    head = f"{exchange.number:>5}  {asked(exchange)[1]:10}  "
     if why or result is None:
         return f"{head}{visible(why)}\n"
     lines = [head + "; ".join(_parts(reply, result))]
@@ -103,15 +102,14 @@ def checked_line(
 
 
 def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
-    served = reply.prompt_tokens if reply is not None else None
+    served, counted = (reply.prompt_tokens, reply.completion_tokens) if reply is not None else (None, None)
     differs = "" if served in (None, result.prompt_tokens) else f" here, {served:,} at the server"
     yield f"prompt {result.prompt_tokens:,} tokens{differs}"
     if result.source is None:
         return
-    counted = reply.completion_tokens if reply is not None else None
     other = "" if counted in (None, len(result.steps)) else f" here, {counted:,} at the server"
     yield f"reply {len(result.steps):,} tokens{other}, {result.source}"
-    yield told(result)
+    yield verdict_words(result)
     if not result.same_text:
         yield "its text differs from that of these tokens"
     if (largest := result.largest) is not None:
@@ -120,24 +118,19 @@ def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
         yield f"{result.misnamed} of {len(result.steps)} tokens named wrongly"
 
 
-def told(result: Rescored) -> str:
-    """How far a reply is what the engine would have said."""
+def verdict_words(result: Rescored) -> str:
+    """The verdict on a whole reply, in a few words."""
     place = result.first
     if place is not None:
-        verdict = result.steps[place].verdict
-        return (
-            f"from token {place + 1:,} on {'other tokens' if verdict == 'differs' else 'others by rounding'}"
-        )
-    if any(each.verdict == "drawn" for each in result.steps):
-        return "drawn"
-    return "all equal"
+        others = "other tokens" if result.steps[place].verdict == "differs" else "others by rounding"
+        return f"from token {place + 1:,} on {others}"
+    return "drawn" if any(each.verdict == "drawn" for each in result.steps) else "all equal"
 
 
 def token_line(each: ServedStep) -> str:
     """A token of a reply: its place, text, figures and verdict."""
-    figures = (
-        "" if each.served is None or each.computed is None else f"{each.served:8.3f} {each.computed:8.3f}"
-    )
+    known = each.served is not None and each.computed is not None
+    figures = f"{each.served:8.3f} {each.computed:8.3f}" if known else ""
     wrong = "  named wrongly" if each.misnamed else ""
     text = truncate(visible(each.step.text), 24)
     return f"  {each.step.index + 1:>5}  {text:24}  {each.verdict:9} {figures}{wrong}".rstrip()
@@ -176,42 +169,37 @@ def checked_reply(
     """The comparison of a reply as values; arguments as for `checked_line`."""
     if why or result is None:
         return CheckedReply(exchange.number, why or None)
-    return CheckedReply(
-        exchange.number,
-        None,
-        result.prompt_tokens,
-        reply.prompt_tokens if reply is not None else None,
-        result.source,
-        result.same_text,
-        result.first,
-        result.largest,
-        result.misnamed,
-        result.notes,
-        tuple(
-            CheckedToken(
-                each.step.id, each.step.text, each.verdict, each.served, each.computed, each.misnamed
-            )
-            for each in result.steps
-        ),
+    served = reply.prompt_tokens if reply is not None else None
+    tokens = tuple(
+        CheckedToken(each.step.id, each.step.text, each.verdict, each.served, each.computed, each.misnamed)
+        for each in result.steps
     )
+    return CheckedReply(
+        exchange.number, None, result.prompt_tokens, served, result.source, result.same_text, result.first,
+        result.largest, result.misnamed, result.notes, tokens,
+    )  # fmt: skip
 
 
 def sums(results: Sequence[Rescored], count: int) -> str:
     """The sums over all replies of a recording, as lines of text."""
     known = [each for each in results if each.source is not None]
+    steps = [step for each in known for step in each.steps]
+    wrong = [each for each in known if each.misnamed]
+    counts = [
+        *((sum(each.source == name for each in known), f"tokens known: {SOURCES[name]}") for name in SOURCES),
+        *((sum(step.verdict == name for step in steps), f"tokens: {VERDICTS[name]}") for name in VERDICTS),
+        (
+            sum(not each.same_text for each in known),
+            "replies whose text differs from that of these tokens",
+        ),
+    ]
     lines = [f"{count:,} requests, {len(known):,} replies computed again"]
-    for source, words in SOURCES.items():
-        if number := sum(each.source == source for each in known):
-            lines.append(f"  {number:>6,}  tokens known: {words}")
-    for verdict, words in VERDICTS.items():
-        if number := sum(step.verdict == verdict for each in known for step in each.steps):
-            lines.append(f"  {number:>6,}  tokens: {words}")
-    if other := sum(not each.same_text for each in known):
-        lines.append(f"  {other:>6,}  replies whose text differs from that of these tokens")
+    lines += [f"  {number:>6,}  {words}" for number, words in counts if number]
     largest = max((each.largest for each in known if each.largest is not None), default=None)
     if largest is not None:
         lines.append(f"  {largest:>6.3f}  largest difference of a logprob, in nats")
-    if wrong := sum(each.misnamed for each in known):
-        named = sum(len(each.steps) for each in known if each.misnamed)
-        lines.append(f"  {wrong:>6,}  of {named:,} tokens of those replies are named wrongly")
+    if wrong:
+        named = sum(len(each.steps) for each in wrong)
+        misnamed = sum(each.misnamed for each in wrong)
+        lines.append(f"  {misnamed:>6,}  of {named:,} tokens of those replies are named wrongly")
     return "".join(f"{line}\n" for line in lines)

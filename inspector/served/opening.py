@@ -1,8 +1,16 @@
-"""Files of requests and replies: a HAR file, a request's body, a reply alone, or both in one object."""
+"""Files of requests and replies: a HAR file, the body of a request, a reply alone, or both in one object.
+
+HAR (HTTP Archive 1.2) is written by mitmdump, browsers and other proxies. Of an entry the method, the time, the status
+and the two bodies are read, and nothing else: headers, cookies and URLs contain keys.
+"""
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -10,18 +18,22 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines, reply_with
-from inspector.served.har import NOT_WHOLE, begins_as_har, har_exchanges, is_har
+from inspector.served.exchange import Exchange, Reply, events_of, json_lines, json_of, reply_with
 from inspector.served.replies import ServedReply, read_reply
-from inspector.served.requests import ServedRequest, parsed_json, served_request
+from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
-"""Of a file that are read."""
+"""Largest file that is read."""
+_LATEST = 2**32
+"""Latest time that can be shown, in seconds since 1970: in the year 2106."""
 _REPLY = (
     "choices", "content", "completion_probabilities", "generated_text", "meta_info", "response", "message", "error",
 )  # fmt: skip
-"""Fields of which a reply has one, in any of the forms that `inspector.served.replies` knows."""
+"""Fields of which a reply has at least one, in any of the forms that `inspector.served.replies` knows."""
 KINDS = "Give a HAR file, the body of a request, or a reply with logprobs."
+NOT_WHOLE = "mitmdump writes its file when it is stopped: copy it then, or record again."
+ASK = "Record a client's requests to a server of models, such as POST /v1/chat/completions."
+MEND = "Correct the entry or take it out, or record again."
 
 
 class ServedFile(Struct, frozen=True):
@@ -54,65 +66,55 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     return OpenedRequest(file, exchange, request, reply)
 
 
-def exchanges_of(name: str) -> list[Exchange]:
-    """The requests for text of a file, in the order in which they came, with their replies.
-
-    Args:
-        name: Its path.
+def exchanges_of(path: str) -> list[Exchange]:
+    """Read the requests for text of a file, in the order in which they came, with their replies.
 
     Returns:
         At least one; of a reply alone the request is None.
 
     Raises:
-        EngineError: It can't be read, or has neither.
+        EngineError: The file can't be read, or has neither.
     """
-    content = _content(name)
+    name = shorter(path)
+    try:
+        with open_regular(typed(path)) as file:
+            content = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise PromptError(f"There is no file {name}.", "Check the path's spelling.") from None
+    except OSError as error:
+        raise PromptError(f"{name} can't be read: {error.strerror}.", KINDS) from error
+    if len(content) > MOST_BYTES:
+        raise PromptError(f"{name} has more than {MOST_BYTES // MIB} MiB.", "Give a part of it.")
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    found = list(_exchanges(shorter(name), content.decode(encoding, "replace")))
+    found = list(_exchanges(name, content.decode(encoding, "replace")))
     if not found:
-        raise PromptError(f"{shorter(name)} has no request for text and no reply.", KINDS)
+        raise PromptError(f"{name} has no request for text and no reply.", KINDS)
     return found
 
 
-def _content(name: str) -> bytes:
-    mend = "Check the path's spelling."
-    try:
-        with open_regular(typed(name)) as file:
-            content = file.read(MOST_BYTES + 1)
-    except FileNotFoundError:
-        raise PromptError(f"There is no file {shorter(name)}.", mend) from None
-    except OSError as error:
-        raise PromptError(f"{shorter(name)} can't be read: {error.strerror}.", KINDS) from error
-    if len(content) > MOST_BYTES:
-        raise PromptError(f"{shorter(name)} has more than {MOST_BYTES // MIB} MiB.", "Give a part of it.")
-    return content
-
-
 def _exchanges(name: str, text: str) -> Iterator[Exchange]:
-    """What a file has: HAR, one JSON value, one in each line, or the events of a stream."""
+    """The exchanges of a file: HAR, one JSON value, one in each line, or the events of a stream."""
     if events := events_of(text):
-        yield _made(None, Reply(200, False, None, events), 1)
+        yield Exchange(1, 0.0, None, Reply(200, False, None, events))
         return
     try:
         whole = parsed_json(name, text)
     except PromptError as error:
-        if begins_as_har(text):
+        if re.match(r"""\s*\{\s*"log"\s*:\s*[{\[]""", text):
             raise PromptError(error.message, NOT_WHOLE) from None
-        values = list(json_lines(text))
-    else:
-        if is_har(whole):
-            yield from har_exchanges(name, whole["log"])
-            return
-        values = whole if isinstance(whole, list) else [whole]
-    for number, parts in enumerate(_streams(values), 1):
+        whole = list(json_lines(text))
+    if isinstance(whole, dict) and isinstance(whole.get("log"), dict | list):
+        yield from _har_exchanges(name, whole["log"])
+        return
+    for number, parts in enumerate(_streams(whole if isinstance(whole, list) else [whole]), 1):
         if len(parts) > 1:
-            yield _made(None, reply_with(parts), number)
-        elif (made := _pair(parts[0], number)) is not None:
+            yield Exchange(number, 0.0, None, reply_with(parts))
+        elif (made := _of_object(parts[0], number)) is not None:
             yield made
 
 
 def _streams(values: Iterable[Any]) -> Iterator[list[Mapping[str, Any]]]:
-    """The objects among some values, each alone, but for the parts of a stream, which come together."""
+    """The objects among some values, each alone, except that the parts of a stream come together."""
     run: list[Mapping[str, Any]] = []
     for value in values:
         if not isinstance(value, dict):
@@ -138,22 +140,19 @@ def _continues(part: Mapping[str, Any], value: Mapping[str, Any]) -> bool:
     return opened or same or part.get("done") is False or part.get("stop") is False
 
 
-def _pair(value: Mapping[str, Any], number: int) -> Exchange | None:
+def _of_object(value: Mapping[str, Any], number: int) -> Exchange | None:
+    """The exchange of a JSON object; None if it holds none."""
     body = value.get("request", value.get("body"))
-    reply = value.get("response", value.get("reply"))
-    if isinstance(body, dict):
-        return _made(body, _answer(reply, value.get("error")), number)
-    if "custom_id" in value:
-        return _made(None, _answer(reply, value.get("error")), number)
+    if isinstance(body, dict) or "custom_id" in value:
+        reply = _answer(value.get("response", value.get("reply")), value.get("error"))
+        return Exchange(number, 0.0, body if isinstance(body, dict) else None, reply)
     if any(name in value for name in _REPLY) and "messages" not in value:
-        return _made(None, reply_with(value), number)
-    if "messages" in value or "prompt" in value:
-        return _made(value, None, number)
-    return None
+        return Exchange(number, 0.0, None, reply_with(value))
+    return Exchange(number, 0.0, value, None) if asks_for_text(value) else None
 
 
 def _answer(reply: Any, error: Any) -> Reply | None:
-    """What was answered to a request, of a line of a batch with its status and its error, too; None for nothing."""
+    """The reply of an object, also of a line of a batch, which has a status and an error; None without any."""
     if error and not reply:
         return reply_with({"error": error}, 0)
     if isinstance(reply, str):
@@ -164,5 +163,109 @@ def _answer(reply: Any, error: Any) -> Reply | None:
     return reply_with(reply) if isinstance(reply, dict | list) else None
 
 
-def _made(body: Any, reply: Reply | None, number: int) -> Exchange:
-    return Exchange(number, 0.0, body, reply)
+# ---- HAR ------------------------------------------------------------------------------------------
+
+
+def _har_exchanges(name: str, log: Any) -> list[Exchange]:
+    """The requests for text of a HAR file with their replies, numbered by their entries.
+
+    Raises:
+        PromptError: There is none, or an entry is damaged.
+    """
+    entries = log.get("entries") if isinstance(log, dict) else None
+    if not isinstance(entries, list):
+        raise PromptError(f"{name} is a HAR file without a list of entries.", NOT_WHOLE)
+    posts, found = 0, []
+    for number, entry in enumerate(entries, 1):
+        where = f"{name}, entry {number:,}"
+        if not isinstance(entry, dict) or entry.get("request") is None:
+            raise PromptError(f"{where} has no request.", MEND)
+        request = _part(where, entry, "request")
+        if request.get("method") != "POST":
+            continue
+        posts += 1
+        try:
+            text, _ = _text(_part(where, request, "postData"))
+        except ValueError as error:
+            raise PromptError(f"{where}: the request's body can't be read: {error}.", MEND) from None
+        try:
+            body = json_of(text)
+        except ValueError:
+            continue
+        if not asks_for_text(body):
+            continue
+        response, note = _part(where, entry, "response"), ""
+        try:
+            reply = _reply(response.get("status"), _part(where, response, "content"))
+        except ValueError as error:
+            reply, note = None, f"Its reply can't be read: {error}."
+        found.append(Exchange(number, _seconds(entry.get("startedDateTime")), body, reply, note))
+    if not found:
+        counted = f"{len(entries):,} entr{'y' if len(entries) == 1 else 'ies'}, {posts:,} of them POST"
+        raise PromptError(f"{name} has no request for text among its {counted}.", ASK)
+    return found
+
+
+def _part(where: str, whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """An object inside another; empty if it is missing."""
+    part = whole.get(name)
+    if not isinstance(part, dict | None):
+        raise PromptError(f"{where}: {name} must be an object.", MEND)
+    return part or {}
+
+
+def _text(part: Mapping[str, Any]) -> tuple[str, bool]:
+    """The text of a body, empty if missing, and True if it broke off.
+
+    Raises:
+        ValueError: It is not a text.
+    """
+    text, kind = part.get("text"), part.get("mimeType")
+    if not isinstance(text, str | None):
+        raise ValueError("its text is none")
+    if not text:
+        return "", False
+    if part.get("encoding") == "base64":
+        signs = re.sub(r"\s", "", text)
+        over = len(signs) % 4
+        try:
+            raw = b64decode(signs[: len(signs) - over], validate=True)
+        except ValueError:
+            raise ValueError("it is not valid base64") from None
+        return raw.decode("utf-8", "replace"), over > 0
+    if not re.search("json|charset", kind if isinstance(kind, str) else "", re.IGNORECASE):
+        # mitmproxy 11 takes for Latin-1 what names no charset; servers of models write UTF-8
+        with suppress(UnicodeError):
+            text = text.encode("latin-1").decode()
+    return text, False
+
+
+def _reply(status: Any, content: Mapping[str, Any]) -> Reply | None:
+    """The reply in a response; None if nothing was answered.
+
+    Raises:
+        ValueError: It can't be read.
+    """
+    if status is not None and type(status) is not int:
+        raise ValueError("its status is no number")
+    text, cut = _text(content)
+    if not status or not (text or status >= 400):
+        return None
+    if events := events_of(text):
+        return Reply(status, cut, None, events)
+    with suppress(ValueError):
+        return reply_with(json_of(text), status, cut)
+    parts = tuple(each for each in json_lines(text) if isinstance(each, dict))
+    if len(parts) > 1:  # as ollama streams
+        return Reply(status, cut, None, parts)
+    if status >= 400 or text.lstrip().startswith(("{", ":")):
+        return Reply(status, status < 400, text, ())
+    raise ValueError(f"its {len(text):,} characters are neither JSON nor a stream")
+
+
+def _seconds(time: Any) -> float:
+    """A time of ISO 8601 in seconds since 1970; 0 if it is invalid."""
+    with suppress(TypeError, ValueError, OverflowError, OSError):
+        seconds = datetime.fromisoformat(time).timestamp()
+        return seconds if 0 < seconds < _LATEST else 0.0
+    return 0.0

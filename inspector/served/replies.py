@@ -1,6 +1,6 @@
-"""Replies of a server, in the forms in which servers write them: texts, tokens and their logprobs.
+"""Replies of servers in the forms in which they write them: texts, tokens and their logprobs.
 
-Known forms: OpenAI's chat and completions, whole and streamed, as mlx_lm.server, vLLM and llama.cpp write them too;
+Known forms: OpenAI's chat and completions, whole and streamed, which mlx_lm.server, vLLM and llama.cpp write too;
 llama.cpp's own, SGLang's, TGI's and ollama's. Standard library alone.
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any
 
 from msgspec import Struct
@@ -19,71 +20,75 @@ from engine.token_texts import alphabet
 from inspector.served.exchange import Reply
 
 UNKNOWN = -9000.0
-"""A logprob below it is what vLLM and OpenAI write (-9999) for one that isn't known."""
+"""Upper bound of what vLLM and OpenAI write for an unknown logprob (-9999)."""
 _MLX_LM = r"\d+\.\d+\.\d+\S*-\d+\.\d+\.\d+\S*-"
-"""How mlx_lm.server's `system_fingerprint` begins: its own version, and MLX's."""
+"""Beginning of mlx_lm.server's `system_fingerprint`: its own version, and MLX's."""
 _ALPHABET = alphabet()
 MOST_TOKENS = 200_000
-"""Of a reply that are read."""
+"""Maximum number of tokens of a reply that are read."""
 MOST_LISTED = 200
-"""Alternatives of a token that are read."""
+"""Maximum number of alternatives of a token that are read."""
 
 
 class ServedToken(Struct, frozen=True):
     """A token of a reply, or an alternative to one."""
 
     raw: bytes | None
-    """Its bytes; None where the reply doesn't say."""
+    """Its bytes; None if the reply doesn't name them."""
     id: int | None
     logprob: float | None
-    """Natural; None where it isn't known."""
+    """Natural logarithm; None if unknown."""
     top: tuple[ServedToken, ...] = ()
-    """The alternatives that were listed, as they were, the token itself among them or not."""
+    """The alternatives as they were listed, with or without the token itself."""
+
+    @property
+    def shown(self) -> bytes:
+        """Its bytes, or its id in brackets if they are unknown."""
+        return f"⟨{self.id}⟩".encode() if self.raw is None else self.raw
 
 
 class ServedReply(Struct, frozen=True):
     """The reply of a server, read."""
 
     form: str
-    """Whose it is: `mlx_lm`, `OpenAI chat`, ..."""
-    text: str
+    """Name of its form: `mlx_lm`, `OpenAI chat`, ..."""
+    text: str = ""
     """The answer."""
-    reasoning: str
-    """The thinking, where the server kept it apart."""
-    calls: tuple[str, ...]
+    reasoning: str = ""
+    """The thinking, if the server sent it separately."""
+    calls: tuple[str, ...] = ()
     """Calls of tools, each `name(arguments)`."""
-    tokens: tuple[ServedToken, ...]
-    """Empty where the reply has none."""
-    finish: str
-    """Its `finish_reason`; empty where it has none."""
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cached_tokens: int | None
-    """Of the prompt, that the server had in its KV cache."""
+    tokens: tuple[ServedToken, ...] = ()
+    finish: str = ""
+    """Its `finish_reason`; empty if it has none."""
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    """Tokens of the prompt that the server had in its KV cache."""
     error: str = ""
-    """What the server refused, in its own words."""
+    """The reason of a refusal, in the server's own words."""
     cut: bool = False
     """True if it broke off."""
     choices: int = 1
-    """How many answers it has; the others than the first one are not read."""
+    """Number of its answers, of which only the first is read."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is not read of it: one sentence each."""
+        """Sentences on the parts that are not read."""
         if self.choices < 2:
             return ()
         return (f"The reply has {self.choices:,} choices: only the first one is read here.",)
 
     @property
     def by_mlx_lm(self) -> bool:
-        """True if it is one of mlx_lm.server's."""
+        """True for mlx_lm.server's."""
         return self.form.startswith("mlx_lm")
 
     @property
     def exact_ids(self) -> tuple[int, ...]:
-        """The ids of its tokens, where it names all of them truly; empty where it doesn't.
+        """The ids of its tokens; empty unless it names all of them correctly.
 
-        Beside `top_logprobs` mlx_lm.server 0.32.2 names one of the list in the place of the token.
+        With `top_logprobs` mlx_lm.server 0.32.2 names one of the list instead of the token.
         """
         ids = [each.id for each in self.tokens]
         if (self.by_mlx_lm and any(each.top for each in self.tokens)) or None in ids:
@@ -92,11 +97,7 @@ class ServedReply(Struct, frozen=True):
 
 
 def read_reply(reply: Reply) -> ServedReply:
-    """Read a reply in any of the known forms; of what is unknown nothing is made up.
-
-    Args:
-        reply: As it was recorded.
-    """
+    """Read a reply in any of the known forms; nothing is made up for what is unknown."""
     bodies = [each for each in reply.events or (reply.body,) if isinstance(each, dict)]
     numbers = [_index(choice) for body in bodies for choice in _dicts(body.get("choices"))]
     first = min(numbers, default=0)
@@ -113,17 +114,13 @@ def read_reply(reply: Reply) -> ServedReply:
     return read if read.by_mlx_lm else _as_text(read)
 
 
-def _index(choice: Mapping[str, Any]) -> int:
-    return _count(choice.get("index")) or 0
-
-
 def _mended(text: str) -> str:
     """A text without halves of characters, which JSON can have and UTF-8 can't: pairs are joined, others replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _refused(reply: Reply) -> str:
-    """What the server refused, in its own words, after the status if that is known."""
+    """The reason of a refusal in the server's own words, after the status if that is known."""
     said = _error(reply.body) or next(filter(None, map(_error, reply.events)), None)
     if reply.status >= 400:
         body = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
@@ -144,187 +141,208 @@ def _error(body: Any) -> str | None:
 # ---- one reply, or one part of a stream -----------------------------------------------------------
 
 
-def _read(body: Mapping[str, Any], first: int = 0) -> ServedReply:
-    """What a reply says, by its form; nothing of one that is unknown.
+class Form(Struct, frozen=True):
+    """The places of a reply's parts in the form of one kind of server: names with dots between them."""
+
+    name: str
+    text: str = ""
+    tokens: str = ""
+    tops: str = ""
+    """Lists of alternatives, if they are not in the tokens' entries."""
+    finish: str = ""
+    prompt_tokens: str = "usage.prompt_tokens"
+    completion_tokens: str = "usage.completion_tokens"
+    cached_tokens: str = "usage.prompt_tokens_details.cached_tokens"
+
+
+_OPENAI = Form("?")
+_LLAMA_CPP = Form("llama.cpp", "content", "completion_probabilities", "", "stop_type", "tokens_evaluated",
+                  "tokens_predicted")  # fmt: skip
+_SGLANG = Form("SGLang", "text", "meta_info.output_token_logprobs", "meta_info.output_top_logprobs",
+               "meta_info.finish_reason", "meta_info.prompt_tokens", "meta_info.completion_tokens",
+               "meta_info.cached_tokens")  # fmt: skip
+_TGI = Form("TGI", "generated_text", "details.tokens", "details.top_tokens", "details.finish_reason")
+_OLLAMA = Form("ollama", "message.content", "logprobs", "", "done_reason", "prompt_eval_count", "eval_count")
+_OLLAMA_GENERATE = replace(_OLLAMA, text="response")
+
+
+def _read(body: Mapping[str, Any], first: int) -> ServedReply:
+    """Read a reply, or a part of a stream, by its form; nothing of an unknown one.
 
     Args:
-        body: Of the reply, or of a part of a stream.
+        body: The JSON object.
         first: Index of the choice that is read.
     """
     if choice := next((each for each in _dicts(body.get("choices")) if _index(each) == first), None):
-        return _usage(_openai(body, choice), body.get("usage"))
-    part = isinstance(body.get("content"), str) and isinstance(body.get("stop"), bool)
-    if part or "completion_probabilities" in body or "tokens_predicted" in body:
-        return _llama_cpp(body)
-    if isinstance(body.get("meta_info"), dict):
-        return _sglang(body, body["meta_info"])
-    if isinstance(body.get("generated_text"), str):
-        return _tgi(body)
-    if "response" in body or isinstance(body.get("message"), dict):
-        return _ollama(body)
-    return _usage(_made("?", ""), body.get("usage"))
+        return _openai(body, choice)
+    match body:
+        case {"content": str(), "stop": bool()} | {"completion_probabilities": _} | {"tokens_predicted": _}:
+            form = _LLAMA_CPP
+        case {"meta_info": dict()}:
+            form = _SGLANG
+        case {"generated_text": str()}:
+            form = _TGI
+        case {"response": _}:
+            form = _OLLAMA_GENERATE
+        case {"message": dict()}:
+            form = _OLLAMA
+        case _:
+            form = _OPENAI
+
+    def entries(value: Any) -> list[Mapping[str, Any]]:
+        found = _list(value)[:MOST_TOKENS]
+        return [_entry(each) for each in found if isinstance(each, dict) or form is _SGLANG]
+
+    listed, tops = entries(_at(body, form.tokens)), _list(_at(body, form.tops))
+    if form.tops:
+        lists = map(entries, chain(tops, repeat(())))
+        listed = [{**each, "top_logprobs": top} for each, top in zip(listed, lists, strict=False)]
+    finish = _at(body, form.finish)
+    if isinstance(finish, dict):
+        finish = "stop_sequence" if isinstance(finish.get("matched"), str) else finish.get("type")
+    elif finish is None and form is _LLAMA_CPP and body.get("stopped_eos") is True:
+        finish = "eos"
+    text, tokens = _str(_at(body, form.text)), tuple(map(_token, listed))
+    return ServedReply(form.name, text, tokens=tokens, finish=str(finish or ""), **_counts(body, form))
 
 
-def _made(form: str, text: Any, tokens: Iterable[ServedToken] = (), **more: Any) -> ServedReply:
-    values: dict[str, Any] = {
-        "reasoning": "", "calls": (), "finish": "", "prompt_tokens": None, "completion_tokens": None,
-        "cached_tokens": None, **more,
-    }  # fmt: skip
-    return ServedReply(form, text if isinstance(text, str) else "", tokens=tuple(tokens), **values)
-
-
-def _usage(read: ServedReply, usage: Any) -> ServedReply:
-    if not isinstance(usage, dict):
-        return read
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return replace(
-        read,
-        prompt_tokens=_count(usage.get("prompt_tokens")),
-        completion_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(cached),
-    )
+def _entry(value: Any) -> Mapping[str, Any]:
+    """An entry of a list of logprobs as an object; empty for what is none."""
+    match value:
+        case list():  # SGLang
+            return dict(zip(("logprob", "id", "token"), value, strict=False))
+        case {"content": text, "probs": probs}:  # llama.cpp until December 2024
+            own = next((each for each in _dicts(probs) if each.get("tok_str") == text), {})
+            return {"token": text, "prob": own.get("prob"), "top_probs": probs}
+        case dict():
+            return value
+    return {}
 
 
 def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
-    named = choice.get("logprobs")
-    named = named if isinstance(named, dict) else {}
-    by_mlx_lm = bool(re.match(_MLX_LM, str(body.get("system_fingerprint", ""))))
+    named = _dict(choice.get("logprobs"))
+    message = {} if "text" in choice else _dict(choice.get("message") or choice.get("delta"))
+    pieces, form = None, "OpenAI completions" if "text" in choice else "OpenAI chat"
+    if isinstance(named.get("tokens"), list):
+        message, form = {}, "OpenAI completions"
+        listed = list(_completion_entries(named))
+    else:
+        listed = _dicts(named.get("content")) or _dicts(named.get("refusal"))
+        own = bool(listed) and "bytes" not in listed[0] and "id" in listed[0]
+        if own or re.match(_MLX_LM, str(body.get("system_fingerprint", ""))):
+            pieces, form = _pieces_of(listed), "mlx_lm"
     # vLLM's: a stop string, or one of `stop_token_ids`
     stopped = choice.get("stop_reason")
     stopped = isinstance(stopped, str | int) and not isinstance(stopped, bool)
-    finish = "stop_sequence" if stopped else choice.get("finish_reason")
-    more = {"finish": finish if isinstance(finish, str) else ""}
-    if isinstance(named.get("tokens"), list):
-        return _made("OpenAI completions", choice.get("text"), _completion_tokens(named), **more)
-    listed = _dicts(named.get("content")) or _dicts(named.get("refusal"))
-    by_mlx_lm |= bool(listed) and "bytes" not in listed[0] and "id" in listed[0]
-    pieces = _pieces_of(listed) if by_mlx_lm else None
-    tokens = [_token(each, pieces) for each in listed]
-    form = "mlx_lm" if by_mlx_lm else "OpenAI completions" if "text" in choice else "OpenAI chat"
-    message = choice.get("message") or choice.get("delta") or {}
-    if "text" in choice or not isinstance(message, dict):
-        return _made(form, choice.get("text"), tokens, **more)
-    reasoning = message.get("reasoning") or message.get("reasoning_content") or message.get("thinking")
-    return _made(
-        form, message.get("content") or message.get("refusal"), tokens,
-        reasoning=reasoning if isinstance(reasoning, str) else "",
-        calls=tuple(_call(each) for each in _dicts(message.get("tool_calls"))), **more,
-    )  # fmt: skip
+    return ServedReply(
+        form,
+        _str(choice.get("text") if "text" in choice else message.get("content") or message.get("refusal")),
+        _str(message.get("reasoning") or message.get("reasoning_content") or message.get("thinking")),
+        tuple(_call(_dict(each.get("function"))) for each in _dicts(message.get("tool_calls"))),
+        tuple(_token(each, pieces) for each in listed),
+        "stop_sequence" if stopped else _str(choice.get("finish_reason")),
+        **_counts(body, _OPENAI),
+    )
 
 
-def _completion_tokens(named: Mapping[str, Any]) -> Iterable[ServedToken]:
-    """Those of OpenAI's completions: lists beside each other."""
+def _completion_entries(named: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The entries of OpenAI's completions, which has tokens, logprobs and alternatives in three lists."""
     logprobs, tops = _list(named.get("token_logprobs")), _list(named.get("top_logprobs"))
     for place, text in enumerate(_list(named["tokens"])[:MOST_TOKENS]):
-        top = tops[place] if place < len(tops) and isinstance(tops[place], dict) else {}
+        top = _dict(tops[place]) if place < len(tops) else {}
         logprob = logprobs[place] if place < len(logprobs) else None
         listed = [{"token": token, "logprob": each} for token, each in list(top.items())[:MOST_LISTED]]
-        yield _token({"token": text, "logprob": logprob, "top_logprobs": listed}, None)
+        yield {"token": text, "logprob": logprob, "top_logprobs": listed}
 
 
-def _llama_cpp(body: Mapping[str, Any]) -> ServedReply:
-    tokens = [_token(_of_2024(each), None) for each in _dicts(body.get("completion_probabilities"))]
-    return _made(
-        "llama.cpp", body.get("content"), tokens, prompt_tokens=_count(body.get("tokens_evaluated")),
-        completion_tokens=_count(body.get("tokens_predicted")),
-        finish=str(body.get("stop_type", "eos" if body.get("stopped_eos") is True else "")),
-    )  # fmt: skip
+def _call(function: Mapping[str, Any]) -> str:
+    arguments = function.get("arguments", "")
+    return f"{function.get('name', '')}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"
 
 
-def _of_2024(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An entry of llama.cpp's from before December 2024, `{"content": ..., "probs": [...]}`, in its later form."""
-    if "content" not in entry or "probs" not in entry:
-        return entry
-    listed = _dicts(entry["probs"])
-    own = next((each for each in listed if each.get("tok_str") == entry["content"]), {})
-    return {"token": entry["content"], "prob": own.get("prob"), "top_probs": listed}
-
-
-def _sglang(body: Mapping[str, Any], meta: Mapping[str, Any]) -> ServedReply:
-    def entry(value: Any) -> dict[str, Any]:
-        triple = [*value, None, None, None] if isinstance(value, list) else [None] * 3
-        return {"logprob": triple[0], "id": triple[1], "token": triple[2]}
-
-    tops = _list(meta.get("output_top_logprobs"))
-    tokens = [
-        _token({**entry(each), "top_logprobs": [entry(one) for one in _list(tops[place])]}, None)
-        if place < len(tops) else _token(entry(each), None)
-        for place, each in enumerate(_list(meta.get("output_token_logprobs"))[:MOST_TOKENS])
-    ]  # fmt: skip
-    finish = meta.get("finish_reason")
-    finish = finish if isinstance(finish, dict) else {}
-    return _made(
-        "SGLang", body.get("text"), tokens,
-        finish="stop_sequence" if isinstance(finish.get("matched"), str) else str(finish.get("type", "")),
-        prompt_tokens=_count(meta.get("prompt_tokens")),
-        completion_tokens=_count(meta.get("completion_tokens")), cached_tokens=_count(meta.get("cached_tokens")),
-    )  # fmt: skip
-
-
-def _tgi(body: Mapping[str, Any]) -> ServedReply:
-    details = body.get("details")
-    details = details if isinstance(details, dict) else {}
-    tops = _list(details.get("top_tokens"))
-    tokens = [
-        _token({**each, "top_logprobs": _list(tops[place]) if place < len(tops) else []}, None)
-        for place, each in enumerate(_dicts(details.get("tokens")))
-    ]
-    return _made("TGI", body["generated_text"], tokens, finish=str(details.get("finish_reason", "")))
-
-
-def _ollama(body: Mapping[str, Any]) -> ServedReply:
-    message = body.get("message")
-    message = message if isinstance(message, dict) else {}
-    tokens = [_token(each, None) for each in _dicts(body.get("logprobs"))]
-    return _made(
-        "ollama", body.get("response", message.get("content")), tokens, finish=str(body.get("done_reason", "")),
-        prompt_tokens=_count(body.get("prompt_eval_count")), completion_tokens=_count(body.get("eval_count")),
-    )  # fmt: skip
+def _counts(body: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """The numbers of tokens, as fields of a reply."""
+    names = ("prompt_tokens", "completion_tokens", "cached_tokens")
+    return {name: _count(_at(body, getattr(form, name))) for name in names}
 
 
 def _joined(parts: Sequence[ServedReply]) -> ServedReply:
     """The parts of a stream as one reply."""
-    if not parts:
-        return _made("?", "")
     forms = [each.form for each in parts if each.form != "?"] or ["?"]
-    form = next((each for each in forms if each.startswith("mlx_lm")), forms[0])
 
     def last(name: str) -> Any:
-        return next((value for each in reversed(parts) if (value := getattr(each, name)) is not None), None)
+        values = (getattr(each, name) for each in reversed(parts))
+        return next((value for value in values if value not in (None, "")), None)
 
     return ServedReply(
-        form=form,
+        form=next((each for each in forms if each.startswith("mlx_lm")), forms[0]),
         text="".join(each.text for each in parts),
         reasoning="".join(each.reasoning for each in parts),
         calls=tuple(call for each in parts for call in each.calls),
         tokens=tuple(token for each in parts for token in each.tokens)[:MOST_TOKENS],
-        finish=next((each.finish for each in reversed(parts) if each.finish), ""),
+        finish=last("finish") or "",
         prompt_tokens=last("prompt_tokens"),
         completion_tokens=last("completion_tokens"),
         cached_tokens=last("cached_tokens"),
-        error=next((each.error for each in parts if each.error), ""),
     )
+
+
+# ---- values of any JSON ---------------------------------------------------------------------------
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value at some names with dots between them; None if there is none."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _index(choice: Mapping[str, Any]) -> int:
+    return _count(choice.get("index")) or 0
+
+
+def _count(value: Any) -> int | None:
+    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+    return value if whole else None
+
+
+def _str(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [each for each in _list(value)[:MOST_TOKENS] if isinstance(each, dict)]
 
 
 # ---- one token ------------------------------------------------------------------------------------
 
 
-def _token(entry: Mapping[str, Any], pieces: str | None) -> ServedToken:
-    """An entry of a list of logprobs.
+def _token(entry: Mapping[str, Any], pieces: str | None = None) -> ServedToken:
+    """Read an entry of a list of logprobs.
 
     Args:
-        entry: As JSON.
-        pieces: How its `token` spells bytes, `bytes` or `sentencepiece`; None where it is text.
+        entry: The JSON object.
+        pieces: How its `token` spells bytes, `bytes` or `sentencepiece`; None if it is text.
     """
     listed = entry.get("top_logprobs") or entry.get("top_probs") or ()
     top = tuple(_token({**each, "top_logprobs": ()}, pieces) for each in _dicts(listed)[:MOST_LISTED])
-    return ServedToken(_raw(entry, pieces), _id(entry), _logprob(entry), top)
+    name, id = entry.get("token"), _count(entry.get("id"))
+    if isinstance(name, str) and re.fullmatch(r"token_id:\d{1,9}", name):
+        id = int(name[9:])
+    return ServedToken(_raw(entry, pieces), id, _logprob(entry), top)
 
 
 def _raw(entry: Mapping[str, Any], pieces: str | None) -> bytes | None:
-    text = next((value for name in ("token", "text", "tok_str", "decoded_token")
-                 if isinstance(value := entry.get(name), str)), None)  # fmt: skip
+    names = (entry.get(name) for name in ("token", "text", "tok_str", "decoded_token"))
+    text = next((each for each in names if isinstance(each, str)), None)
     if text is not None and text.startswith("token_id:"):
         return None  # vLLM; `bytes` are then those of these words
     given = entry.get("bytes")
@@ -338,13 +356,6 @@ def _raw(entry: Mapping[str, Any], pieces: str | None) -> bytes | None:
     return _of_piece(_mended(text), pieces or "")
 
 
-def _id(entry: Mapping[str, Any]) -> int | None:
-    token = entry.get("token")
-    if isinstance(token, str) and re.fullmatch(r"token_id:\d{1,9}", token):
-        return int(token[9:])
-    return _count(entry.get("id"))
-
-
 def _logprob(entry: Mapping[str, Any]) -> float | None:
     value, prob = entry.get("logprob"), entry.get("prob")
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -355,7 +366,7 @@ def _logprob(entry: Mapping[str, Any]) -> float | None:
 
 
 def _pieces_of(listed: Sequence[Mapping[str, Any]]) -> str:
-    """How mlx_lm.server's `token` spells bytes: it is the vocabulary's piece, with sentencepiece's bar or in GPT-2's
+    """The spelling of mlx_lm.server's `token`, which is the vocabulary's piece: with sentencepiece's bar or in GPT-2's
     alphabet."""
     entries = [one for each in listed for one in (each, *_dicts(each.get("top_logprobs")))]
     return "sentencepiece" if any("▁" in str(each.get("token", "")) for each in entries) else "bytes"
@@ -379,41 +390,21 @@ def _of_piece(piece: str, pieces: str) -> bytes:
     if pieces == "sentencepiece":
         if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece):
             return bytes.fromhex(piece[3:5])
-        return piece.replace("▁", " ").encode("utf-8", "replace")
-    if pieces == "bytes" and all(sign in _ALPHABET for sign in piece):
+        piece = piece.replace("▁", " ")
+    elif pieces == "bytes" and all(sign in _ALPHABET for sign in piece):
         return bytes(_ALPHABET[sign] for sign in piece)
     return piece.encode("utf-8", "replace")
 
 
-def _call(call: Mapping[str, Any]) -> str:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
-    arguments = function.get("arguments", "")
-    return f"{function.get('name', '')}({arguments if isinstance(arguments, str) else json.dumps(arguments)})"
-
-
-def _count(value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-    return value if whole else None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [each for each in _list(value)[:MOST_TOKENS] if isinstance(each, dict)]
-
-
-# ---- what the tokens spell ------------------------------------------------------------------------
+# ---- the text that the tokens spell ---------------------------------------------------------------
 
 _MOST_BYTES = 16
-"""Of a token that isn't known."""
+"""Maximum size of an unknown token."""
 _STATES = 32
-"""Ways to spell the text so far that are followed, those with the fewest unknown tokens first: of 963 tokens of
-mlx_lm.server 32 and 128 find 838 that are those of the tokenizer's own cut, 8 find 774."""
+"""Maximum number of spellings of the text so far that are followed, those with the fewest unknown tokens first: of 963
+tokens of mlx_lm.server 32 and 128 find 838 that are those of the tokenizer's own cut, 8 find 774."""
 _MOST_REPAIRED, _MOST_FORMS = 8192, 32
-"""Tokens of a reply, and alternatives of each, that are tried."""
+"""Maximum numbers of tokens of a reply, and of alternatives of each, that are tried."""
 _MARK = rb"<[^<>]{1,40}>"
 """A special token's text, such as `<|im_end|>`, which no served text has."""
 
@@ -433,38 +424,34 @@ def spells(reply: ServedReply) -> bool:
 
 
 _Spelling = tuple[int, float, int, ServedToken | None]
-"""A way to spell a beginning of a text: unknown tokens, minus the sum of the logprobs, bytes of the text before its
-last token, and that token; None for an unknown one."""
+"""A spelling of the beginning of a text: number of unknown tokens, minus the sum of the logprobs, bytes of the text
+before its last token, and that token; None for an unknown one."""
 
 
 def repaired(reply: ServedReply) -> tuple[ServedToken, ...]:
-    """The tokens of a reply by its text and its lists, where it names others than were served.
+    """Find the tokens of a reply by its text and its lists, if it names others than were served.
 
     At each place the served token is one of its list whose bytes continue the text, or, drawn from beyond the list,
-    some bytes of the text. Of all ways to spell the text the one with the fewest unknown tokens is taken, then the most
+    some bytes of the text. Of all spellings of the text the one with the fewest unknown tokens is taken, then the most
     probable one.
 
-    Args:
-        reply: With tokens.
-
     Returns:
-        As many tokens; those that are unknown have no id and no logprob. Empty where the text can't be spelled so.
+        As many tokens; those that are unknown have no id and no logprob. Empty if the text can't be spelled so.
     """
     text = reply.text.encode("utf-8", "replace")
-    ways: list[dict[int, _Spelling]] = [{0: (0, 0.0, 0, None)}]
+    spellings: list[dict[int, _Spelling]] = [{0: (0, 0.0, 0, None)}]
     if len(reply.tokens) > _MOST_REPAIRED:
         return ()
     for place, token in enumerate(reply.tokens):
-        after = _after(ways[-1], text, _forms(token, place))
-        ways.append(dict(sorted(after.items(), key=lambda each: each[1][:2])[:_STATES]))
-    if len(text) not in ways[-1]:
+        after = _after(spellings[-1], text, _forms(token, place))
+        spellings.append(dict(sorted(after.items(), key=lambda each: each[1][:2])[:_STATES]))
+    if len(text) not in spellings[-1]:
         return ()
     found: list[ServedToken] = []
     at = len(text)
-    for token, reached in zip(reversed(reply.tokens), reversed(ways[1:]), strict=True):
+    for token, reached in zip(reversed(reply.tokens), reversed(spellings[1:]), strict=True):
         _, _, before, entry = reached[at]
-        unknown = ServedToken(text[before:at], None, None, token.top)
-        found.append(unknown if entry is None else replace(entry, top=token.top))
+        found.append(replace(entry or ServedToken(text[before:at], None, None), top=token.top))
         at = before
     return tuple(reversed(found))
 
@@ -473,26 +460,25 @@ def _forms(token: ServedToken, place: int) -> list[tuple[bytes, ServedToken]]:
     """The bytes that the entries of a list may have in the text; none for a special token, which ends it."""
     forms = []
     for each in token.top[:_MOST_FORMS]:
-        raw = each.raw
-        if raw is None:
+        if each.raw is None:
             continue
-        forms.append((b"" if re.fullmatch(_MARK, raw) else raw, each))
-        if place == 0 and raw.startswith(b" "):  # a detokenizer drops a completion's first blank
-            forms.append((raw.lstrip(b" "), each))
+        forms.append((b"" if re.fullmatch(_MARK, each.raw) else each.raw, each))
+        if place == 0 and each.raw.startswith(b" "):  # a detokenizer drops a completion's first blank
+            forms.append((each.raw.lstrip(b" "), each))
     return forms
 
 
 def _after(
-    ways: Mapping[int, _Spelling], text: bytes, forms: Sequence[tuple[bytes, ServedToken]]
+    spellings: Mapping[int, _Spelling], text: bytes, forms: Sequence[tuple[bytes, ServedToken]]
 ) -> dict[int, _Spelling]:
-    """The ways with one more token, the best to each place of the text."""
+    """The spellings with one more token, the best to each place of the text."""
     after: dict[int, _Spelling] = {}
 
-    def keep(to: int, way: _Spelling) -> None:
-        if to not in after or way[:2] < after[to][:2]:
-            after[to] = way
+    def keep(to: int, spelling: _Spelling) -> None:
+        if to not in after or spelling[:2] < after[to][:2]:
+            after[to] = spelling
 
-    for at, (unknown, cost, _, _) in ways.items():
+    for at, (unknown, cost, _, _) in spellings.items():
         for form, entry in forms:
             if text.startswith(form, at) and (form or at == len(text)):
                 keep(at + len(form), (unknown, cost - (entry.logprob or 0.0), at, entry))

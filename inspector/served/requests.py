@@ -1,4 +1,4 @@
-"""Requests to a server: the conversation, and each parameter as the setting that does the same, or what is said of it.
+"""Requests to a server: the conversation, and each parameter as the setting that does the same, or a remark.
 
 The parameters are those of mlx_lm.server 0.32.2 (`APIHandler.do_POST`), and those of OpenAI's API and of other servers
 that it doesn't read. Standard library alone.
@@ -7,11 +7,10 @@ that it doesn't read. Standard library alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from engine.errors import PromptError, SettingsError
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 MAX_TOKENS = 512
-"""Of mlx_lm.server, where the request has none."""
+"""Default of mlx_lm.server."""
 
 
 # ---- parameters -----------------------------------------------------------------------------------
@@ -34,84 +33,54 @@ class Parameter(Struct, frozen=True):
     """A parameter of a request, and what becomes of it."""
 
     name: str
-    setting: str
-    """The setting that does the same; empty where there is none."""
+    setting: str = ""
+    """The setting that does the same; empty if there is none."""
     says: str = ""
-    """A remark where no setting does the same, or where some values differ."""
-    told: bool = True
-    """True if that is said of each request that has it."""
+    """A remark if no setting does the same, or if some values differ."""
+    noted: bool = False
+    """True if each request that has it gets the remark as a note."""
 
 
-_SAME = (
-    "top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty",
-    "xtc_probability",
-)  # fmt: skip
 _LOAD = "set it when you load the model: "
 _UNREAD = "mlx_lm.server doesn't read it"
-PARAMETERS: tuple[Parameter, ...] = (
-    Parameter("messages", "", "the conversation, through the chat template", told=False),
-    Parameter("prompt", "", "the prompt, as raw text", told=False),
-    Parameter("tools", "", "the template gets them", told=False),
-    Parameter("chat_template_kwargs", "", "the template's variables", told=False),
-    Parameter("temperature", "temp"),
-    *(Parameter(name, name) for name in _SAME),
-    Parameter("xtc_threshold", "xtc_threshold", "above 0.5 XTC is off: two tokens can't both reach it", told=False),
-    *(
-        Parameter(f"{name}_context_size", f"{name}_context_size", "0 is the whole context", told=False)
-        for name in ("repetition", "presence", "frequency")
-    ),
-    Parameter("max_tokens", "max_tokens"),
-    Parameter("max_completion_tokens", "max_tokens", "goes before max_tokens", told=False),
-    Parameter("stop", "stop", "ends the text wherever the token borders are; mlx_lm.server stops only at exactly its "
-        "own tokens",
-              told=False),
-    Parameter("seed", "seed", "of MLX's random numbers, which repeat its reply; a step's own draw is another one",
-              told=False),
-    Parameter("logit_bias", "logit_bias"),
-    Parameter("response_format", "", "a grammar, unless mlx_lm.server answered, which ignores it",
-              told=False),
-    Parameter("stream", "", "how the reply was sent", told=False),
-    Parameter("stream_options", "", "how the reply was sent", told=False),
-    Parameter("logprobs", "", "what the reply names", told=False),
-    Parameter("top_logprobs", "", "what the reply names", told=False),
-    Parameter("model", "", f"{_LOAD}--model", told=False),
-    Parameter("adapters", "", f"{_LOAD}--adapter-path"),
-    Parameter("draft_model", "", "changes no text; --draft-model drafts here"),
-    Parameter("num_draft_tokens", "", "changes no text; --num-draft-tokens sets it here"),
-    Parameter("role_mapping", "", "mlx_lm.server reads it only for models without a chat template, whose "
-        "conversations can't be opened here"),
-    Parameter("n", "", f"{_UNREAD}: it answers once"),
-    Parameter("best_of", "", f"{_UNREAD}: it answers once"),
-    *(
-        Parameter(name, "", _UNREAD)
-        for name in (
-            "echo", "suffix", "tool_choice", "parallel_tool_calls", "reasoning_effort", "min_tokens",
-            "ignore_eos", "stop_token_ids", "guided_json", "guided_regex", "guided_choice", "guided_grammar",
-            "grammar", "json_schema", "typical_p", "top_a", "mirostat", "mirostat_tau", "mirostat_eta",
-            "dry_multiplier", "length_penalty", "use_beam_search", "skip_special_tokens",
-            "add_generation_prompt", "continue_final_message", "cache_prompt", "repeat_penalty", "n_predict",
-            "functions", "function_call", "modalities", "prediction",
-        )
-    ),
-    *(
-        Parameter(name, "", "changes no token", told=False)
-        for name in ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "verbosity")
-    ),
+_ROWS: tuple[tuple[str, str, str, bool], ...] = (
+    ("messages", "", "the conversation, through the chat template", False),
+    ("prompt", "", "the prompt, as raw text", False),
+    ("tools", "", "the template gets them", False),
+    ("chat_template_kwargs", "", "the template's variables", False),
+    ("temperature", "temp", "", False),
+    ("top_p top_k min_p repetition_penalty presence_penalty frequency_penalty xtc_probability", "=", "", False),
+    ("xtc_threshold", "=", "above 0.5 XTC is off: two tokens can't both reach it", False),
+    ("repetition_context_size presence_context_size frequency_context_size", "=", "0 is the whole context", False),
+    ("max_tokens", "=", "", False),
+    ("max_completion_tokens", "max_tokens", "goes before max_tokens", False),
+    ("stop", "=", "ends the text wherever the token borders are; mlx_lm.server stops only at exactly its own tokens",
+     False),
+    ("seed", "=", "of MLX's random numbers, which repeat its reply; a step's own draw is another one", False),
+    ("logit_bias", "=", "", False),
+    ("response_format", "", "a grammar, unless mlx_lm.server answered, which ignores it", False),
+    ("stream stream_options", "", "how the reply was sent", False),
+    ("logprobs top_logprobs", "", "what the reply names", False),
+    ("model", "", f"{_LOAD}--model", False),
+    ("adapters", "", f"{_LOAD}--adapter-path", True),
+    ("draft_model", "", "changes no text; --draft-model drafts here", True),
+    ("num_draft_tokens", "", "changes no text; --num-draft-tokens sets it here", True),
+    ("role_mapping", "", "mlx_lm.server reads it only for models without a chat template, whose conversations can't be "
+     "opened here", True),
+    ("n best_of", "", f"{_UNREAD}: it answers once", True),
+    ("echo suffix tool_choice parallel_tool_calls reasoning_effort min_tokens ignore_eos stop_token_ids guided_json "
+     "guided_regex guided_choice guided_grammar grammar json_schema typical_p top_a mirostat mirostat_tau mirostat_eta "
+     "dry_multiplier length_penalty use_beam_search skip_special_tokens add_generation_prompt continue_final_message "
+     "cache_prompt repeat_penalty n_predict functions function_call modalities prediction", "", _UNREAD, True),
+    ("user metadata store service_tier safety_identifier prompt_cache_key verbosity", "", "changes no token", False),
 )  # fmt: skip
+"""Names of parameters, the setting that does the same (`=`: of the same name), the remark, and True if it is noted."""
+PARAMETERS = tuple(
+    Parameter(name, name if setting == "=" else setting, says, noted)
+    for names, setting, says, noted in _ROWS
+    for name in names.split()
+)
 """Every parameter of mlx_lm.server's API, and those of other servers that are common."""
-TABLE = ("<!-- parameters -->", "<!-- end of the parameters -->")
-"""Between these the help has the table of the parameters."""
-
-
-def parameters_table() -> str:
-    """The parameters as a table in Markdown: what each becomes, and what is said of it."""
-    rows = ["| parameter | here | |", "|---|---|---|"]
-    for (setting, says), group in groupby(PARAMETERS, key=lambda each: (each.setting, each.says)):
-        names = ", ".join(f"`{each.name}`" for each in group)
-        rows.append(f"| {names} | {f'`{BY_NAME[setting].flag}`' if setting else ''} | {says} |")
-    return "\n".join(rows)
-
-
 _BY_NAME: Mapping[str, Parameter] = {each.name: each for each in PARAMETERS}
 
 
@@ -129,11 +98,11 @@ class ServedRequest(Struct, frozen=True):
     options: ChatOptions
     settings: Settings
     seed: int | None
-    """Of the server's own draws."""
+    """Seed of the server's draws."""
     model: str
     """The model that it asks for; empty for the server's own."""
     notes: tuple[str, ...]
-    """What has no counterpart, or another one than it seems: one sentence each."""
+    """Sentences on parameters without a counterpart, or whose counterpart is not what it seems."""
 
     def within(self, vocabulary: int) -> ServedRequest:
         """The request without biases of token ids that a model doesn't have."""
@@ -207,11 +176,7 @@ def last_of(messages: Sequence[Message]) -> str:
 def _raw_prompt(source: str, prompt: Any) -> str:
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
-    if (
-        isinstance(prompt, list)
-        and prompt
-        and all(type(each) is int or isinstance(each, list) for each in prompt)
-    ):
+    if prompt and isinstance(prompt, list) and all(type(each) in (int, list) for each in prompt):
         raise PromptError(
             f"{source}: the prompt is a list of token ids, which can't be opened.",
             "Have the client send the text, as lm-eval does with tokenized_requests=False.",
@@ -227,7 +192,7 @@ def _raw_prompt(source: str, prompt: Any) -> str:
 
 
 def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple[str, ...]]:
-    """The settings that do the same, and what is said of the rest."""
+    """The settings that do the same, and sentences on the rest."""
     settings, notes = changed(Settings(), max_tokens=MAX_TOKENS), []
     for name, value in sorted(body.items(), key=lambda each: each[0] == "max_completion_tokens"):
         known = _BY_NAME.get(name)
@@ -242,7 +207,7 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
         elif known.setting:
             settings, said = _set(settings, known, value)
             notes += said
-        elif known.told:
+        elif known.noted:
             other = known.says.startswith(_UNREAD) and not by_mlx_lm
             notes.append(
                 f"{name} has no counterpart and no effect here." if other else f"{name}: {known.says}."
@@ -254,55 +219,33 @@ def _settings(body: Mapping[str, Any], by_mlx_lm: bool) -> tuple[Settings, tuple
     return settings, tuple(notes)
 
 
+_TYPES: Mapping[str, Any] = {"float": float, "int": int, "texts": str | list[str], "biases": dict[int, float]}
+"""Type of a parameter's value by the kind of its setting."""
+
+
 def _set(settings: Settings, parameter: Parameter, value: Any) -> tuple[Settings, list[str]]:
-    """One setting, and what is said where the value can't be taken."""
+    """The settings with one of them changed, and a sentence if the value can't be taken."""
     field = BY_NAME[parameter.setting]
     try:
-        made = _READERS[field.kind](value)
+        made = convert(value, _TYPES[field.kind], str_keys=True)
         if parameter.name == "xtc_threshold" and made > field.high:
             return changed(settings, xtc_probability=0.0), []
-        if parameter.name.endswith("_context_size") and made == 0:
-            made = MOST
         if parameter.name == "top_p" and made == 0:
             return settings, ["top_p 0 is off for mlx_lm.server, as 1 is."]
+        if parameter.name.endswith("_context_size") and made == 0:
+            made = MOST
+        elif field.kind == "texts":
+            made = tuple(filter(None, [made] if isinstance(made, str) else made))
+        elif field.kind == "biases":
+            made = tuple(made.items())
         return changed(settings, **{parameter.setting: made}), []
-    except (SettingsError, TypeError, ValueError, OverflowError) as error:
+    except (SettingsError, ValueError, OverflowError) as error:
         why = error.message if isinstance(error, SettingsError) else f"it must be {field.bounds}."
         return settings, [f"{parameter.name} was not taken: {why}"]
 
 
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError
-    return float(value)
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(each, str) for each in texts):
-        raise TypeError
-    return tuple(each for each in texts if each)
-
-
-def _biases(value: Any) -> tuple[tuple[int, float], ...]:
-    if not isinstance(value, dict):
-        raise TypeError
-    return tuple((int(token), float(bias)) for token, bias in value.items())
-
-
-_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "float": _number, "int": _int, "texts": _texts, "biases": _biases,
-}  # fmt: skip
-
-
 def _grammar(form: Any, by_mlx_lm: bool) -> tuple[Grammar | None, list[str]]:
-    """What a `response_format` asks of the text, and what is said of it."""
+    """The grammar that a `response_format` asks for, and a sentence if there is none."""
     kind = form.get("type") if isinstance(form, dict) else None
     if kind == "text":
         return None, []
@@ -343,7 +286,7 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
     if not found:
         raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
     messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
-    if tools is not None and not _objects(tools):
+    if tools is not None and not _is_objects(tools):
         raise PromptError(
             f"{source}: tools must be a list of objects.", "Write them as OpenAI's API takes them."
         )
@@ -352,8 +295,7 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
     return messages, dumped
 
 
-def _objects(value: Any) -> bool:
-    """True if it is a list of objects."""
+def _is_objects(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, dict) for each in value)
 
 
@@ -408,7 +350,7 @@ def _text(where: str, content: Any) -> str:
 
 def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
     """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
-    if not _objects(calls):
+    if not _is_objects(calls):
         raise PromptError(
             f"{where}: tool_calls must be a list of objects.", "Write them as OpenAI's API does."
         )

@@ -1,7 +1,7 @@
-"""A server's reply beside what the engine computes: the tokens it must have served, and each of them judged.
+"""A server's reply compared with what the engine computes: the tokens it must have served, and a verdict on each.
 
-Which tokens were served is known in four ways, the surest first: the reply names them; mlx_lm's own generator, with the
-request's seed, gives the reply's text again; the reply's lists spell its text; its text is cut into tokens anew.
+The served tokens are found in four ways, the surest first: the reply names them; mlx_lm's own generator, with the
+request's seed, gives the reply's text again; the reply's lists spell its text; its text is tokenized again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SOURCES: dict[Source, str] = {
     "repaired": "the reply's lists spell its text so",
     "cut": "its text, cut into tokens anew",
 }
-"""How the tokens that were served are known, the surest way first."""
+"""Ways in which the served tokens are known, the surest first."""
 Verdict = Literal["equal", "rounding", "differs", "drawn"]
 VERDICTS: dict[Verdict, str] = {
     "equal": "the same token is taken here",
@@ -36,33 +36,33 @@ VERDICTS: dict[Verdict, str] = {
     "drawn": "the server drew it; its draw can't be repeated",
 }
 THINK = ("<think>", "</think>")
-"""Marks of thinking, where the model's own aren't known."""
+"""Marks of thinking, if the model's own are unknown."""
 STOPPED, ENDED = ("stop", "tool_calls", "function_call"), ("eos", "eos_token")
 """Finish reasons of a reply that an end of sequence ended, or, the first ones, a stop string."""
 MOST_CHARACTERS = 2**20
-"""Of a reply that is computed again: a tokenizer takes a second and 200 MiB for them."""
+"""Longest reply that is computed again: a tokenizer takes a second and 200 MiB for it."""
 _MORE = 32
-"""Tokens beyond those that have as many letters as a reply in which its end is looked for."""
+"""Number of tokens in which a reply's end is looked for, after those that have as many letters as the reply."""
 ROUNDING = 0.1
 """Nats by which logprobs differ that are computed in other types or shapes: bfloat16 against float32 on the bundled
 model and in mlx_lm's batches at most 0.06."""
 
 
 class ServedStep(Struct, frozen=True):
-    """A token that a server sent, beside what is computed here."""
+    """A token that a server sent, and what is computed here."""
 
     step: Step
     verdict: Verdict
     served: float | None
-    """Its logprob as the server named it; None where it didn't."""
+    """Its logprob as the server named it; None if it didn't."""
     computed: float | None
-    """The same figure here; None without one of the server's."""
+    """The same figure computed here; None without one of the server's."""
     named: bytes | None = None
-    """Bytes of another token that the reply names in its place; None where it names this one, or none."""
+    """Bytes of the wrong token that the reply names instead; None if it names the right one, or none."""
 
     @property
     def misnamed(self) -> bool:
-        """True if the reply names another token in its place."""
+        """True if the reply names another token instead."""
         return self.named is not None
 
 
@@ -70,67 +70,63 @@ class Rescored(Struct, frozen=True):
     """A reply that was computed again."""
 
     prompt_tokens: int
-    prompt_node: int
-    """The prompt's last node: the served tokens begin after it."""
     source: Source | None
-    """How the tokens are known; None without any."""
+    """The way in which the tokens are known; None without any."""
     steps: tuple[ServedStep, ...]
     same_text: bool
     """True if these tokens spell the reply's text."""
     notes: tuple[str, ...]
-    """What the server made of the text, and what isn't known: one sentence each."""
+    """Sentences on the server's changes of the text, and on what is unknown."""
 
     @property
     def first(self) -> int | None:
-        """The place of the first token that is another one here, from 0; None where there is none."""
+        """Index of the first token that differs here; None if all are equal."""
         other = (place for place, each in enumerate(self.steps) if each.verdict in ("rounding", "differs"))
         return next(other, None)
 
     @property
     def largest(self) -> float | None:
-        """The largest difference of a logprob, in nats; None where the server named none."""
+        """The largest difference of a logprob, in nats; None if the server named no logprob."""
         pairs = ((each.served, each.computed) for each in self.steps)
-        return max(
-            (abs(one - other) for one, other in pairs if one is not None and other is not None), default=None
-        )
+        known = (abs(one - other) for one, other in pairs if one is not None and other is not None)
+        return max(known, default=None)
 
     @property
     def misnamed(self) -> int:
-        """Tokens in whose place the reply names another."""
+        """Number of tokens that the reply names wrongly."""
         return sum(each.misnamed for each in self.steps)
 
 
 class Rescoring:
-    """Computes again what a server answered, once the session has read the request's prompt.
+    """Computes a reply again, once the session has read the request's prompt.
 
-    Each of `commands` is sent when the one before has ended, and every record goes to `take`.
+    Each of `commands` is sent when the one before has ended, and every record is passed to `take`.
 
     Args:
-        request: As it was sent.
-        reply: What was answered; None where it isn't known.
+        request: The request as it was sent.
+        reply: The reply; None if unknown.
     """
 
     def __init__(self, request: ServedRequest, reply: ServedReply | None) -> None:
         self._request, self._reply = request, reply
+        self._facts: protocol.ModelFacts | None = None
+        self._eos: tuple[int, ...] = ()
+        self._format = protocol.ReplyFormat()
         self._prompt: tuple[protocol.PromptToken, ...] = ()
-        self._repeated: protocol.ReplyRepeated | None = None
-        self._steps: list[Step] = []
-        self.done = 0
-        """Tokens that mlx_lm's generator has made so far."""
-        self._drawn: tuple[int, ...] = ()
-        """The tokens that mlx_lm's generator draws here; empty where its draws can't be repeated."""
         self._following: protocol.Distribution | None = None
-        """What the model gives after the prompt."""
-        self._tokens: tuple[ServedToken, ...] = reply.tokens if reply is not None else ()
+        """The model's distribution after the prompt."""
+        self.done = 0
+        """Number of tokens that mlx_lm's generator has made so far."""
+        self._repeated: protocol.ReplyRepeated | None = None
+        self._drawn: tuple[int, ...] = ()
+        """The tokens that mlx_lm's generator draws here; empty if its draws can't be repeated."""
+        self._steps: list[Step] = []
         self._source: Source | None = None
         self._ended = False
         """True if an end of sequence was taken because of the reply's finish reason alone."""
-        self._eos: tuple[int, ...] = ()
-        self._format = protocol.ReplyFormat()
-        self._facts: protocol.ModelFacts | None = None
 
     def take(self, record: Record) -> None:
-        """Take in a record."""
+        """Receive a record."""
         match record:
             case protocol.ModelFacts():
                 self._eos, self._facts = record.eos_ids, record
@@ -143,59 +139,52 @@ class Rescoring:
                 self._repeated = record if record.last else self._repeated
             case Step():
                 self._steps.append(record)
-            case _:
-                pass
 
     def commands(self) -> Iterator[Command]:
         """The commands that find the served tokens, take them, and read their logprobs."""
-        reply, settings = self._reply, self._request.settings
+        reply, request = self._reply, self._request
         if not self._prompt or reply is None or reply.error or self._too_long:
             return
-        node, seed = self._prompt[-1].node, self._request.seed
-        cached = self._unseen
-        if settings.temp == 0 or seed is not None:
-            yield protocol.RepeatReply(node, seed, cached=cached)
+        node = self._prompt[-1].node
+        if request.settings.temp == 0 or request.seed is not None:
+            yield protocol.RepeatReply(node, request.seed, cached=self._unseen)
             self._drawn = self._repeated.ids if self._repeated is not None else ()
-        yield from self._take(node, reply)
+        self._source, ids = self._served(reply)
+        if self._source == "cut":
+            yield protocol.Insert(node, self._written(reply), leave_grammar=True)
+        elif ids:
+            yield protocol.Take(node, ids, "served", leave_grammar=True)
         if self._end_is_missing(reply):
-            end = self._end(self._steps[-1].next if self._steps else self._following)
+            following = self._steps[-1].next if self._steps else self._following
+            listed = following.candidates if following is not None else ()
+            end = next((each.id for each in listed if each.id in self._eos), self._eos[0])
             yield protocol.Take(self._steps[-1].node if self._steps else node, (end,), "served", True)
-            self._source = self._source or "cut"
-            self._ended = True
+            self._source, self._ended = self._source or "cut", True
         taken = tuple(step.id for step in self._steps)
         if taken and (self._repeated is None or self._repeated.ids != taken):
-            yield protocol.RepeatReply(node, ids=taken, cached=cached)
+            yield protocol.RepeatReply(node, ids=taken, cached=self._unseen)
 
     @property
     def _too_long(self) -> bool:
         return self._reply is not None and len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
-    def _take(self, node: int, reply: ServedReply) -> Iterator[Command]:
-        """The command that takes the served tokens."""
-        exact = reply.exact_ids
-        if exact:
-            self._source = "named"
-            yield protocol.Take(node, exact, "served", leave_grammar=True)
-            return
+    def _served(self, reply: ServedReply) -> tuple[Source | None, tuple[int, ...]]:
+        """The ids of the served tokens and the way in which they are known; no ids if the text is tokenized again."""
+        if reply.exact_ids:
+            return "named", reply.exact_ids
         if (repeated := self._repeated_part(reply)) is not None:
-            if repeated:
-                self._source = "repeated"
-                yield protocol.Take(node, repeated, "served", leave_grammar=True)
-            return
+            return "repeated" if repeated else None, repeated
         by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
-            self._source = "repaired"
-            yield protocol.Take(node, ids, "served", leave_grammar=True)
-        elif text := self._written(reply):
-            self._source = "cut"
-            yield protocol.Insert(node, text, leave_grammar=True)
+            return "repaired", ids
+        return "cut" if self._written(reply) else None, ()
 
     def _repeated_part(self, reply: ServedReply) -> tuple[int, ...] | None:
-        """Those of the repeated tokens that the reply has; None if they spell another text.
+        """The part of the repeated tokens that the reply has; None if they spell another text.
 
         mlx_lm's generator continues where other servers stop: at a stop string whose tokens are others, or at an end
-        of sequence that is not its own. How many there are, the reply's count of tokens says; without one, its text.
+        of sequence that is not its own. Their number is the reply's count of tokens, or else found by its text.
         """
         drawn, raws = self._drawn, self._repeated.raws if self._repeated is not None else ()
         text = [b"" if id in self._eos else raw for id, raw in zip(drawn, raws, strict=True)]
@@ -220,16 +209,15 @@ class Rescoring:
         sizes = accumulate((len("".join(decode(b"", raw)[0].split())) for raw in text), initial=0)
         first = next((length for length, size in enumerate(sizes) if size >= said), len(drawn) + 1)
         found = [length for length in range(first, first + _MORE) if spells_it(length)]
+        if not found:
+            return None
         stops = self._request.settings.stop
         exact = (n for n in found if written(n) == reply.text or any(stop in written(n) for stop in stops))
-        length = next(exact, found[0] if found else None)
-        if length is None:
-            return None
-        ends = length < len(drawn) and drawn[length] in self._eos
-        return drawn[: length + ends]
+        length = next(exact, found[0])
+        return drawn[: length + (length < len(drawn) and drawn[length] in self._eos)]
 
     def _ends(self, reply: ServedReply) -> bool:
-        """True if an end-of-sequence token ended the reply, as its finish reason says."""
+        """True if an end-of-sequence token ended the reply, by its finish reason."""
         if reply.finish in STOPPED:
             return not self._request.settings.stop
         return reply.finish in ENDED
@@ -242,11 +230,6 @@ class Rescoring:
             return False
         return not self._steps or self._steps[-1].id not in self._eos
 
-    def _end(self, following: protocol.Distribution | None) -> int:
-        """The most probable end-of-sequence token at a place."""
-        listed = following.candidates if following is not None else ()
-        return next((each.id for each in listed if each.id in self._eos), self._eos[0])
-
     def _written(self, reply: ServedReply) -> str:
         """The reply's text as the model must have written it, with the marks of its thinking."""
         if not reply.reasoning:
@@ -256,86 +239,69 @@ class Rescoring:
         opened = "" if self._format.begin == "thinking" else begins
         return f"{opened}{reply.reasoning}" + (f"{ends}{reply.text}" if reply.text else "")
 
-    def _said_as(self, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
-        """Compare the text of the tokens that were taken with the reply's: see `said_as`."""
-        return self._compared("".join(step.text for step in self._steps if step.id not in self._eos), reply)
-
     def _compared(self, written: str, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
-        return said_as(
-            written, reply, self._request.settings, [each.text for each in self._format.marks] or THINK
-        )
+        marks = [each.text for each in self._format.marks] or THINK
+        return said_as(written, reply, self._request.settings, marks)
 
-    # ---- what came of it --------------------------------------------------------------------
+    # ---- the result -------------------------------------------------------------------------
 
     def result(self) -> Rescored:
         """The result of the comparison."""
-        same, notes = True, [*self._request.notes, *(self._reply.notes if self._reply is not None else ())]
-        if self._reply is None:
+        reply, same, notes = self._reply, True, [*self._request.notes]
+        notes += reply.notes if reply is not None else ()
+        if reply is None:
             notes.append("The recording has no reply: what the engine generates is all there is.")
-        elif self._reply.error:
-            notes.append(f"The server refused it: {self._reply.error}")
+        elif reply.error:
+            notes.append(f"The server refused it: {reply.error}")
         elif self._too_long:
-            characters = len(self._reply.text + self._reply.reasoning)
-            notes.append(
-                f"The reply has {characters:,} characters: more than {MOST_CHARACTERS:,} are not computed again."
-            )
+            characters = f"{len(reply.text + reply.reasoning):,} characters"
+            notes.append(f"The reply has {characters}: more than {MOST_CHARACTERS:,} are not computed again.")
         elif self._source is not None:
-            same, said = self._said_as(self._reply)
+            taken = "".join(step.text for step in self._steps if step.id not in self._eos)
+            same, said = self._compared(taken, reply)
             notes += said
-            if self._unseen and self._penalised:
+            settings = self._request.settings
+            penalties = settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty
+            if self._unseen and penalties:
                 cached = f"{self._unseen:,} tokens of the prompt that it had in its KV cache"
                 notes.append(f"The server's penalties didn't see the {cached}.")
-            if self._source == "cut" and self._reply.text + self._reply.reasoning:
+            if self._source == "cut" and reply.text + reply.reasoning:
                 notes.append("Which tokens were served isn't known: its text was cut into tokens anew.")
                 if self._drawn:
                     assert self._facts is not None
                     here = f"mlx_lm's generator gives another text here, in {self._facts.dtype}."
                     notes.append(f"{here} {as_served(self._facts)}")
             if self._ended:
-                notes.append(
-                    f"The last token is known by the finish reason alone, {self._reply.finish[:40]!r}."
-                )
+                notes.append(f"The last token is known by the finish reason alone, {reply.finish[:40]!r}.")
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
-        node = self._prompt[-1].node if self._prompt else 0
-        return Rescored(len(self._prompt), node, self._source, judged, same, tuple(notes))
+        return Rescored(len(self._prompt), self._source, judged, same, tuple(notes))
 
     @property
     def _unseen(self) -> int:
-        """Tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request with a
-        seed, which it serves alone; in a batch they see all."""
+        """Number of tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request
+        with a seed, which it serves alone; in a batch they see all."""
         reply = self._reply
         if reply is None or not reply.by_mlx_lm or self._request.seed is None:
             return 0
         return min(reply.cached_tokens or 0, len(self._prompt) - 1)
 
-    @property
-    def _penalised(self) -> bool:
-        settings = self._request.settings
-        return bool(settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty)
-
     def _judged(self, place: int, step: Step) -> ServedStep:
-        token = self._tokens[place] if place < len(self._tokens) else None
-        if token is None:
-            return ServedStep(step, self._verdict(place, step), None, None)
-        other = None
-        if not _is(token, step):
-            other = f"⟨{token.id}⟩".encode() if token.raw is None else token.raw
+        tokens = self._reply.tokens if self._reply is not None else ()
+        token, other = tokens[place] if place < len(tokens) else None, None
+        if token is not None and not _is(token, step):
+            other = token.shown
             token = next((each for each in token.top if _is(each, step)), None)
         figure = token.logprob if token is not None else None
-        computed = self._at(place)[0] if figure is not None and self._repeated is not None else None
-        return ServedStep(step, self._verdict(place, step), figure, computed, other)
-
-    def _at(self, place: int) -> tuple[float, float]:
-        """Logprob and margin of a served token, as mlx_lm's generator computes them."""
         made = self._repeated
-        if made is None or place >= len(made.ids):
-            return math.nan, math.inf
-        return made.logprobs[place], made.margins[place]
+        logprob, margin = math.nan, math.inf
+        if made is not None and place < len(made.ids):
+            logprob, margin = made.logprobs[place], made.margins[place]
+        computed = logprob if figure is not None and made is not None else None
+        return ServedStep(step, self._verdict(place, step, margin), figure, computed, other)
 
-    def _verdict(self, place: int, step: Step) -> Verdict:
-        settings = self._request.settings
-        if settings.temp == 0:
-            close = abs(self._at(place)[1]) <= ROUNDING
+    def _verdict(self, place: int, step: Step, margin: float) -> Verdict:
+        if self._request.settings.temp == 0:
+            close = abs(margin) <= ROUNDING
             return "equal" if step.choice.picked == step.id else "rounding" if close else "differs"
         if self._request.seed is None:
             return "drawn"
@@ -347,7 +313,7 @@ class Rescoring:
 
 
 def as_served(facts: protocol.ModelFacts) -> str:
-    """What helps to compute as a server with the same files does, by how a model was loaded: one sentence."""
+    """A sentence on the flags with which a model computes as a server with the same files does."""
     flags = ["--dtype file"] if facts.stored else []
     quantized = facts.quantization is not None or "-bit" in facts.stored
     if quantized and facts.backend == "cpu" and facts.dtype == "float32":
@@ -374,42 +340,28 @@ def _is(token: ServedToken, step: Step) -> bool:
 def said_as(
     written: str, reply: ServedReply, settings: Settings, marks: Sequence[str] = THINK
 ) -> tuple[bool, tuple[str, ...]]:
-    """Compare what tokens spell with what a server sent of it.
+    """Compare the text of some tokens with what a server sent of it.
 
     Args:
         written: The tokens' text, without end-of-sequence.
-        reply: What was sent.
-        settings: Of the request.
-        marks: Of thinking and tool calls, which servers take away.
+        reply: The server's reply.
+        settings: Settings of the request.
+        marks: Marks of thinking and tool calls, which servers take away.
 
     Returns:
-        Whether the server makes that of these tokens, and what it changed: one sentence each.
+        True if the server makes that of these tokens, and sentences on what it changed.
     """
-    said = reply.reasoning + reply.text
+    said, notes = reply.reasoning + reply.text, []
     if reply.cut:
         same = _plain(written, marks).startswith(_plain(said, marks))
         return same, ("The reply broke off; what follows is generated here.",) if same else ()
-    if said == written:
-        return True, _swallowed(reply)
-    notes: list[str] = []
-    if said and written.startswith(" ") and not said.startswith(" "):
-        written = written[1:]
-        notes.append("The server left out the space that the reply begins with.")
-    written, more = _without_stops(written, said, settings.stop)
-    notes += more
-    if said == written:
-        return True, (*notes, *_swallowed(reply))
-    same = _plain(said, marks) == _plain(written, marks) or (
-        bool(reply.calls) and _in_order(reply, written, marks)
-    )
-    return same, (*notes, *_swallowed(reply)) if same else ()
-
-
-def _without_stops(written: str, said: str, stops: Sequence[str]) -> tuple[str, list[str]]:
-    """A text without its stop strings, and what is said where the server deleted one and went on."""
-    notes = []
-    for stop in stops:
-        if stop in written and stop not in said:
+    if said != written:
+        if said and written.startswith(" ") and not said.startswith(" "):
+            written = written[1:]
+            notes.append("The server left out the space that the reply begins with.")
+        for stop in settings.stop:
+            if stop not in written or stop in said:
+                continue
             before, _, after = written.partition(stop)
             if not after or said == before:
                 written = before
@@ -418,13 +370,12 @@ def _without_stops(written: str, said: str, stops: Sequence[str]) -> tuple[str, 
             notes.append(
                 f"The server deleted {stop!r} from the text and continued: it stops at its own tokens alone."
             )
-    return written, notes
-
-
-def _swallowed(reply: ServedReply) -> tuple[str, ...]:
+    same = said == written or _plain(said, marks) == _plain(written, marks)
+    if not same and not (reply.calls and _in_order(reply, written, marks)):
+        return False, ()
     if reply.reasoning and not reply.text and not reply.calls and reply.finish == "stop":
-        return ("The server sent all of it as reasoning, and no answer.",)
-    return ()
+        notes.append("The server sent all of it as reasoning, and no answer.")
+    return True, tuple(notes)
 
 
 def _plain(text: str, marks: Sequence[str]) -> str:
@@ -435,7 +386,7 @@ def _plain(text: str, marks: Sequence[str]) -> str:
 
 
 def _in_order(reply: ServedReply, written: str, marks: Sequence[str]) -> bool:
-    """Tell whether a text has the parts of a reply with calls of tools, one after another."""
+    """True if a text has the parts of a reply with calls of tools, one after another."""
     text, at = _plain(written, marks), 0
     names = (call.partition("(")[0] for call in reply.calls)
     for part in (_plain(reply.reasoning, marks), _plain(reply.text, marks), *names):

@@ -1,1 +1,1 @@
-"""The client of an engine, live or recorded behind one protocol, and what a person asks of it. No Textual."""
+"""The client of an engine, live or recorded behind one protocol, and the actions of its user."""

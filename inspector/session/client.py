@@ -1,4 +1,4 @@
-"""What goes to a backend and comes back: the open requests, the inbox of records, and the one inlet for them."""
+"""The client of an engine, or of a recording: open requests, the inbox of records, and the one inlet for them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,23 @@ from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from engine import protocol
-from engine.protocol import (
-    Cancel,
-    Command,
-    Ended,
-    Failure,
-    Loading,
-    Received,
-    Record,
-    Run,
-    Sent,
-    TakeStep,
-    ends_model,
-)
+from engine.protocol import Command, Ended, Failure, Received, Record, Run, Sent, TakeStep
 from engine.timing import drawing
 from inspector.state.timeline import Timeline
 
 Kind = TypeVar("Kind", bound=Command)
 Reply = TypeVar("Reply", bound=Record)
-Listener = Callable[[Record], None]
+Listener = Callable[[Record], object]
+Then = Callable[["Request[Kind]"], object]
+Hidden = tuple[type[Record], ...]
+"""Classes of records that are received by their request alone."""
 Severity = Literal["information", "warning", "error"]
 SHARE = 6
-"""A frame is followed by none for so many times its own length: on a slow machine the engine comes first."""
+"""Times its own length after a frame until the next: on a slow machine the engine comes first."""
 
 
 class Backend(Protocol):
-    """The live engine, or a recording in its place: takes commands, and hands out records in its own way."""
+    """The live engine or a recording: takes commands, and hands out records in its own way."""
 
     def start(self) -> None:
         """Begin to take commands."""
@@ -54,74 +45,71 @@ class Backend(Protocol):
 
 
 class IdleBackend:
-    """Answers nothing: what is shown was recorded."""
+    """Answers nothing, for a session that is only shown."""
 
     def start(self) -> None:
-        """Nothing is to be started."""
+        """Nothing must be started."""
 
     def send(self, sent: Sent) -> None:
-        """Nothing takes it."""
+        """The command is dropped."""
 
     def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is to be ended."""
+        """Nothing must be ended."""
         return True
 
 
 class SessionHost(Protocol):
-    """Where a session is shown."""
+    """The screen of a session."""
 
     def say(self, answer: str) -> None:
-        """Answer the person, once what is under way is done."""
+        """Answer the user, once the present action is done."""
 
     def announce(self, text: str, title: str, severity: Severity) -> None:
-        """Tell the person something that is no answer to a key; printable."""
+        """Show a notice that is no answer to a key; printable."""
 
     def redraw(self) -> None:
-        """Show what changed, now."""
+        """Show the changes now."""
 
 
 class Request(Generic[Kind]):
-    """One command that was sent, and what came of it: the records that have its id, and no others.
+    """One command that was sent, and the records that have its id.
 
     Args:
         command: The command.
         client: Sends it.
         then: Called once it has ended.
         each: Called with each record before.
-        hides: Classes of records that nobody but who asked is to get.
+        hides: Classes of records that only this request receives.
     """
 
     def __init__(
         self,
         command: Kind,
         client: EngineClient,
-        then: Callable[[Request[Kind]], object] | None = None,
-        each: Callable[[Record], object] | None = None,
-        hides: tuple[type[Record], ...] = (),
+        then: Then[Kind] | None = None,
+        each: Listener | None = None,
+        hides: Hidden = (),
     ) -> None:
         self.command, self._client = command, client
         self.id = client.next_id()
-        """With which it is sent."""
+        """Id of the command."""
         self._then, self._each, self.hides = then, each, hides
         self.records: list[Record] = []
-        """What came of it, where somebody waits for that."""
+        """The records, if `then` or `each` waits for them."""
         self.failure: Failure | None = None
         self.progress: protocol.Measuring | None = None
-        """How far it is, where the engine says so."""
+        """Its progress, if the engine reports it."""
         self.done = False
         """True if it has ended."""
         self.cancelled = False
         """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
-        """The record of a class that came of it, None where none did."""
-        for record in self.records:
-            if isinstance(record, kind):
-                return record
-        return None
+        """Its first record of a class; None if there is none."""
+        return next((record for record in self.records if isinstance(record, kind)), None)
 
     def answer(self, kind: type[Reply]) -> Reply:
-        """The record of a class that came of it.
+        """Its first record of a class.
 
         Raises:
             LookupError: There is none, with the reason.
@@ -132,13 +120,13 @@ class Request(Generic[Kind]):
         raise LookupError(failed or f"{self.command.kind} was not answered")
 
     def cancel(self) -> None:
-        """Have the engine stop it; who asked is still called once it has ended."""
+        """Have the engine stop it; `then` is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(Sent(Cancel(self.id), self._client.next_id()))
+            self._client.backend.send(Sent(protocol.Cancel(self.id), self._client.next_id()))
 
     def leave(self) -> None:
-        """Have the engine stop it, since nobody waits for it any more: who asked is not called."""
+        """Have the engine stop it; `then` is not called any more."""
         self._then = self._each = None
         self.cancel()
 
@@ -156,36 +144,34 @@ class Request(Generic[Kind]):
                 self.progress = record
             case _ if self._then is not None or self._each is not None:
                 self.records.append(record)
-            case _:
-                pass
         if self._each is not None:
             self._each(record)
 
 
 class EngineClient:
-    """Sends commands, gives what comes of each to who asked, and keeps the timeline.
+    """Sends commands, gives their records to the requests, and keeps the timeline.
 
     Args:
-        backend: Takes the commands; another one may take its place.
+        backend: Takes the commands; it may be replaced.
     """
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.timeline = Timeline()
         self.requests: dict[int, Request[Any]] = {}
-        """What was sent and has not ended, by its id, in the order in which it was sent."""
+        """Commands that have not ended, by id, in the order in which they were sent."""
         self.next_id = count(1).__next__
         """Makes an id for a command."""
         self.answering = 0
         """Id of the command that the record which is being taken in answers; 0 for none."""
         self.outstanding: list[Command] = []
-        """What the backend has to do, in that order: these, but for the questions that it answers meanwhile."""
+        """Commands of the backend in their order, without the questions that it answers meanwhile."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
         """Each with the classes of records that it is called with, and of their commands; none for all."""
         self._by_class: dict[type[Record], list[tuple[Listener, tuple[type[Command], ...]]]] = {}
-        """Those that a record of a class is given to, with the commands; of the classes that came so far."""
+        """Listeners of a class of records, with their commands; of the classes that came so far."""
         self.runs: Callable[[], bool] = lambda: False
-        """Tells whether something goes on by itself: a run of the engine, or a recording that plays."""
+        """True if something runs by itself: a run of the engine, or a recording that plays."""
 
     # ---- records in -------------------------------------------------------------------------
 
@@ -201,7 +187,8 @@ class EngineClient:
         if request is not None and isinstance(record, request.hides):
             request.take(record)
             return
-        if isinstance(record, Loading | Failure) and self.timeline.facts is not None and ends_model(record):
+        ends = isinstance(record, protocol.Loading | Failure) and protocol.ends_model(record)
+        if ends and self.timeline.facts is not None:
             self.timeline = Timeline()
             self.note_running()
         self.timeline.apply(record)
@@ -228,12 +215,12 @@ class EngineClient:
         self.answering = before  # a listener may have had another record taken in
 
     def listen(self, listener: Listener, *kinds: type[Record], of: tuple[type[Command], ...] = ()) -> None:
-        """Have records given to a listener after the timeline took them in and who asked was called, whoever that was.
+        """Have records given to a listener, after the timeline and the request received them.
 
         Args:
             listener: Called with each.
             kinds: Classes of those that it is called with; none for all.
-            of: Classes of the commands that they are to be of; none for any.
+            of: Classes of the commands that they must answer; none for any.
         """
         self._listeners[listener] = kinds, of
         self._by_class = {}
@@ -244,7 +231,7 @@ class EngineClient:
         self._by_class = {}
 
     def note_running(self) -> None:
-        """Have the timeline show whether something runs: nobody else writes that.
+        """Have the timeline show whether something runs; this alone writes that.
 
         Called where that can change: with the beginning and end of a run, by what plays, and for another timeline.
         """
@@ -253,11 +240,7 @@ class EngineClient:
     # ---- commands out -----------------------------------------------------------------------
 
     def request(
-        self,
-        command: Kind,
-        then: Callable[[Request[Kind]], object] | None = None,
-        each: Callable[[Record], object] | None = None,
-        hides: tuple[type[Record], ...] = (),
+        self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
         """Send a command after those that are outstanding.
 
@@ -265,7 +248,7 @@ class EngineClient:
             command: The command.
             then: Called once it has ended, however it did.
             each: Called with each record before, its progress and its failure among them.
-            hides: Classes of its records that nobody else is to get, neither the timeline nor a listener.
+            hides: Classes of its records that neither the timeline nor a listener receives.
         """
         request = Request(command, self, then, each, hides)
         if not command.interleavable:
@@ -279,11 +262,7 @@ class EngineClient:
         return request
 
     def do(
-        self,
-        command: Kind,
-        then: Callable[[Request[Kind]], object] | None = None,
-        each: Callable[[Record], object] | None = None,
-        hides: tuple[type[Record], ...] = (),
+        self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
         if self.requests and not command.interleavable:
@@ -294,13 +273,11 @@ class EngineClient:
 
     @property
     def doing(self) -> Command | None:
-        """The command that the backend is at, None while it waits."""
+        """The command that the backend is at; None while it waits."""
         return self.outstanding[0] if self.outstanding else None
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
-        if not self.requests:
-            return []
         return [each for each in self.requests.values() if isinstance(each.command, kinds)]
 
     def under_way(self, *kinds: type[Kind]) -> list[Request[Kind]]:
@@ -317,8 +294,7 @@ class EngineClient:
 
     def pause(self) -> None:
         """Stop the run and the steps that were queued, at the next step."""
-        for request in self.of(Run, TakeStep):
-            request.cancel()
+        self.cancel(*self.of(Run, TakeStep))
 
     def stop(self) -> bool:
         """Cancel whatever escape stops; returns whether there was anything."""
@@ -334,7 +310,7 @@ class EngineClient:
         self.cancel(*(each for each in self.requests.values() if not each.command.interleavable))
 
     def forget(self) -> None:
-        """Wait for nothing that was sent: nobody answers it."""
+        """Forget all open requests, if no backend will answer them."""
         self.requests, self.outstanding = {}, []
 
 
@@ -357,7 +333,7 @@ class RecordInbox:
     ) -> None:
         self._receive, self.show, self._open, self._soon = receive, show, open, soon
         self.waiting: deque[Received] = deque()
-        """What was not taken in yet."""
+        """Records that were not received yet."""
         self._due = 0.0
         """When the next frame may be shown, on the clock of `perf_counter`."""
 
@@ -366,7 +342,7 @@ class RecordInbox:
         self.waiting.append(received)
         record = received.record
         if isinstance(record, Ended) or (isinstance(record, protocol.LookedAhead) and record.last):
-            # somebody may wait for what has ended, and the next tick is up to a frame away
+            # an asker may wait for what has ended, and the next tick is up to a frame away
             self._soon(self.drain)
 
     def tick(self) -> None:

@@ -1,16 +1,188 @@
-"""One session on the screen, put together: client, setup, transport, navigation and what they know."""
+"""One session on the screen: its parts together, and the moves along the path and between branches.
+
+Every method that a key calls returns the answer for the user, empty for none.
+"""
 
 from __future__ import annotations
 
-from engine.protocol import Prefill
+from collections.abc import Callable
+
+from engine.protocol import (
+    Choose,
+    Failure,
+    Insert,
+    MoveTo,
+    Prefill,
+    Record,
+    Reroll,
+    Step,
+    Take,
+    TakeStep,
+    Verify,
+)
+from engine.setting import GRAMMAR
 from engine.settings import LoadSettings, Settings, SpeculationSettings
+from inspector.display import quoted, token_label
+from inspector.keys import key_for
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
-from inspector.session.navigation import Navigation
 from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import PrefillControl, Runs, Setup
+from inspector.session.setup import Runs, Setup
 from inspector.session.transport import LiveTransport, Transport
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase, Timeline, other
+
+
+class Navigation:
+    """Looks at tokens, chooses others, and goes between branches.
+
+    Args:
+        client: Takes the commands.
+        settings: Gives the sampler's settings.
+    """
+
+    def __init__(self, client: EngineClient, settings: Callable[[], Settings]) -> None:
+        self._client, self._settings = client, settings
+        self._forbidden: tuple[int, int] | None = None
+        """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
+        client.listen(self._answered, Failure, Step, of=(Choose, Take, Insert))
+
+    @property
+    def _timeline(self) -> Timeline:
+        return self._client.timeline
+
+    # ---- look around ------------------------------------------------------------------------
+
+    def first(self) -> None:
+        """Look at the first token of the completion; from there, at the first of the prompt."""
+        timeline = self._timeline
+        first = timeline.step_slots[0] if timeline.step_slots else len(timeline.items)
+        timeline.select(0 if timeline.slot == first else first)
+
+    def tip(self) -> None:
+        """Follow the token to come."""
+        self._timeline.select(None)
+
+    def steps_range(self) -> tuple[int, int] | None:
+        """Numbers of the first and the last step of the path, counted from 1; None if there is no step."""
+        steps = self._timeline.steps
+        return (steps[0].index + 1, steps[-1].index + 1) if steps else None
+
+    def jump(self, number: int) -> None:
+        """Look at the step of that number, counted from 1."""
+        for slot, item in enumerate(self._timeline.items):
+            if isinstance(item, Step) and item.index == number - 1:
+                self._timeline.select(slot)
+
+    def differing(self, by: int) -> str:
+        """Look at the next (or, with -1, the last) step that the settings tried would have picked otherwise."""
+        timeline = self._timeline
+        slots = [slot for slot, item in enumerate(timeline.items) if other(timeline.trial, item) is not None]
+        here = [slot for slot in slots if (slot > timeline.slot if by > 0 else slot < timeline.slot)]
+        if here:
+            timeline.select(here[0] if by > 0 else here[-1])
+            return ""
+        which = ("later " if by > 0 else "earlier ") if slots else ""
+        return f"No {which}step would differ."
+
+    def go_to(self, node: int, through: int | None = None) -> None:
+        """Look at a token of the tree: at once on the path, elsewhere once the cache is on its branch.
+
+        Args:
+            node: The token.
+            through: One that is below it, where the branch matters; None for the branch that was last followed.
+
+        Raises:
+            KeyError: There is no such token, or it is deleted.
+        """
+        timeline = self._timeline
+        slot, end = timeline.tree.branches.depth(node) - 1, node if through is None else through
+        last = timeline.tree.branches.depth(end) - 1
+        if last < len(timeline.items) and timeline.items[last].node == end:
+            timeline.select(slot)
+        else:
+            timeline.expect(slot)
+            self._client.do(MoveTo(timeline.tree.leaf(end)))
+
+    # ---- branch -----------------------------------------------------------------------------
+
+    def choose(self, token: int) -> str:
+        """Take a token at the selected slot, and continue from it."""
+        timeline = self._client.timeline
+        if timeline.selected is not None and timeline.selected.id == token:
+            return (
+                "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
+            )
+        node = timeline.before
+        for each in timeline.candidates:
+            forbidden = each.id == token and each.cut_by == GRAMMAR and self._forbidden != (node, token)
+            if forbidden and not timeline.recorded:
+                self._forbid(node, token)
+                label = quoted(token_label(each.text, each.raw))
+                return f"The grammar forbids {label}. Press again to take it and leave the grammar"
+        self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
+        return ""
+
+    def branch(self, by: int) -> str:
+        """Go to the end of a neighbouring branch, and keep the place where they part selected."""
+        timeline = self._timeline
+        if timeline.following and timeline.tree.latest(timeline.tip) is not None:
+            return self._go(timeline.tip, None)  # what was taken back
+        # the selected slot, or from the last token on the nearest one that has several nodes
+        slots = range(len(timeline.items) - 1, -1, -1) if timeline.following else (timeline.slot,)
+        for slot in slots:
+            if len(nodes := timeline.siblings(slot)) > 1:
+                place = nodes.index(timeline.items[slot].node) + by
+                return self._go(nodes[place % len(nodes)], slot)
+        return "No other branch here. Highlight a candidate with ↑ ↓ and press ⏎ to make one."
+
+    def _go(self, node: int, slot: int | None) -> str:
+        self._timeline.select(slot)
+        self._client.do(MoveTo(self._timeline.tree.leaf(node)))
+        return ""
+
+    def reroll(self) -> str:
+        """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
+        if self._settings().temp == 0:
+            warmer = f"Press {key_for('sampling')} and set a temperature above 0."
+            return f"Greedy has no draw: it takes the most probable token. {warmer}"
+        node = self._timeline.before if isinstance(self._timeline.selected, Step) else None
+        self._client.pause()
+        self._timeline.select(None)
+        if node is not None:
+            self._client.request(MoveTo(node))
+        self._client.request(Reroll())
+        if node is not None:
+            self._client.request(TakeStep(), each=self._drawn)
+        return ""
+
+    def _drawn(self, record: Record) -> None:
+        if isinstance(record, Step):
+            self._timeline.select(len(self._timeline.items) - 1)
+
+    def verify(self) -> str:
+        """Have the path recomputed from nothing and compared."""
+        self._client.do(Verify())
+        return ""
+
+    # ---- records ----------------------------------------------------------------------------
+
+    def _answered(self, record: Record) -> None:
+        """Look at the last token of a branch that chosen tokens begin, and know which of them the grammar forbids."""
+        command = self._client.requests[self._client.answering].command
+        if isinstance(record, Step):
+            if command.node == record.parent:
+                self._client.timeline.select(None)
+        elif isinstance(command, Choose):
+            self._forbid(command.node, command.token)
+
+    def _forbid(self, node: int, token: int) -> None:
+        """Know the choice that the grammar refused, until the next step."""
+        self._forbidden = node, token
+        self._client.listen(self._allow, Step)
+
+    def _allow(self, step: Record) -> None:
+        self._forbidden = None
+        self._client.ignore(self._allow)
 
 
 class Controller:
@@ -20,22 +192,21 @@ class Controller:
         backend: Takes the commands.
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
     """
 
     def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
         self.client = client = EngineClient(backend)
         self.queries = SamplerQueries(client, settings)
-        self.prefill = PrefillControl(client)
         self.runs = Runs(client)
-        self.setup = Setup(client, self.prefill, self.runs, self.queries, load, settings, prompt)
+        self.setup = Setup(client, self.runs, self.queries, load, settings, prompt)
         self.history = History(client, self.queries, self.setup, self.runs)
         self.navigation = Navigation(client, lambda: self.setup.settings)
-        self.live = LiveTransport(client, self.prefill, self.runs, self.setup)
+        self.live = LiveTransport(client, self.runs, self.setup)
         self.transport: Transport = self.live
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()
-        """What speculative decoding begins with."""
+        """Settings that speculative decoding begins with."""
         self.opening = False
         """True if a recording is about to take the place of what is on show."""
         client.runs = lambda: self.transport.running
@@ -47,7 +218,7 @@ class Controller:
 
     @property
     def resting(self) -> bool:
-        """True if nothing is under way that anybody waits for."""
+        """True if nothing is under way that the user waits for."""
         timeline = self.client.timeline
         settled = timeline.phase in (Phase.EMPTY, Phase.READY, Phase.FAILED)
         return settled and not (self.opening or timeline.running or self.client.outstanding)

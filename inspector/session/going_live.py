@@ -1,4 +1,4 @@
-"""From a recording to a live session: load the model, see that it is the same, build the tree, compare, go on."""
+"""The way from a recording to a live session: load the model, check that it is the same, build the tree, compare."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from engine.protocol import ModelFacts, Record, Restore, Restored, Step
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.session.client import Backend, Request
-from inspector.session.controller import Controller
+from inspector.session.client import Backend, EngineClient, Request
 from inspector.session.player import Player
+from inspector.session.setup import Setup
 from inspector.state.beams import BeamHistory
 from inspector.state.timeline import Timeline
 
@@ -25,19 +25,20 @@ ROUNDING = 1e-4
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
 _HIDDEN = (protocol.Loading, ModelFacts, protocol.Restoring, Restored, protocol.Failure)
-"""Records of the live engine that are nothing to the recording, which is shown until the session is there."""
+"""Records of the live engine that don't concern the recording, which is shown until the session is there."""
 LoadedModel = tuple[LoadSettings, ModelFacts]
-"""How a model was loaded, and what is known of it."""
+"""Settings that a model was loaded with, and its facts."""
 
 
 class GoingLive:
     """The way from a recording to a live session, and back where it fails.
 
     Args:
-        controller: Shows the recording.
+        client: Shows the recording.
+        setup: Has the recorded settings, then those of the live session.
         player: The recording.
         live: Gives the live engine, started.
-        answer: Tells the person something.
+        answer: Shows an answer to the user.
         arrived: Called before the first live record is shown.
         there: The model that the engine has already.
         own: How the same person loaded it, with what no recording may ask for; None for as it was recorded.
@@ -45,7 +46,8 @@ class GoingLive:
 
     def __init__(
         self,
-        controller: Controller,
+        client: EngineClient,
+        setup: Setup,
         player: Player,
         live: Callable[[], Backend],
         answer: Callable[[str], None],
@@ -53,49 +55,53 @@ class GoingLive:
         there: LoadedModel | None = None,
         own: LoadSettings | None = None,
     ) -> None:
-        self._controller, self._client, self._player = controller, controller.client, player
+        self._client, self._setup, self._player = client, setup, player
         self._live, self._answer, self._arrived = live, answer, arrived
-        self._recorded = controller.client.backend
+        self._recorded = client.backend
         self._there, self._own = there, own
         self._refused: LoadSettings | None = None
-        """Those of the model that is not the recorded one, until something else is asked for."""
+        """Settings of a model that is not the recorded one, until something else is asked for."""
         self._load, self._force = LoadSettings(), False
         self._sent: list[Request[Any]] = []
-        """To the live engine."""
+        """Requests of the live engine."""
 
     @property
     def under_way(self) -> bool:
         """True if the way is being gone."""
         return bool(self._client.timeline.returning)
 
-    # ---- the person -------------------------------------------------------------------------
+    # ---- keys -------------------------------------------------------------------------------
 
     def begin(self, load: LoadSettings | None = None) -> str:
         """Set out; asked again after a refusal, continue with the other model all the same.
 
         Args:
-            load: Where the model is, None for where it was when it was recorded.
+            load: Settings of the model; None for the recorded ones.
 
         Returns:
-            The answer for the person.
+            The answer for the user.
         """
         if self.under_way:
             return ""
         if restore_of(self._client.timeline, {}) is None:
-            return (
-                f"There is nothing to continue from yet: {key_for('step')} or {key_for('run')} plays on to "
-                "the first token"
-            )
+            keys = f"{key_for('step')} or {key_for('run')}"
+            return f"There is nothing to continue from yet: {keys} plays on to the first token"
         self._player.pause()
         self._client.note_running()
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
-        self._set_out()
+        self._client.timeline.returning = f"loading {self._load.model}"
+        self._client.backend, self._sent = self._live(), []
+        if self._there is not None and self._there[0] == self._load:
+            self._loaded(self._there[1])
+        else:
+            self._there = None
+            self._sent = [self._client.do(protocol.Load(self._load), self._ended, self._loading, _HIDDEN)]
         return ""
 
     def _as_recorded(self) -> LoadSettings:
-        """The recorded settings; the dtype is what they came to then, which may be another one on this machine."""
-        load, facts = self._own or self._controller.setup.load, self._client.timeline.facts
+        """The recorded settings; the dtype is what they came to then, which may differ on this machine."""
+        load, facts = self._own or self._setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
         there = self._there[1] if self._there is not None and self._there[0] == load else None
@@ -103,15 +109,6 @@ class GoingLive:
             return load  # it need not be loaded again
         plain = "dequantized" if facts.quantized else facts.dtype
         return replace(load, dtype="file" if facts.quantization else plain)
-
-    def _set_out(self) -> None:
-        self._progress(f"loading {self._load.model}")
-        self._client.backend, self._sent = self._live(), []
-        if self._there is not None and self._there[0] == self._load:
-            self._loaded(self._there[1])
-        else:
-            self._there = None
-            self._sent = [self._client.do(protocol.Load(self._load), self._ended, self._loading, _HIDDEN)]
 
     def forget_model(self) -> None:
         """The engine has no model any more: it is loaded again."""
@@ -135,19 +132,26 @@ class GoingLive:
     def _loading(self, record: Record) -> None:
         if isinstance(record, protocol.Loading):
             share = f" {record.done / record.total:.0%}" if record.total else ""
-            self._progress(f"loading {self._load.model}: {record.stage}{share}")
+            self._client.timeline.returning = f"loading {self._load.model}: {record.stage}{share}"
         elif isinstance(record, ModelFacts):
             self._there = (self._load, record)
             self._loaded(record)
 
     def _restoring(self, record: Record) -> None:
         if isinstance(record, protocol.Restoring):
-            self._progress(f"reading the path {record.done:,}/{record.total:,}")
-        elif isinstance(record, Restored):
-            self._restored(record)
+            self._client.timeline.returning = f"reading the path {record.done:,}/{record.total:,}"
+        elif isinstance(record, Restored):  # the session is live from here on
+            timeline = self._client.timeline
+            difference = largest_difference(timeline, record)
+            assert self._there is not None  # the engine has a model
+            self._arrived()
+            self._setup.load, timeline.facts = self._there
+            timeline.returning, timeline.recorded = "", False
+            self._answer(_comparison(difference, len(record.logprobs)))
+            self._client.receive(record)
 
     def _ended(self, request: Request[Any]) -> None:
-        """Where a command has failed, or was cancelled, the way ends."""
+        """The way ends if a command has failed, or was cancelled."""
         if not self.under_way or not (request.failure or request.cancelled):
             return
         for other in self._sent:
@@ -158,95 +162,72 @@ class GoingLive:
         else:
             self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
 
-    def _progress(self, text: str) -> None:
-        self._client.timeline.returning = text
-
     def _loaded(self, facts: ModelFacts) -> None:
         recorded = self._client.timeline.facts
         assert recorded is not None  # there is a prompt
         difference = differs(recorded, facts)
-        if difference and (not self._force or recorded.vocabulary != facts.vocabulary):
-            self._refuse(recorded, facts, difference)
-            return
-        self._progress("building the tree")
-        restore = restore_of(self._client.timeline, self._player.rerolls)
-        assert restore is not None  # there is a prompt
-        setup = self._controller.setup
-        configure = protocol.Configure(setup.settings)
-        self._sent += [
-            self._client.do(configure, partial(setup.configured, then=self._ended), hides=_HIDDEN),
-            self._client.do(restore, self._ended, self._restoring, _HIDDEN),
-        ]
-
-    def _refuse(self, recorded: ModelFacts, facts: ModelFacts, difference: str) -> None:
         words = f"{visible(facts.name)} is not the recorded {visible(recorded.name)}: it {difference}. "
-        if recorded.vocabulary != facts.vocabulary:
+        if difference and recorded.vocabulary != facts.vocabulary:
             self._give_up(
                 f"{words}Its token ids stand for other tokens. {key_for('open')} names another model"
             )
-        else:
+            return
+        if difference and not self._force:
             self._refused = self._load
             self._give_up(
                 f"{words}{key_for('go_live')} again continues with it and compares, {key_for('open')} names another"
             )
+            return
+        self._client.timeline.returning = "building the tree"
+        restore = restore_of(self._client.timeline, self._player.rerolls)
+        assert restore is not None  # there is a prompt
+        configure = protocol.Configure(self._setup.settings)
+        self._sent += [
+            self._client.do(configure, partial(self._setup.configured, then=self._ended), hides=_HIDDEN),
+            self._client.do(restore, self._ended, self._restoring, _HIDDEN),
+        ]
 
     def _give_up(self, why: str) -> None:
         """Back to the recording."""
-        self._progress("")
+        self._client.timeline.returning = ""
         self._client.backend = self._recorded
         self._answer(why)
 
-    def _restored(self, restored: Restored) -> None:
-        """The session is live from here on."""
-        timeline = self._client.timeline
-        difference = largest_difference(timeline, restored)
-        assert self._there is not None  # the engine has a model
-        self._arrived()
-        self._controller.setup.load, timeline.facts = self._there
-        timeline.returning, timeline.recorded = "", False
-        self._answer(_comparison(difference, len(restored.logprobs)))
-        self._client.receive(restored)
-
 
 def _comparison(difference: float | None, count: int) -> str:
-    """How well the model agrees with the record."""
+    """The agreement of the model with the recording, in words."""
     if difference is None:
         return f"Live. No step was recorded on this path to compare with: {key_for('step')} takes the first"
     steps = f"the last {count} steps" if count > 1 else "the last step"
-    if difference == 0:
-        return f"Live. The logprobs of {steps} are the recorded ones, to the last bit"
-    if difference <= ROUNDING:
-        return (
-            f"Live. The logprobs of {steps} are the recorded ones but for rounding ({difference:.2g} at most)"
-        )
-    differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
-    if difference < NOTICEABLE:
-        return f"Live. {differing.capitalize()}"
-    return f"Live, and it differs: {differing}"
+    if difference > ROUNDING:
+        differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
+        slight = difference < NOTICEABLE
+        return f"Live. {differing.capitalize()}" if slight else f"Live, and it differs: {differing}"
+    how = f" but for rounding ({difference:.2g} at most)" if difference else ", to the last bit"
+    return f"Live. The logprobs of {steps} are the recorded ones{how}"
 
 
 # ---- the tree that is built -------------------------------------------------------------------
 
 
 def restore_of(timeline: Timeline, rerolls: dict[int, int]) -> Restore | None:
-    """What brings the engine to where a timeline stands.
+    """The command that brings the engine to the state of a timeline.
 
     Args:
         timeline: Its tree, with beams, and its path.
-        rerolls: How often was drawn again after a node, where it was.
+        rerolls: How often was drawn again after a node, if it was.
 
     Returns:
-        None where no prompt was read to its end yet.
+        None if no prompt was read to its end yet.
     """
-    if all(read.prefilled is None for read in timeline.prompts.by_end.values()):
+    reads = timeline.prompts.by_end
+    if all(read.prefilled is None for read in reads.values()):
         return None
-    grown = sorted(_grown(timeline), key=lambda each: each.node)
+    grown = tuple(sorted(_grown(timeline), key=lambda each: each.node))
     again = tuple(sorted((node, count) for node, count in rerolls.items() if count))
-    replies = ((end, read.opened.segments.reply) for end, read in timeline.prompts.by_end.items())
-    marked = tuple(
-        (end, reply) for end, reply in replies if reply.marks
-    )  # else as the model's template has it
-    return Restore(tuple(grown), timeline.tip, again, marked)
+    replies = ((end, read.opened.segments.reply) for end, read in reads.items())
+    marked = tuple((end, reply) for end, reply in replies if reply.marks)  # else as the template has it
+    return Restore(grown, timeline.tip, again, marked)
 
 
 def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
@@ -255,24 +236,20 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
         for read in timeline.prompts.by_end.values()
         for token in read.opened.tokens
     }
-    for item in timeline.tree.nodes.values():
+    tree = timeline.tree
+    for node, item in tree.nodes.items():
+        of = protocol.Grown(node, tree.parent[node], item.id, "prompt", has_step=isinstance(item, Step))
         if isinstance(item, Step):
-            held = timeline.tree.interventions.get(item.node, ())
-            yield protocol.Grown(
-                item.node, item.parent, item.id, item.origin, has_step=True, interventions=held
-            )
+            yield replace(of, origin=item.origin, interventions=tree.interventions.get(node, ()))
         else:
-            parent = timeline.tree.parent[item.node]
-            yield protocol.Grown(
-                item.node, parent, item.id, "prompt", has_step=False, prompt_begin=begins[item.node]
-            )
+            yield replace(of, prompt_begin=begins[node])
     for beam in timeline.of(BeamHistory).nodes.values():
-        if beam.node not in timeline.tree.nodes:
+        if beam.node not in tree.nodes:
             yield protocol.Grown(beam.node, beam.parent, beam.id, "beam", has_step=False)
 
 
 def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
-    """Why a model is not the one of a recording, as the end of a sentence; empty where it is the same."""
+    """Why a model is not the one of a recording, as the end of a sentence; empty if it is the same."""
     if recorded.vocabulary != loaded.vocabulary:
         return f"has {loaded.vocabulary:,} tokens in its vocabulary, not {recorded.vocabulary:,}"
     if not recorded.fingerprint or not loaded.fingerprint:
@@ -283,21 +260,17 @@ def differs(recorded: ModelFacts, loaded: ModelFacts) -> str:
 
 
 def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
-    """The largest difference between a logprob that was recorded and what the model gives now.
+    """The largest difference between a recorded logprob and that of the model now.
 
     Returns:
-        In nats; None where no step was compared.
+        Difference in nats; None if no step was compared.
     """
     if not restored.logprobs:
         return None
     steps = timeline.items[len(timeline.items) - len(restored.logprobs) :]
-    pairs = zip(steps, restored.logprobs, strict=True)
-    return max((_apart(item, now) for item, now in pairs), default=None)
-
-
-def _apart(item: protocol.PromptToken | Step, now: float) -> float:
-    before = item.logprob
-    if before is None or before == now:
-        return 0.0
-    apart = abs(before - now)
-    return math.inf if math.isnan(apart) else apart
+    differences = [0.0]
+    for item, now in zip(steps, restored.logprobs, strict=True):
+        if item.logprob is not None and item.logprob != now:
+            difference = abs(item.logprob - now)
+            differences.append(math.inf if math.isnan(difference) else difference)
+    return max(differences)

@@ -1,7 +1,7 @@
-"""A recording on the screen: read between frames, shown up to a place in it, played at its own pace. Without Textual.
+"""A recording on the screen: read between frames, shown up to a place in it, played at its own pace.
 
-The place is a number of entries: what is on show is what they tell, one after another. Going back means beginning anew
-and showing all up to an earlier place, which takes a moment in a long recording and needs nothing kept for it.
+The place is a number of entries, which are shown one after another. Going back means to begin again and show all up to
+an earlier place, which takes a moment in a long recording and needs nothing kept for it.
 """
 
 from __future__ import annotations
@@ -12,22 +12,52 @@ from bisect import bisect_right
 from collections.abc import Callable
 from pathlib import Path
 
+from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import Distribution, Marked, ModelFacts, PromptOpened
-from engine.recording import Entry, Kept, RecordingReader, in_use
+from engine.protocol import Command, Distribution, Ended, Failure, Marked, ModelFacts, PromptOpened, Record
+from engine.recording import Entry, Kept, RecordingReader, asked, in_use, question
 from engine.recording.file import uncollected
+from engine.settings import LoadSettings, Settings
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.session.replay_backend import RecordedQuestions
 from inspector.session.stops import LATE_CAPTION, Caption, Captions, Stops, Telling
 
 LOOK_SECONDS = 2.0
-"""Between two checks whether a program still appends to the file."""
+"""Seconds between two checks whether a program still appends to the file."""
 SPEEDS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, math.inf)
 """Times the recorded pace; the last is as fast as it can be shown."""
 READ_SECONDS, SHOW_SECONDS = 0.012, 0.012
-"""Of a frame, while a recording is read, and while entries are caught up with."""
+"""Seconds of a frame, while a recording is read, and while entries are caught up with."""
 LONGEST_PAUSE = 15.0
-"""Seconds: a person who was away is not waited for any longer."""
+"""Seconds: a longer pause of the recorded user is cut."""
+
+
+class RecordedQuestions:
+    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, list[Record]] = {}
+        """Answers by the question, as `QuestionAsked` has it."""
+        self._reading: list[Record] | None = None
+        """The answer that is being read."""
+        self._kind = ""
+        """Kind of the question that it answers."""
+
+    def note(self, value: Kept) -> None:
+        """Take in an entry: an answer is all up to the end of its command."""
+        if isinstance(value, protocol.QuestionAsked):
+            command = asked(value.command)
+            self._kind = "" if command is None else command.kind
+            self._reading = self._answers[value.command if command is None else question(command)] = []
+        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+            pass  # of a command before it, or meanwhile
+        elif isinstance(value, Ended):
+            self._reading = None
+        elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
+            self._reading.append(value)
+
+    def answer(self, command: Command) -> list[Record]:
+        """The answer to a question; empty if it was not asked."""
+        return self._answers.get(question(command), []) if self._answers else []
 
 
 class RecordedEntries:
@@ -35,7 +65,7 @@ class RecordedEntries:
 
     Args:
         path: The trace.
-        follow: Whether to go on at its end while a program appends to it.
+        follow: Whether to continue at its end while a program appends to it.
 
     Raises:
         RecordingError: There is no such file, or it is no trace that this version reads.
@@ -44,37 +74,27 @@ class RecordedEntries:
     def __init__(self, path: Path, follow: bool = False) -> None:
         self.path = path
         self.entries: list[Entry] = []
-        """Those that were read."""
+        """Entries that were read."""
         self.reading = True
         """True if there is more of the file to come; what a program appends later aside."""
         self.failure: RecordingError | None = None
         """Why the rest can't be read, if so; what was read before it stands."""
         self.stopped = False
-        """True if a person had the rest left unread."""
+        """True if the user had the rest left unread."""
         self.stops = Stops(self.entries)
-        """Where steps through it end."""
+        """Places where steps through it end."""
         self.opened: list[int] = []
         """Places after the prompts that begin a tree."""
         self.questions = RecordedQuestions()
-        """Of a lesson, with their answers."""
+        """Questions of a lesson, with their answers."""
         self.captions = Captions()
-        self._reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
+        self.reader, self._follow = RecordingReader(path, torn_ok=True, follow=follow), follow
         self._looked, self._left = -math.inf, False
-
-    @property
-    def progress(self) -> float:
-        """Share of the file that has been read, 0 to 1."""
-        return self._reader.progress
-
-    @property
-    def torn(self) -> int:
-        """Bytes of an incomplete last frame that were left out."""
-        return self._reader.torn
 
     @property
     def following(self) -> bool:
         """True if more may come at the end."""
-        return self._follow and self._reader.follows
+        return self._follow and self.reader.follows
 
     @property
     def left(self) -> bool:
@@ -88,9 +108,15 @@ class RecordedEntries:
         try:
             with uncollected():
                 while not enough():
-                    entry = next(self._reader)
+                    entry = next(self.reader)
                     self.entries.append(entry)
-                    self._note(entry)
+                    place, value = len(self.entries), entry.value
+                    if isinstance(value, PromptOpened) and value.new_tree:
+                        self.opened.append(place)
+                    self.stops.note(value)
+                    if (speaks := self.captions.note(place, entry)) is not None:
+                        self.stops.speak(speaks, self.captions)
+                    self.questions.note(value)
         except StopIteration:
             self.reading = False
         except RecordingError as error:  # what was read before it stands
@@ -118,17 +144,7 @@ class RecordedEntries:
 
     def close(self) -> None:
         """Let go of the file."""
-        self._reader.close()
-
-    def _note(self, entry: Entry) -> None:
-        """Take in what has to be known before an entry is shown."""
-        place, value = len(self.entries), entry.value
-        if isinstance(value, PromptOpened) and value.new_tree:
-            self.opened.append(place)
-        self.stops.note(value)
-        if (speaks := self.captions.note(place, entry)) is not None:
-            self.stops.speak(speaks, self.captions)
-        self.questions.note(value)
+        self.reader.close()
 
 
 class Player:
@@ -140,7 +156,7 @@ class Player:
         begin: Clears the screen, before the first entry is shown again.
         from_start: Whether it stands at its beginning once it is read, rather than at its end.
         clock: Seconds.
-        follow: Whether to go on at its end while a program appends to it.
+        follow: Whether to continue at its end while a program appends to it.
 
     Raises:
         RecordingError: There is no such file, or it is no trace that this version reads.
@@ -156,22 +172,22 @@ class Player:
         follow: bool = False,
     ) -> None:
         self.file = RecordedEntries(path, follow)
-        """What was read of it."""
+        """The file, as far as it was read."""
         self.position = 0
-        """How many of its entries are on show."""
+        """Number of its entries that are on show."""
         self.playing = False
         self.speed = 1.0
         self.rerolls: dict[int, int] = {}
-        """How often was drawn again after the nodes of the tree on show."""
+        """Number of times that was drawn again after the nodes of the tree on show."""
         self._show, self._begin, self._clock = show, begin, clock
         self._speaks = False
         """True if the captions of the place are shown: where it was stepped or played to."""
         self._nth = 0
-        """Which of them is shown: two may speak at one place."""
+        """Index of the one that is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
-        """What there was at the end of the frame before."""
+        """State at the end of the frame before."""
         self._rested: tuple[object, ...] = ()
-        """How it stood at the end of one that left nothing to do."""
+        """Place at the end of a frame that left nothing to do."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -186,7 +202,7 @@ class Player:
 
     @property
     def behind(self) -> int:
-        """How many changes of the picture came since the place to show; 0 where what comes is shown."""
+        """Number of changes of the picture after the place to show; 0 if what comes is shown."""
         places = self.file.stops.places
         return 0 if self._target is None else len(places) - bisect_right(places, self._target)
 
@@ -197,13 +213,13 @@ class Player:
 
     @property
     def stop(self) -> tuple[int, int]:
-        """How many changes of the picture are on show, and how many there are."""
+        """Number of changes of the picture on show, and of all."""
         places = self.file.stops.places
         return bisect_right(places, self.position), len(places)
 
     @property
     def last(self) -> Kept | None:
-        """What the last entry on show says."""
+        """Value of the last entry on show."""
         return self.file.entries[self.position - 1].value if self.position else None
 
     def caption(self, node: int) -> str:
@@ -212,7 +228,7 @@ class Player:
 
     @property
     def telling(self) -> Caption | None:
-        """The caption that speaks: until the main screen changes, or another does; None where nobody stepped there."""
+        """The caption that speaks, until the main screen or the caption changes; None unless the user stepped there."""
         if not self._speaks or self.position != self._wanted:
             return None
         place = self.file.captions.before(self.position)
@@ -225,7 +241,7 @@ class Player:
     def _wanted(self) -> int:
         return len(self.file.entries) if self._target is None else self._target
 
-    # ---- what a person asks for -------------------------------------------------------------
+    # ---- keys -------------------------------------------------------------------------------
 
     def play(self) -> None:
         """Play on from here; from the end, play all from the start."""
@@ -296,31 +312,26 @@ class Player:
             Whether anything on show changed.
         """
         file, more = self.file, self.file.reading or self.file.following
-        if not (more or self.playing) and self._rested == (
-            self.position,
-            self._target,
-            self._speaks,
-            self._nth,
-        ):
+        if not (more or self.playing) and self._rested == self._place:
             return False
         if more:
             end = self._clock() + READ_SECONDS
             file.read(lambda: self._clock() >= end)
-        self._catch_up()
+        end = self._clock() + SHOW_SECONDS
+        while self.position < min(self._wanted, len(file.entries)) and self._clock() < end:
+            self._next()
         if self.playing and self.position >= self._wanted:
             self._play()
         behind, left = (self.behind, file.left) if more else (0, False)
-        before, self._seen = self._seen, (
-            self.position, self.playing, file.reading, self.telling, behind, left,
-        )  # fmt: skip
+        seen = self.position, self.playing, file.reading, self.telling, behind, left
+        before, self._seen = self._seen, seen
         rests = not (file.reading or self.playing) and self.position == self._wanted
-        self._rested = (self.position, self._target, self._speaks, self._nth) if rests else ()
+        self._rested = self._place if rests else ()
         return before != self._seen
 
-    def _catch_up(self) -> None:
-        end = self._clock() + SHOW_SECONDS
-        while self.position < min(self._wanted, len(self.file.entries)) and self._clock() < end:
-            self._next()
+    @property
+    def _place(self) -> tuple[object, ...]:
+        return self.position, self._target, self._speaks, self._nth
 
     def _play(self) -> None:
         end = self._clock() + SHOW_SECONDS
@@ -355,7 +366,7 @@ class Player:
         if isinstance(last.value, ModelFacts | PromptOpened):
             recorded = 0.0
         if self.position + 1 in self.file.captions.at and isinstance(following.value, Marked):
-            recorded = min(recorded, LATE_CAPTION)  # nobody need see it being written
+            recorded = min(recorded, LATE_CAPTION)  # it need not be seen being written
         return max(recorded, reading)
 
     def _next(self) -> None:
@@ -370,16 +381,8 @@ class Player:
                 self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
-        except UNFIT as error:
-            self._unfit(value, error)
-
-    def _unfit(self, value: Kept, error: Exception) -> None:
-        """An entry that names what no entry before it has: the recording ends before it, and is shown anew."""
-        self.playing, self._target = False, None
-        self.file.end_before(self.position, unfit(self.position, value, error))
-        self.position, self.rerolls, self._nth = 0, {}, 0
-        self._begin()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self.file.close()
+        except UNFIT as error:  # it names what no entry before it has: the recording ends before it
+            self.playing = False
+            self.file.end_before(self.position, unfit(self.position, value, error))
+            self.position, self.rerolls, self._target, self._nth = 0, {}, None, 0
+            self._begin()

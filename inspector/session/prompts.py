@@ -1,4 +1,4 @@
-"""Prompts: as a person gives them, conversations that are edited, and those that were given or typed before. Pure."""
+"""Prompts: conversations that are edited, and those that were given or typed before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def edited(messages: Sequence[Message], text: str, system: str) -> tuple[Message
 
     Args:
         messages: As they are.
-        text: Of the user's message; put at the end where there is none.
+        text: Of the user's message; put at the end if there is none.
         system: Empty for none.
     """
     place, changed = last_user(messages), list(messages)
@@ -41,25 +41,22 @@ def edited(messages: Sequence[Message], text: str, system: str) -> tuple[Message
         changed[place] = replace(changed[place], content=text)
     elif text:
         changed.append(Message("user", text))
-    if system_of(changed):
-        first = [replace(changed[0], content=system)] if system else []
-        return (*first, *changed[1:])
-    return (*([Message("system", system)] if system else []), *changed)
+    first = replace(changed.pop(0), content=system) if system_of(changed) else Message("system", system)
+    return (first, *changed) if system else tuple(changed)
 
 
 def transcript(messages: Sequence[Message]) -> str:
     """The messages that are not edited elsewhere, each with its role: the system prompt and the user's last one are."""
     own = {last_user(messages), 0 if system_of(messages) else None}
-    rest = [message for place, message in enumerate(messages) if place not in own]
-    more = (f" {message.more}" if message.more else "" for message in rest)
-    return "\n".join(f"{each.role}: {each.content}{other}" for each, other in zip(rest, more, strict=True))
+    rest = (message for place, message in enumerate(messages) if place not in own)
+    return "\n".join(f"{each.role}: {each.content}{f' {each.more}' if each.more else ''}" for each in rest)
 
 
 # ---- typed ------------------------------------------------------------------------------------
 
 
 class Draft(Struct, frozen=True):
-    """The typed text, and whether it is to be prefilled."""
+    """The typed text, and whether it was submitted."""
 
     prompt: Prefill
     submitted: bool
@@ -74,7 +71,7 @@ def given(timeline: Timeline) -> list[Prefill]:
 
 
 def on_show(timeline: Timeline) -> Prefill | None:
-    """The conversation that the path on show has, up to its last user's message; None where it has one message."""
+    """The conversation that the path on show has, up to its last user's message; None if it has one message."""
     opened = timeline.prompts.opened
     return _prompt(opened) if opened is not None and is_conversation(opened.messages) else None
 
@@ -82,7 +79,7 @@ def on_show(timeline: Timeline) -> Prefill | None:
 def _prompt(opened: PromptOpened) -> Prefill:
     messages = opened.messages
     if not messages:
-        return Prefill(opened.text, False)  # or an old recording, whose text has the template in it
+        return Prefill(opened.text, False)
     system = system_of(messages) or None
     if not is_conversation(messages):
         return Prefill(messages[-1].content, True, system)
@@ -93,7 +90,7 @@ def _prompt(opened: PromptOpened) -> Prefill:
 
 
 def _key(prompt: Prefill) -> tuple[object, ...]:
-    """What makes two prompts the same to a person."""
+    """Key that is equal for prompts that look the same."""
     messages = prompt.messages if is_conversation(prompt.messages) else ()
     return prompt.text, prompt.chat, prompt.system, messages
 
@@ -102,8 +99,8 @@ class PromptHistory:
     """Prompts, oldest first, with a place among them: at the beginning the last one, which is being edited.
 
     Args:
-        before: Prompts from before; of equal ones the last is kept, and none that is empty.
-        present: What is edited.
+        before: Earlier prompts; of equal ones the last is kept, and none that is empty.
+        present: The one that is edited.
     """
 
     def __init__(self, before: Iterable[Prefill], present: Prefill) -> None:
@@ -117,7 +114,7 @@ class PromptHistory:
 
     @property
     def earlier(self) -> int:
-        """How many there are before the one on show."""
+        """Number of those before the one on show."""
         return self._place
 
     def go(self, by: int, typed: Prefill) -> Prefill | None:
@@ -125,10 +122,10 @@ class PromptHistory:
 
         Args:
             by: -1 for the one before, 1 for the next.
-            typed: What the one on show has become.
+            typed: The text that the one on show has now.
 
         Returns:
-            It, None where there is no further one.
+            The prompt; None if there is no further one.
         """
         if not 0 <= self._place + by < len(self._prompts):
             return None

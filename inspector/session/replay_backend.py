@@ -1,4 +1,4 @@
-"""The backend of a recording: shows what was recorded, and answers commands from that alone."""
+"""The backend of a recording: shows the recorded entries, and answers commands from them alone."""
 
 from __future__ import annotations
 
@@ -10,28 +10,18 @@ from threading import Thread
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.errors import Cancelled, EngineError, StepError
+from engine.errors import Cancelled, EngineError
 from engine.logits.recorded import RecordedLogits
-from engine.protocol import (
-    Candidate,
-    Command,
-    Ended,
-    Explained,
-    Failure,
-    QuestionAsked,
-    Received,
-    Record,
-    Sent,
-    TokensFound,
-)
-from engine.recording import Kept, asked, question
+from engine.protocol import Candidate, Command, Ended, Failure, Received, Record, Sent
+from engine.recording import Kept
 from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.token_texts import TokenQuery, read_query
 from inspector.keys import key_for, with_keys
 from inspector.session.controller import Controller
-from inspector.session.tokenizer_files import taken_apart
+from inspector.session.player import RecordedQuestions
 from inspector.session.transport import REFUSED
+from inspector.state.merges import taken_apart
 from inspector.state.timeline import STATES, Timeline
 
 _FAILED: tuple[type[Command], ...] = (
@@ -40,38 +30,45 @@ _FAILED: tuple[type[Command], ...] = (
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
 _ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
-"""Commands whose end, though nobody here sent them, means something to a state."""
+"""Commands whose end matters to a state, though they were not sent here."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
-"""What tells an explanation of the same draw, though it may list more tokens."""
-_EDITED = "Take another copy of the recording."
+"""Fields that are equal in explanations of one draw, though one may list more tokens."""
 
 
 class ReplayBackend:
     """Takes commands as an engine does, and does what can be done with the record alone.
 
+    What is answered from recorded rows of logits, and by a tokenizer on the disk, is answered in threads, one question
+    after another: what a long text would have been takes longer than a frame.
+
     Args:
         controller: Of the screen on which the recording is shown.
-        emit: Receives what answers commands, to be taken in with the next frame as an engine's records are.
-        answer: Tells the person something.
+        emit: Receives what answers commands, to be received with the next frame as an engine's records are.
+        answer: Shows an answer to the user.
     """
 
     def __init__(
         self, controller: Controller, emit: Callable[[Received], None], answer: Callable[[str], None]
     ) -> None:
         self._controller, self._emit, self._answer = controller, emit, answer
-        self._explained: dict[int, list[Explained]] = {}
-        """What was recorded of how tokens were chosen, by the node before, not of settings that were tried."""
+        self._explained: dict[int, list[protocol.Explained]] = {}
+        """Recorded explanations of chosen tokens, by the node before, without those of settings that were tried."""
         self.questions = RecordedQuestions()
-        """Of a lesson, with their recorded answers."""
-        self._answers = RecordedAnswers(emit)
+        """Questions of a lesson, with their recorded answers."""
+        self._logits = RecordedLogits()
+        self._load = LoadSettings()
+        """The recorded model."""
+        self._tasks: dict[int, Task] = {}
+        """Questions in threads that have not ended, by the id of their command."""
+        self._last: Thread | None = None
+        """Answers the latest question, once those before it are answered."""
 
     # ---- entries ----------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Clear the screen, before the first entry is shown."""
-        self._explained = {}
-        self._answers.begin()
+        self._explained, self._logits = {}, RecordedLogits()
         client = self._controller.client
         before, client.timeline = client.timeline, Timeline(recorded=True)
         client.timeline.generation = before.generation + 1  # or a view might take one for the other
@@ -79,18 +76,20 @@ class ReplayBackend:
         client.note_running()
 
     def show(self, value: Kept) -> None:
-        """Show what an entry says: records go in where an engine's do."""
+        """Show an entry: records go in where an engine's do."""
         match value:
             case LoadSettings():
-                self._controller.setup.load = _harmless(value)
+                self._load = value
+                # without what would run code that a file chose: only the user who starts the program may ask for it
+                self._controller.setup.load = replace(value, trust_remote_code=False, ranks=1, hostfile="")
             case Settings():
                 self._controller.setup.use(value)
-            case Explained():
+            case protocol.Explained():
                 if value.used and not value.model and _whole(value):
                     self._explained.setdefault(value.node, []).append(value)
                     self._controller.queries.recorded(value)
             case Ended(command=kind) | Failure(command=kind) if kind not in _ENDS:
-                pass  # of a command that nobody waits for here
+                pass  # of a command that was not sent here
             case _ if not all(kind.sound(value) for kind in self._controller.timeline.states):
                 pass  # no engine sent it: it could not be drawn
             case Record(lasting=True):
@@ -99,28 +98,33 @@ class ReplayBackend:
                 if isinstance(value, protocol.PromptOpened) and value.new_tree:
                     self._explained = {}
                 self._controller.client.receive(value)
-        self._answers.take(value)
+        self._logits.take(value)
 
     # ---- commands ---------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Nothing is to be started."""
+        """Nothing must be started."""
 
     def close(self, timeout: float = 2.0) -> bool:
         """Give up the answers that are under way."""
-        self._answers.close()
+        for task in list(self._tasks.values()):
+            task.cancel.set()
         return True
 
     def send(self, sent: Sent) -> None:
-        """Take a command; what it asks for is done at once, but for what is computed from recorded rows of logits."""
+        """Take a command; it is done at once, unless it is answered from recorded rows of logits."""
         command = sent.command
         if isinstance(command, protocol.Cancel):
-            self._answers.cancel(command.target)
+            if (task := self._tasks.get(command.target)) is not None:
+                task.cancel.set()
         elif recorded := self.questions.answer(command):
-            for record in recorded:
+            for record in (*recorded, Ended(command.kind)):
                 self._emit(Received(record, sent.id))
-            self._emit(Received(Ended(command.kind), sent.id))
-        elif not self._answers.ask(sent):
+        elif isinstance(command, protocol.TakeApart):
+            self._begin(sent, partial(taken_apart, command, self._load))
+        elif self._logits.answers(command):
+            self._begin(sent, self._logits.question(command))
+        else:
             done = self._do(sent)
             self._emit(Received(Ended(command.kind, cancelled=not done), sent.id))
 
@@ -128,7 +132,10 @@ class ReplayBackend:
         """Do what can be done with the record alone; returns whether it was."""
         match command := sent.command:
             case protocol.MoveTo():
-                return self._visit(command.node)
+                if command.node not in self._controller.timeline.tree.nodes:
+                    self._answer(f"Recorded: no step was taken here.{self._way}")
+                    return False
+                self._controller.timeline.visit(command.node)
             case protocol.Choose():
                 return self._choose(command.node, command.token)
             case protocol.Explain():
@@ -144,13 +151,6 @@ class ReplayBackend:
                 return False
         return True
 
-    def _visit(self, node: int) -> bool:
-        if node not in self._controller.timeline.tree.nodes:
-            self._answer(f"Recorded: no step was taken here.{self._way}")
-            return False
-        self._controller.timeline.visit(node)
-        return True
-
     def _choose(self, node: int, token: int) -> bool:
         timeline = self._controller.timeline
         for child in timeline.tree.children.get(node, []):
@@ -163,14 +163,12 @@ class ReplayBackend:
 
     @property
     def _way(self) -> str:
-        return (
-            ""
-            if self._controller.transport.bound
-            else f" {key_for('go_live')} continues live, then you can take any token"
-        )
+        if self._controller.transport.bound:
+            return ""
+        return f" {key_for('go_live')} continues live, then you can take any token"
 
-    def _explain(self, command: protocol.Explain) -> Explained | Failure:
-        """What was recorded of the distribution on show; not of one of other settings, before or after."""
+    def _explain(self, command: protocol.Explain) -> protocol.Explained | Failure:
+        """The recorded explanation of the distribution on show; not that of other settings, before or after."""
         timeline = self._controller.timeline
         if command.settings == self._controller.queries.used(timeline):
             for found in reversed(self._explained.get(command.node, [])):
@@ -178,16 +176,41 @@ class ReplayBackend:
                     return found
         return _failure(command, "The sampler's stages were not recorded here.")
 
-    def _find(self, command: protocol.FindTokens) -> TokensFound | Failure:
+    def _find(self, command: protocol.FindTokens) -> protocol.TokensFound | Failure:
         """Search among the candidates that were recorded."""
         timeline = self._controller.timeline
         if timeline.before != command.node or not timeline.candidates:
             return _failure(command, "No candidates were recorded here.")
         query = read_query(command.query)
         found = tuple(each for each in timeline.candidates if _matches(each, query))
-        return TokensFound(
-            command.node, command.query, found[: command.limit], len(found), sum(each.prob for each in found)
-        )
+        shown, prob = found[: command.limit], sum(each.prob for each in found)
+        return protocol.TokensFound(command.node, command.query, shown, len(found), prob)
+
+    # ---- answers in threads -----------------------------------------------------------------
+
+    def _begin(self, sent: Sent, answer: _RowsAnswer) -> None:
+        task = self._tasks[sent.id] = Task(sent.command, sent.id)
+        arguments = (task, answer, self._last)
+        self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
+        self._last.start()
+
+    def _work(self, task: Task, answer: _RowsAnswer, before: Thread | None) -> None:
+        if before is not None:
+            before.join()
+        cancelled, kind = False, task.command.kind
+        try:
+            record = answer(task.cancel.is_set)
+        except Cancelled:
+            cancelled = True
+        except EngineError as error:
+            record = Failure(kind, error.message, error.hint)
+        except BaseException as error:  # only a file made to mislead: ids or nodes that its rows haven't
+            message = f"The recording is inconsistent here: {type(error).__name__}."
+            record = Failure(kind, message, "Take another copy of the recording.")
+        if not cancelled:
+            self._emit(Received(record, task.id))
+        del self._tasks[task.id]
+        self._emit(Received(Ended(kind, cancelled), task.id))
 
 
 def _failure(command: Command, message: str) -> Failure:
@@ -205,119 +228,8 @@ def _matches(candidate: Candidate, query: TokenQuery) -> bool:
             return any(part in text for part in query.texts)
 
 
-def _whole(explained: Explained) -> bool:
+def _whole(explained: protocol.Explained) -> bool:
     """True if an explanation has a value for each candidate, as one that an engine made does."""
     count = len(explained.next.candidates)
     parts = (explained.logits, explained.earlier, *(column.values for column in explained.columns))
     return all(len(part) == count for part in parts)
-
-
-def _harmless(load: LoadSettings) -> LoadSettings:
-    """Without what would run code that a file chose: a model's own, or programs on other hosts. Only who starts the
-    program may."""
-    return replace(load, trust_remote_code=False, ranks=1, hostfile="")
-
-
-class RecordedQuestions:
-    """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
-
-    def __init__(self) -> None:
-        self._answers: dict[str, list[Record]] = {}
-        """By the question, as `QuestionAsked` has it in this version."""
-        self._reading: list[Record] | None = None
-        """The answer that is being read."""
-        self._kind = ""
-        """Of the question that it answers."""
-
-    def note(self, value: Kept) -> None:
-        """Take in an entry: an answer is all up to the end of its command."""
-        if isinstance(value, QuestionAsked):
-            command = asked(value.command)
-            self._kind = "" if command is None else command.kind
-            self._reading = self._answers[value.command if command is None else question(command)] = []
-        elif isinstance(value, Ended | Failure) and value.command != self._kind:
-            pass  # of what was asked meanwhile, or before
-        elif isinstance(value, Ended):
-            self._reading = None
-        elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
-            self._reading.append(value)
-
-    def answer(self, command: Command) -> list[Record]:
-        """What was answered to a question; empty where it was not asked."""
-        return self._answers.get(question(command), []) if self._answers else []
-
-
-class RecordedAnswers:
-    """Answers from recorded rows of logits, and from a tokenizer on the disk, one question after another.
-
-    In threads: what a long text would have been takes longer than a frame.
-
-    Args:
-        emit: Receives the answers, and an `Ended` after each, as from an engine.
-    """
-
-    def __init__(self, emit: Callable[[Received], None]) -> None:
-        self._emit = emit
-        self._logits = RecordedLogits()
-        self._load = LoadSettings()
-        """The model that was recorded."""
-        self._tasks: dict[int, Task] = {}
-        """Those that have not ended, by the id of their command."""
-        self._last: Thread | None = None
-        """Answers the latest question, once those before it are answered."""
-
-    def begin(self) -> None:
-        """The recording is shown anew: forget what it said."""
-        self._logits = RecordedLogits()
-
-    def take(self, value: Record | Settings | LoadSettings) -> None:
-        """Take in what an entry says."""
-        if isinstance(value, LoadSettings):
-            self._load = value
-        self._logits.take(value)
-
-    def ask(self, sent: Sent) -> bool:
-        """Have a command answered that is about recorded rows, or about a tokenizer; returns whether it is."""
-        command = sent.command
-        if isinstance(command, protocol.TakeApart):
-            answer: _RowsAnswer = partial(taken_apart, command, self._load)
-        elif self._logits.answers(command):
-            answer = self._logits.question(command)
-        else:
-            return False
-        task = self._tasks[sent.id] = Task(command, sent.id)
-        arguments = (task, answer, self._last)
-        self._last = Thread(target=self._work, args=arguments, name="recorded answer", daemon=True)
-        self._last.start()
-        return True
-
-    def cancel(self, id: int) -> None:
-        """Give up a command that was asked, if it hasn't ended."""
-        if (task := self._tasks.get(id)) is not None:
-            task.cancel.set()
-
-    def close(self) -> None:
-        """Give up everything."""
-        for task in list(self._tasks.values()):
-            task.cancel.set()
-
-    # ---- in the threads ---------------------------------------------------------------------
-
-    def _work(self, task: Task, answer: _RowsAnswer, before: Thread | None) -> None:
-        if before is not None:
-            before.join()
-        cancelled = False
-        try:
-            self._emit(Received(answer(task.cancel.is_set), task.id))
-        except Cancelled:
-            cancelled = True
-        except EngineError as error:
-            self._fail(task, error)
-        except BaseException as error:  # only a file made to mislead: ids or nodes that its rows haven't
-            message = f"The recording is inconsistent here: {type(error).__name__}."
-            self._fail(task, StepError(message, _EDITED))
-        del self._tasks[task.id]
-        self._emit(Received(Ended(task.command.kind, cancelled), task.id))
-
-    def _fail(self, task: Task, error: EngineError) -> None:
-        self._emit(Received(Failure(task.command.kind, error.message, error.hint), task.id))

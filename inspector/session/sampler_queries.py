@@ -1,4 +1,4 @@
-"""What the screen asks the engine about the sampler: how the token was chosen, and what other settings would pick."""
+"""Questions about the sampler: how the token was chosen, and what other settings would pick."""
 
 from __future__ import annotations
 
@@ -15,17 +15,6 @@ from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
 PATIENCE = 0.25
 """Seconds between two questions while steps are under way, so that they cost little of their speed."""
-
-
-def _also(timeline: Timeline, settings: Settings | None) -> tuple[int, ...]:
-    """The token of the selected slot and the one that the sampler picked there, if they are not among the most probable
-    ones that are listed anyway: tables compare them."""
-    distribution, most = timeline.distribution, None if settings is None else settings.candidates
-    if distribution is None:
-        return ()
-    listed = {each.id for each in distribution.candidates[:most]}
-    ids = dict.fromkeys((timeline.taken, distribution.picked))
-    return tuple(id for id in ids if id is not None and id not in listed)
 
 
 class SamplerQueries:
@@ -77,8 +66,13 @@ class SamplerQueries:
             settings, known = trial.settings if trial else self.used(timeline), timeline.explanation()
             if known is None or known.settings != settings:
                 self._asked = self._clock()
+                # tables compare these two with the most probable tokens, which are listed anyway
+                most = None if settings is None else settings.candidates
+                listed = {each.id for each in distribution.candidates[:most]}
+                ids = dict.fromkeys((timeline.taken, distribution.picked))
+                more = tuple(id for id in ids if id is not None and id not in listed)
                 self._explain.ask(
-                    Explain(timeline.before, settings, distribution.reroll, _also(timeline, settings)),
+                    Explain(timeline.before, settings, distribution.reroll, more),
                     partial(self._explained, distribution),
                     about=(distribution, settings),
                 )
@@ -96,29 +90,27 @@ class SamplerQueries:
         """Take in one record, after the timeline did."""
         timeline = self._client.timeline
         match record:
-            case protocol.PromptOpened():
-                self._forget(timeline)
+            case protocol.PromptOpened():  # what was explained of another tree is of no more use
+                self.recalled = frozenset()
+                timeline.last_explanation = None
+                if timeline.trial is not None:
+                    timeline.trial = Trial(timeline.trial.settings)
+                    timeline.trials += 1
             case protocol.Step():
                 timeline.tree.settings[record.node] = self.in_force
             case protocol.Resampled():
-                self._take_over(self._client.answering)
-            case protocol.Recalled():
+                # new settings are in force from the distribution on that they give, before their command has ended
+                request = self._client.requests.get(self._client.answering)
+                if request is not None and isinstance(request.command, Configure):
+                    self.in_force = request.command.settings
+            case protocol.Recalled():  # dropped logits are back: ask what failed for want of them
                 self.recalled = frozenset(record.nodes)
-                self._ask_again(timeline)
-
-    def _take_over(self, number: int) -> None:
-        """New settings are in force from the distribution on that they give, before their command has ended."""
-        request = self._client.requests.get(number)
-        if request is not None and isinstance(request.command, Configure):
-            self.in_force = request.command.settings
-
-    def _forget(self, timeline: Timeline) -> None:
-        """Another tree: what was explained of the old one is of no more use."""
-        self.recalled = frozenset()
-        timeline.last_explanation = None
-        if timeline.trial is not None:
-            timeline.trial = Trial(timeline.trial.settings)
-            timeline.trials += 1
+                trial = timeline.trial
+                for asked in (timeline, trial):
+                    if asked and asked.last_explanation and asked.last_explanation.failure is not None:
+                        asked.last_explanation = None
+                if trial is not None and trial.answered is not None and trial.dropped:
+                    trial.answered = -1  # asked again; what is known stays
 
     def _explained(self, distribution: Distribution, request: Request[Explain]) -> None:
         """Take in how a token was chosen."""
@@ -141,45 +133,25 @@ class SamplerQueries:
         if (answer := request.reply(WhatIfAnswered)) is not None:
             if trial.answered is None:
                 trial.answers = {}  # those of the settings before
-            for step in answer.steps:
-                trial.answers[step.node] = step
+            trial.answers.update((step.node, step) for step in answer.steps)
             trial.dropped = tuple(sorted(set(answer.dropped) - trial.answers.keys()))
             trial.answered = answer.tip
             timeline.trials += 1
         elif request.failure is not None:
-            trial.answered = command.tip  # not asked again and again: what it would have said stays unknown
-
-    def _ask_again(self, timeline: Timeline) -> None:
-        """Dropped logits are back: ask what failed for want of them."""
-        if timeline.last_explanation is not None and timeline.last_explanation.failure is not None:
-            timeline.last_explanation = None
-        if timeline.trial is not None:
-            if (
-                timeline.trial.last_explanation is not None
-                and timeline.trial.last_explanation.failure is not None
-            ):
-                timeline.trial.last_explanation = None
-            if timeline.trial.answered is not None and timeline.trial.dropped:
-                timeline.trial.answered = -1  # asked again; what is known stays
+            trial.answered = command.tip  # not asked again and again: its answer stays unknown
 
     def recorded(self, explained: protocol.Explained) -> None:
-        """An explanation was recorded here: what it was asked for in vain can be asked again."""
-        explanation = self._client.timeline.last_explanation
-        if (
-            explanation is not None
-            and explanation.failure is not None
-            and explanation.of.node == explained.node
-        ):
+        """An explanation was recorded here: one that was asked for in vain can be asked for again."""
+        known = self._client.timeline.last_explanation
+        if known is not None and known.failure is not None and known.of.node == explained.node:
             self._client.timeline.last_explanation = None
 
     # ---- what was dropped -------------------------------------------------------------------
 
     def dropped(self, timeline: Timeline) -> tuple[int, ...]:
         """Nodes whose logits are wanted and were dropped, in the order of the path."""
-        explanation = timeline.explanation()
-        wanted = [] if explanation is None or explanation.failure is None else [timeline.before]
+        explanation, parents = timeline.explanation(), timeline.tree.parent
+        wanted = set() if explanation is None or explanation.failure is None else {timeline.before}
         if timeline.trial is not None:
-            wanted += [
-                timeline.tree.parent[node] for node in timeline.trial.dropped if node in timeline.tree.parent
-            ]
-        return tuple(sorted(set(wanted)))
+            wanted |= {parents[node] for node in timeline.trial.dropped if node in parents}
+        return tuple(sorted(wanted))

@@ -1,33 +1,20 @@
-"""What the engine works on: model, prompt and settings; its runs and prefills as a person steers them."""
+"""Model, prompt and settings of the engine; its runs and prefills as the user steers them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 
 from msgspec.structs import replace
 
+from engine import protocol
 from engine.breakpoints import Breakpoints
-from engine.protocol import (
-    NO_OPTIONS,
-    AddTurn,
-    Command,
-    Configure,
-    GoOnPrefill,
-    Load,
-    ModelFacts,
-    MoveTo,
-    Prefill,
-    Recall,
-    Record,
-    Run,
-)
+from engine.protocol import Command, Configure, Load, ModelFacts, MoveTo, Prefill, Record, Run
 from engine.settings import LoadSettings, Settings, differences, with_defaults
-from inspector.session.client import EngineClient, Request
+from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.session.sampler_queries import SamplerQueries
 from inspector.state.breakpoints import BreakpointState
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase
 
 LEAST, MOST = 1, 2048
 """Tokens a chunk of a prefill."""
@@ -39,7 +26,7 @@ PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
 
 
 class Runs:
-    """Begins runs and goes on with them.
+    """Begins and continues runs and prefills.
 
     Args:
         client: Takes the commands.
@@ -48,9 +35,11 @@ class Runs:
     def __init__(self, client: EngineClient) -> None:
         self._client = client
         self.pace: float | None = None
+        self.chunk: int | None = None
+        """Tokens a chunk of a prefill; None for as many as take about 100 ms."""
         self.breakpoints = BreakpointState()
         self.keep: Callable[[Breakpoints], str] = lambda points: ""
-        """Keeps breakpoints for the next start; returns what went wrong, empty where nothing did."""
+        """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
         self.changed: Callable[[], None] = lambda: None
         """Called when other breakpoints were set."""
         client.listen(self.breakpoints.receive, *BreakpointState.TAKES)
@@ -58,10 +47,10 @@ class Runs:
     def begin(self, over_sure: bool) -> None:
         """Begin a run, over sure tokens alone if that is asked for."""
         self.breakpoints.begin(over_sure)
-        self._send(goes_on=False)
+        self._send(continues=False)
 
     def go_on(self, counted: bool = True) -> None:
-        """Have a run under way go on with what has changed; without one nothing happens.
+        """Continue a run under way with what has changed; without one nothing happens.
 
         Args:
             counted: Whether what its breakpoints counted stays.
@@ -71,13 +60,12 @@ class Runs:
             self._send(counted)
 
     def change_pace(self, by: int) -> None:
-        """Set the pace `by` places further in `PACES`; a run under way goes on at it."""
-        place = PACES.index(self.pace) + by
-        self.pace = PACES[max(0, min(len(PACES) - 1, place))]
+        """Set the pace `by` places further in `PACES`; a run under way continues at it."""
+        self.pace = PACES[max(0, min(len(PACES) - 1, PACES.index(self.pace) + by))]
         self.go_on()
 
     def break_at(self, points: Breakpoints) -> str:
-        """Set breakpoints; a run under way goes on with them.
+        """Set breakpoints; a run under way continues with them.
 
         Returns:
             What went wrong with keeping them for the next start, to follow a sentence without its full stop.
@@ -87,64 +75,49 @@ class Runs:
         self.changed()
         return self.keep(points)
 
-    def _send(self, goes_on: bool) -> None:
+    def _send(self, continues: bool) -> None:
         state = self.breakpoints
         until = state.points if state.points.active else None
-        run = Run(self.pace, until, state.skipping, goes_on)
+        run = Run(self.pace, until, state.skipping, continues)
         self._client.request(run, each=state.count if state.skipping else None)
+
+    # ---- prefills ---------------------------------------------------------------------------
+
+    def prefill(self, prompt: Prefill, each: Listener | None = None) -> None:
+        """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
+        self._client.request(replace(prompt, step_size=self.chunk), each=each)
+
+    @property
+    def prefill_waits(self) -> bool:
+        """True if a prefill was stopped on its way, and can be continued."""
+        return self._client.timeline.phase is Phase.PREFILL and not self._prefills()
+
+    def continue_prefill(self) -> None:
+        """Continue the prefill that waits."""
+        self._client.request(protocol.GoOnPrefill(self.chunk))
+
+    def resize(self, by: int) -> str:
+        """Double the chunks, or halve them with -1; a prefill under way continues with them.
+
+        Returns:
+            The answer for the user.
+        """
+        ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
+        last = max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32
+        size = self.chunk or last
+        self.chunk = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
+        if under_way := self._prefills():
+            under_way[0].cancel()
+            self.continue_prefill()
+        return f"Chunks of {self.chunk:,} tokens"
+
+    def _prefills(self) -> list[Request[Command]]:
+        return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
 
 
 def pace_text(pace: float | None) -> str:
     """A pace as the status line writes it."""
     return "full pace" if pace is None else f"{pace:g} a second"
-
-
-class PrefillControl:
-    """Sends prefills.
-
-    Args:
-        client: Takes the commands.
-    """
-
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.size: int | None = None
-        """Tokens a chunk, None for as many as take about 100 ms."""
-
-    def begin(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
-        """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
-        self._client.request(replace(prompt, step_size=self.size), each=each)
-
-    @property
-    def waits(self) -> bool:
-        """True if a prefill was stopped on its way, and can be gone on with."""
-        return self._client.timeline.phase is Phase.PREFILL and not self._under_way()
-
-    def go_on(self) -> None:
-        """Go on with the prefill that waits."""
-        self._client.request(GoOnPrefill(self.size))
-
-    def resize(self, by: int) -> str:
-        """Double the chunks, or halve them with -1; a prefill under way goes on with them.
-
-        Returns:
-            The answer for the person.
-        """
-        size = self.size or _last(self._client.timeline)
-        self.size = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
-        if under_way := self._under_way():
-            under_way[0].cancel()
-            self.go_on()
-        return f"Chunks of {self.size:,} tokens"
-
-    def _under_way(self) -> list[Request[Command]]:
-        return self._client.under_way(Prefill, AddTurn, GoOnPrefill)
-
-
-def _last(timeline: Timeline) -> int:
-    """Tokens of the last chunk."""
-    ends = [0, *(chunk.done for chunk in timeline.prompts.chunks[-2:])]
-    return max(1, *(b - a for a, b in pairwise(ends[-2:]))) if len(ends) > 1 else 32
 
 
 # ---- model, prompt and settings -----------------------------------------------------------------
@@ -155,28 +128,24 @@ class Setup:
 
     Args:
         client: Takes the commands.
-        prefill: Sends the prompts.
-        runs: Go on with other settings.
+        runs: Prefill the prompt, and continue with other settings.
         queries: Know the settings in force.
         load: The model to open.
         settings: Of the sampler.
-        prompt: Prefilled as soon as the model is there; an empty one waits for the person.
+        prompt: Prefilled as soon as the model is there; an empty one waits for the user.
     """
 
     def __init__(
         self,
         client: EngineClient,
-        prefill: PrefillControl,
         runs: Runs,
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,
         prompt: Prefill,
     ) -> None:
-        self._client, self._prefill, self._runs, self._queries = client, prefill, runs, queries
-        self.load = load
-        self.settings = settings
-        self.prompt = prompt
+        self._client, self._runs, self._queries = client, runs, queries
+        self.load, self.settings, self.prompt = load, settings, prompt
         self.given: set[str] | None = None
         """Names of the settings that the user gave; the others are those of the model that is loaded. None for all."""
 
@@ -194,26 +163,24 @@ class Setup:
                 self.settings = with_defaults(self.settings, record.sampling, self.given)
             self._client.request(Configure(self.settings), self.configured)
             if self.prompt.text or self.prompt.messages:
-                self._prefill.begin(self.prompt)
+                self._runs.prefill(self.prompt)
 
-    def give(self, prompt: Prefill, each: Callable[[Record], object] | None = None) -> None:
+    def give(self, prompt: Prefill, each: Listener | None = None) -> None:
         """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
 
         Args:
             prompt: The prompt.
             each: Called with the records of its prefill, where that begins now.
         """
-        if prompt.options == NO_OPTIONS:
+        if prompt.options == protocol.NO_OPTIONS:
             prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
         self.prompt = prompt
         if self._client.timeline.facts is not None and not self._client.of(Load):
             self._client.make_way()
-            self._prefill.begin(prompt, each)
+            self._runs.prefill(prompt, each)
 
-    def configure(
-        self, settings: Settings, then: Callable[[Request[Configure]], object] | None = None
-    ) -> None:
-        """Use other settings from here on; a run goes on with them.
+    def configure(self, settings: Settings, then: Then[Configure] | None = None) -> None:
+        """Use other settings from here on; a run continues with them.
 
         Args:
             settings: The settings.
@@ -230,9 +197,7 @@ class Setup:
         if running:
             self._runs.go_on()
 
-    def configured(
-        self, request: Request[Configure], then: Callable[[Request[Configure]], object] | None = None
-    ) -> None:
+    def configured(self, request: Request[Configure], then: Then[Configure] | None = None) -> None:
         """Settings that the engine refused, or never got to, are not those that it samples with."""
         if request.failure is None and not request.cancelled:
             self._queries.in_force = request.command.settings
@@ -249,7 +214,7 @@ class Setup:
     # ---- settings that were tried -----------------------------------------------------------
 
     def apply(self, settings: Settings) -> None:
-        """Go on with other settings: from the selected step on, where that is an older one."""
+        """Continue with other settings: from the selected step on, if that is an older one."""
         timeline = self._client.timeline
         node = timeline.before if timeline.older is not None else None
         self._queries.try_out(timeline, None)
@@ -259,12 +224,12 @@ class Setup:
         self.configure(settings)
 
     def recall(self) -> str:
-        """Have the logits computed again that were dropped and are wanted; returns the answer for the person."""
+        """Have the logits computed again that were dropped and are wanted; returns the answer for the user."""
         nodes = self._queries.dropped(self._client.timeline)
         if not nodes:
             return "Nothing to compute again: the logits of what is shown are kept."
         if self._queries.recalled == frozenset(nodes):
             return "They were dropped again at once: there is no room. Start with more --kept-logits-mib."
-        if not self._client.of(Recall):
-            self._client.do(Recall(nodes))
+        if not self._client.of(protocol.Recall):
+            self._client.do(protocol.Recall(nodes))
         return ""

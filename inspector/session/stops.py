@@ -1,4 +1,4 @@
-"""Where a step through a recording ends: places at which the picture changes, or a caption speaks. Pure.
+"""Ends of steps through a recording: places at which the picture changes, or a caption speaks.
 
 A place is a number of entries. A caption that was written where the session stood speaks at its own place. One that was
 written afterwards, about a token further up, speaks where that token came: an audience that watches it come is to read
@@ -21,18 +21,12 @@ from inspector.state.timeline import STATES
 Telling = tuple[type, ...]
 """Classes of records that change what is looked at, where that is the screen of a tool."""
 LATE_CAPTION = 3.0
-"""A caption that was written so many seconds after its step is read by nobody in the recorded time."""
+"""A caption that was written so many seconds after its step was not read in the recorded time."""
 WORDS_A_SECOND = 3.0
 _QUIET = (
-    Marked,
-    protocol.Ended,
-    protocol.Measuring,
-    protocol.Failure,
-    protocol.Finished,
-    protocol.Verified,
-    protocol.Undone,
-)
-"""After these there is the same to be seen as before."""
+    Marked, protocol.Ended, protocol.Measuring, protocol.Failure, protocol.Finished, protocol.Verified, protocol.Undone,
+)  # fmt: skip
+"""Records that change nothing on show."""
 
 
 class Caption(Struct, frozen=True):
@@ -45,7 +39,7 @@ class Caption(Struct, frozen=True):
     tool: str
     """Id of the panel or tool that shows what it says; empty for none in particular."""
     seconds: float
-    """That it is given to be read, where it was not waited for in the recorded time."""
+    """Time to read it, if it was not waited for in the recorded time."""
 
 
 class Captions:
@@ -53,18 +47,18 @@ class Captions:
 
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
-        """By place: a number of entries."""
+        """Captions by place: a number of entries."""
         self._places: list[int] = []
-        """Those places, in ascending order."""
+        """The same places, in ascending order."""
         self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
-        """By the number of the tree and node: those in force, with their places in ascending order."""
+        """Captions in force, by the number of the tree and the node, with their places in ascending order."""
         self._tree = 0
         self._reached: dict[int, tuple[int, float]] = {}
-        """Where and when each node of the present tree came."""
+        """Place and time at which each node of the present tree came."""
         self._prompt: list[int] = []
         """Nodes that came with the last prompt, until something follows it."""
         self._tip, self._jumped = 0, 0.0
-        """The end of the path, and when it became another one than a step longer."""
+        """The end of the path, and the time when it last changed by more than a step."""
         self._changed = 0
         """The place after the last entry that changed anything."""
 
@@ -86,15 +80,19 @@ class Captions:
             entry: The last of them.
 
         Returns:
-            Where a caption speaks now that this entry is known, None where it has none.
+            The place where a caption speaks now that this entry is known; None if it has none.
         """
         if not isinstance(entry.value, _QUIET):
             self._changed = place
         match entry.value:
             case Marked():
                 return self._written(place, entry.value, entry.at)
-            case PromptOpened():
-                self._opened(place, entry.value, entry.at)
+            case PromptOpened(new_tree=new_tree, tokens=tokens, parent=parent):
+                if new_tree:
+                    self._tree, self._reached = self._tree + 1, {}
+                self._prompt = [token.node for token in tokens if token.node not in self._reached]
+                self._come(self._prompt, place, entry.at)
+                self._tip, self._jumped = tokens[-1].node if tokens else parent, entry.at
             case Prefilled() | PromptReadings():
                 for node in self._prompt:
                     self._reached[node] = place, entry.at
@@ -113,20 +111,11 @@ class Captions:
                 )
             case protocol.BeamEnded(ranking=ranking, greedy=greedy):
                 self._come((each.node for each in (*ranking, greedy)), place, entry.at)
-            case _:
-                pass
         return None
 
     def alone(self, place: int, stop: int) -> bool:
         """True if at a place there is nothing else to be seen than at a stop before it, but for the caption there."""
         return self._changed <= stop < place and stop not in self.at
-
-    def _opened(self, place: int, opened: PromptOpened, at: float) -> None:
-        if opened.new_tree:
-            self._tree, self._reached = self._tree + 1, {}
-        self._prompt = [token.node for token in opened.tokens if token.node not in self._reached]
-        self._come(self._prompt, place, at)
-        self._tip, self._jumped = opened.tokens[-1].node if opened.tokens else opened.parent, at
 
     def _come(self, nodes: Iterable[int], place: int, at: float) -> None:
         for node in nodes:
@@ -139,48 +128,42 @@ class Captions:
         if mark.node not in self._reached:
             return None
         written = self._of.setdefault((self._tree, mark.node), [])
-        known = next((n for n, (_, each) in enumerate(written) if _same(each, mark)), None)
+        said = mark.caption, mark.tool
+        known = next((n for n, (_, each) in enumerate(written) if (each.text, each.tool) == said), None)
         if known is not None or not mark.caption:  # another mark was made there, or a caption was taken back
             self._forget(written, len(written) - 1 if known is None else known + 1)
             return None
         reached, came = self._reached[mark.node]
-        here = mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION
-        if not here and written:
+        if mark.node == self._tip or at - max(came, self._jumped) <= LATE_CAPTION:
+            reached = place  # it was written where the session stood
+        elif written:
             reached = written[-1][0]  # it was corrected
             self._forget(written, len(written) - 1)
-        return self._put(written, place if here else reached, mark, at - came > LATE_CAPTION)
-
-    def _put(self, written: list[tuple[int, Caption]], place: int, mark: Marked, late: bool) -> int:
-        # a caption with a panel was written for a replay: nobody need have waited for it
-        seconds = len(mark.caption.split()) / WORDS_A_SECOND if late or mark.tool else 0.0
+        # a caption with a panel was written for a replay: it was hardly waited for
+        seconds = len(mark.caption.split()) / WORDS_A_SECOND if at - came > LATE_CAPTION or mark.tool else 0.0
         caption = Caption(mark.node, mark.caption, mark.tool, seconds)
-        written.append((place, caption))
-        if place not in self.at:
-            self.at[place] = []
-            insort(self._places, place)
-        self.at[place].append(caption)
-        return place
+        written.append((reached, caption))
+        if reached not in self.at:
+            self.at[reached] = []
+            insort(self._places, reached)
+        self.at[reached].append(caption)
+        return reached
 
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
         """Take back all but the first captions of a node."""
         for place, caption in written[max(0, kept) :]:
-            others = [each for each in self.at[place] if each is not caption]
-            self.at[place] = others
-            if not others:
+            self.at[place] = [each for each in self.at[place] if each is not caption]
+            if not self.at[place]:
                 del self.at[place]
                 self._places.remove(place)
         del written[max(0, kept) :]
-
-
-def _same(caption: Caption, mark: Marked) -> bool:
-    return caption.text == mark.caption and caption.tool == mark.tool
 
 
 # ---- where steps end --------------------------------------------------------------------------
 
 _PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
 """Entries that change the main screen."""
-STOPS: dict[type, ReplayStop] = {record: stop for state in STATES for record, stop in state.STOPS.items()}
+STOPS: dict[type, ReplayStop] = {of: stop for state in STATES for of, (stop, _) in state.STOPS.items()}
 ELSEWHERE = tuple(record for state in STATES for record in state.changing())
 """Entries that change the screen of a tool and not the main one."""
 
@@ -195,7 +178,7 @@ class Stops:
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
         self.places: list[int] = []
-        """In ascending order."""
+        """Ends of steps, in ascending order."""
         self._pictures: list[int] = []
         self._row: type[object] | None = None
         """The kind of those that come in a row now."""
@@ -204,32 +187,24 @@ class Stops:
 
     def note(self, value: Kept) -> None:
         """Take in the last entry that was read."""
-        if isinstance(value, _PICTURES):
-            self._pictures.append(len(self._entries))
-        if self._belongs_to_last(value):
-            self.places[-1] = len(self._entries)
-        elif self._ends_step(value):
-            self.places.append(len(self._entries))
-
-    def _belongs_to_last(self, value: Kept) -> bool:
-        """True if an entry is shown with the step before it: what was drafted behind its token, a prompt's logprobs."""
-        if not self.places or self.places[-1] == self._spoken:
-            return False
-        return isinstance(value, PromptReadings) or (
+        place, picture = len(self._entries), isinstance(value, _PICTURES)
+        if picture:
+            self._pictures.append(place)
+        stop = ReplayStop.EACH if picture else STOPS.get(type(value))
+        # shown with the step before it: what was drafted after its token, and a prompt's logprobs
+        late = isinstance(value, PromptReadings) or (
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
         )
-
-    def _ends_step(self, value: Kept) -> bool:
-        stop = ReplayStop.EACH if isinstance(value, _PICTURES) else STOPS.get(type(value))
-        first, self._row = self._row is not type(value), self._row if stop is None else type(value)
-        match stop:
-            case ReplayStop.EACH:
-                return True
-            case ReplayStop.FIRST:
-                return first
-            case ReplayStop.FIRST_AND_LAST:
-                return first or bool(getattr(value, "last", False))
-        return False
+        if late and self.places and self.places[-1] != self._spoken:
+            self.places[-1] = place
+            return
+        first = self._row is not type(value)
+        if stop is not None:
+            self._row = type(value)
+        last = stop is ReplayStop.FIRST_AND_LAST and bool(getattr(value, "last", False))
+        begins = first and stop in (ReplayStop.FIRST, ReplayStop.FIRST_AND_LAST)
+        if begins or last or stop is ReplayStop.EACH:
+            self.places.append(place)
 
     def speak(self, place: int, captions: Captions) -> None:
         """Have a step end where a caption speaks, rather than just before it."""
@@ -244,7 +219,7 @@ class Stops:
             del places[bisect_right(places, len(self._entries)) :]
 
     def pictures(self, place: int) -> int:
-        """How often the main screen has changed up to a place."""
+        """Number of changes of the main screen up to a place."""
         return bisect_right(self._pictures, place)
 
     def after(self, place: int, telling: Telling = ()) -> int:
@@ -256,10 +231,8 @@ class Stops:
         """
         stop = bisect_right(self.places, place)
         end = self.places[stop] if stop < len(self.places) else len(self._entries)
-        if not telling:
-            return end
         found = (n + 1 for n in range(place, end) if isinstance(self._entries[n].value, telling))
-        return next(found, end)
+        return next(found, end) if telling else end
 
     def upto(self, place: int, telling: Telling = ()) -> int:
         """The last place where a step ends, that one included; 0 for the beginning.
@@ -270,7 +243,5 @@ class Stops:
         """
         stop = bisect_right(self.places, place) - 1
         begin = self.places[stop] if stop >= 0 else 0
-        if not telling:
-            return begin
         found = (n for n in range(place, begin, -1) if isinstance(self._entries[n - 1].value, telling))
-        return next(found, begin)
+        return next(found, begin) if telling else begin

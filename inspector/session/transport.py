@@ -1,113 +1,56 @@
-"""Step, run, back, pace: the keys that move on, the same for a live engine and for a recording.
+"""Step, run, back, pace: the keys that move on, for a live engine and for a recording.
 
-Every method that a key calls returns the answer for the person, empty for none.
+Every method that a key calls returns the answer for the user, empty for none.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
 
 from engine.protocol import MoveTo, Run, Step, TakeStep
 from engine.settings import LoadSettings
 from inspector.display import visible
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.scales import time_left
 from inspector.session.client import EngineClient
-from inspector.session.setup import PrefillControl, Runs, Setup, pace_text
+from inspector.session.setup import Runs, Setup, pace_text
 from inspector.session.stops import Caption, Telling
-from inspector.state.timeline import Phase
+from inspector.state.timeline import STATES, Phase
+
+if TYPE_CHECKING:
+    from inspector.session.going_live import GoingLive
+    from inspector.session.player import Player
 
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
-
+LIVE = "{go_live} continues live"
+_SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
+"""Words for what the main screen doesn't show of an entry, with the key that does."""
 REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
 
-class Transport(Protocol):
-    """Moves on and back; there is one for a live engine and one for a recording."""
-
-    recorded: ClassVar[bool]
-    """True if there is no engine that could compute anything."""
-    bound: str = ""
-    """Why nothing but what is on show can be had here, as an answer; empty where all can."""
-
-    @property
-    def running(self) -> bool:
-        """True if something goes on by itself."""
-
-    @property
-    def ready(self) -> frozenset[str]:
-        """Of `on` and `back` the ways that are open though no distribution is on show."""
-
-    @property
-    def whereabouts(self) -> str:
-        """A few words for the right end of the status line; empty for none."""
-
-    def step(self, telling: Telling = ()) -> str:
-        """Pause, walk forward at an older token, or take the next step.
-
-        Args:
-            telling: Records which change what is looked at: in a recording a step ends at one of these, too.
-        """
-
-    def run(self, over_sure: bool = False) -> str:
-        """Go on by itself, or pause.
-
-        Args:
-            over_sure: Over sure tokens alone.
-        """
-
-    def back(self, telling: Telling = ()) -> str:
-        """Go back before the last step.
-
-        Args:
-            telling: As for a step.
-        """
-
-    def change_pace(self, by: int) -> str:
-        """Go faster, or slower with -1."""
-
-    def stop(self) -> bool:
-        """Stop whatever goes on; returns whether there was anything."""
-
-    def to_end(self) -> str:
-        """Show what comes, where what is on show was left behind."""
-        return ""
-
-    def open_model(self, load: LoadSettings) -> str:
-        """Load a model."""
-
-    def describe(self) -> str:
-        """What goes on and the keys that matter for it; printable, empty where the panels say it."""
-
-    def caption(self, node: int) -> str:
-        """What an author wrote on a token for those who watch; not made printable."""
-
-    @property
-    def telling(self) -> Caption | None:
-        """The caption that speaks now, None for none."""
-
-    @property
-    def captioned(self) -> bool:
-        """True if room for captions is kept."""
-
-
-class LiveTransport(Transport):
+class LiveTransport:
     """Steps and runs of an engine.
 
     Args:
         client: Takes the commands.
-        prefill: May wait to be continued.
-        runs: Begin and go on.
+        runs: Begin and continue runs and prefills.
         setup: Opens models.
     """
 
     recorded: ClassVar[bool] = False
+    """True if there is no engine that could compute anything."""
+    bound = ""
+    """Why nothing but what is on show can be had here, as an answer; empty if all can."""
     telling: Caption | None = None
+    """The caption that speaks now."""
     captioned = False
+    """True if room for captions is kept."""
 
-    def __init__(self, client: EngineClient, prefill: PrefillControl, runs: Runs, setup: Setup) -> None:
-        self._client, self._prefill, self._runs, self._setup = client, prefill, runs, setup
+    def __init__(self, client: EngineClient, runs: Runs, setup: Setup) -> None:
+        self._client, self._runs, self._setup = client, runs, setup
 
     @property
     def running(self) -> bool:
@@ -116,12 +59,12 @@ class LiveTransport(Transport):
 
     @property
     def ready(self) -> frozenset[str]:
-        """On, where a prefill waits to be continued."""
-        return frozenset({"on"} if self._prefill.waits else ())
+        """The ways of `on` and `back` that are open though no distribution is on show: on, if a prefill waits."""
+        return frozenset({"on"} if self._runs.prefill_waits else ())
 
     @property
     def whereabouts(self) -> str:
-        """The pace of runs, where it is not the full one."""
+        """A few words for the right end of the status line: the pace of runs, unless it is the full one."""
         slowed = self._runs.pace is not None and not self._client.timeline.running
         return f"pace {pace_text(self._runs.pace)}" if slowed else ""
 
@@ -130,8 +73,8 @@ class LiveTransport(Transport):
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif timeline.prompts.reading and self._prefill.waits:
-            self._prefill.go_on()
+        elif timeline.prompts.reading and self._runs.prefill_waits:
+            self._runs.continue_prefill()
         elif not timeline.following:
             timeline.walk(1)
         elif len(self._client.of(TakeStep)) < MAX_QUEUED_STEPS:
@@ -143,8 +86,8 @@ class LiveTransport(Transport):
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif self._prefill.waits:
-            self._prefill.go_on()
+        elif self._runs.prefill_waits:
+            self._runs.continue_prefill()
         else:
             timeline.select(None)
             self._runs.begin(over_sure)
@@ -168,7 +111,7 @@ class LiveTransport(Transport):
     def change_pace(self, by: int) -> str:
         """Change the pace of runs; in a prefill, the size of its chunks."""
         if self._client.timeline.phase is Phase.PREFILL:
-            return self._prefill.resize(by)
+            return self._runs.resize(by)
         self._runs.change_pace(by)
         return "" if self._client.timeline.running else f"Runs go at {pace_text(self._runs.pace)}"
 
@@ -176,41 +119,208 @@ class LiveTransport(Transport):
         """Cancel what escape stops."""
         return self._client.stop()
 
+    def to_end(self) -> str:
+        """Show what comes: it is shown always."""
+        return ""
+
     def open_model(self, load: LoadSettings) -> str:
         """Load a model; the prompt at hand is prefilled when it is there."""
         self._setup.open(load)
         return ""
 
     def describe(self) -> str:
-        """The run or the prefill under way."""
-        match self._client.timeline.phase:
-            case Phase.PREFILL:
-                return self._describe_prefill()
-            case Phase.RUNNING:
-                doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
-                return (
-                    f"{doing} at {pace_text(self._runs.pace)}. Press {key_for('step')} to pause, "
-                    f"{key_for('faster')} or {key_for('slower')} for the pace"
-                )
-        return ""
-
-    def _describe_prefill(self) -> str:
-        timeline, size = self._client.timeline, self._prefill.size
+        """The run or the prefill under way, and the keys that matter for it; printable, empty if panels say it."""
+        timeline, size = self._client.timeline, self._runs.chunk
+        keys = f"{key_for('faster')} or {key_for('slower')} for"
+        if timeline.phase is Phase.RUNNING:
+            doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
+            pace = pace_text(self._runs.pace)
+            return f"{doing} at {pace}. Press {key_for('step')} to pause, {keys} the pace"
+        if timeline.phase is not Phase.PREFILL:
+            return ""
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
-        if self._prefill.waits:
-            return (
-                f"Prefill stopped at {where}. Press {key_for('step')} to continue, {key_for('prompt')} for "
-                "another prompt"
-            )
+        if self._runs.prefill_waits:
+            other = f"{key_for('prompt')} for another prompt"
+            return f"Prefill stopped at {where}. Press {key_for('step')} to continue, {other}"
         chunks = f" in chunks of {size:,}" if size else ""
         left = time_left(timeline.prompts.left_ms)
-        return (
-            f"Prefill {where}{chunks}{left}. Press esc to stop it, {key_for('faster')} or "
-            f"{key_for('slower')} for larger or smaller chunks"
-        )
+        return f"Prefill {where}{chunks}{left}. Press esc to stop it, {keys} larger or smaller chunks"
 
     def caption(self, node: int) -> str:
-        """None but in the picture of a recording, which has it among its marks."""
+        """Caption of a token, not printable yet: only the picture of a recording has any, among its marks."""
         timeline = self._client.timeline
         mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
+
+
+class ReplayTransport:
+    """Plays one recording, until it is continued live.
+
+    Args:
+        client: Shows it.
+        player: Reads and plays it.
+        going: The way to a live session.
+        bound: Why there is none, if so.
+    """
+
+    recorded: ClassVar[bool] = True
+    whereabouts = ""
+
+    def __init__(self, client: EngineClient, player: Player, going: GoingLive, bound: str = "") -> None:
+        self._client, self._player, self.going, self.bound = client, player, going, bound
+        self._selected: Caption | None = None
+        """The caption whose token was selected."""
+
+    @property
+    def running(self) -> bool:
+        """True if it plays."""
+        return self._player.playing
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """Both ways, though nothing is on show yet; none on the way to a live session."""
+        return frozenset(() if self.going.under_way else ("on", "back"))
+
+    def step(self, telling: Telling = ()) -> str:
+        """Pause, show the next change of the picture, or walk forward at an older token."""
+        timeline = self._client.timeline
+        if self._player.playing:
+            return self._do(self._player.pause)
+        if timeline.returning:
+            return ""  # on the way to a live session it stays where it is
+        if telling or timeline.following or not timeline.items or self._at_caption:
+            self._player.step(telling)
+        else:
+            timeline.walk(1)
+        return ""
+
+    def run(self, over_sure: bool = False) -> str:
+        """Play at its own pace, at its end from the start, or pause."""
+        return self._do(self._player.pause if self._player.playing else self._play)
+
+    def _play(self) -> None:
+        if not self._at_caption:
+            self._client.timeline.select(None)
+        self._player.play()
+
+    def back(self, telling: Telling = ()) -> str:
+        """Show what was there a change of the picture before."""
+
+        def back() -> None:
+            self._client.timeline.select(None)
+            self._player.back(telling)
+
+        return self._do(back)
+
+    # ---- captions ---------------------------------------------------------------------------
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks at the place on show."""
+        return self._player.telling
+
+    @property
+    def _at_caption(self) -> bool:
+        """True if the selected token is the one that a caption speaks of now."""
+        caption, selected = self._player.telling, self._client.timeline.selected
+        return caption is not None and selected is not None and selected.node == caption.node
+
+    def look(self) -> None:
+        """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
+        caption, before, timeline = self._player.telling, self._selected, self._client.timeline
+        if caption is before:
+            return
+        self._selected, selected = caption, timeline.selected
+        if before is not None and selected is not None and selected.node == before.node:
+            timeline.select(None)
+        for slot, item in enumerate(timeline.items if caption is not None else ()):
+            if caption is not None and item.node == caption.node:
+                timeline.select(slot)
+                break
+
+    def change_pace(self, by: int) -> str:
+        """Play faster or slower."""
+        self._do(lambda: self._player.change_speed(by))
+        return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
+
+    def _do(self, what: Callable[[], None]) -> str:
+        """Do something with the recording, unless it is about to be continued live."""
+        if not self._client.timeline.returning:
+            what()
+            self._client.note_running()
+        return ""
+
+    def stop(self) -> bool:
+        """Pause, leave the rest of the file unread, or give up going live."""
+        if self.going.under_way:
+            return self.going.stop()
+        if self._player.file.stop():
+            return True
+        if not self._player.playing:
+            return self._client.stop()
+        self._do(self._player.pause)
+        return True
+
+    def to_end(self) -> str:
+        """Show what comes again, where the recording is one that grows."""
+        if self._player.file.following:
+            self._do(self._player.end)
+        return ""
+
+    def open_model(self, load: LoadSettings) -> str:
+        """Go on live with a model."""
+        return self.bound or self.going.begin(load)
+
+    def describe(self) -> str:
+        """Progress of the recording, and the keys that matter now; printable, empty at an older token."""
+        timeline = self._client.timeline
+        if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
+            return ""
+        player = self._player
+        if player.file.failure is not None:
+            return f"Cut off: {visible(str(player.file.failure))}"
+        shown, there = player.stop
+        where = f"{shown:,} of {there:,}"
+        at_end, following = player.position == len(player.file.entries), player.file.following
+        live = "" if self.bound else f", {with_keys(LIVE)}"
+        step, run, back = key_for("step"), key_for("run"), f"{key_for('take_back')} goes back"
+        if player.file.reading:
+            read = f"{player.file.reader.progress:.0%}"
+            return f"Reading the recording: {read}. Esc stops it; you can look at what was read"
+        if player.file.stopped and at_end:
+            return f"The rest was not read. You can look at the part before: ← → walk{live}"
+        if not player.settled and not player.playing:
+            return f"Going through the recording: {where}"
+        if player.playing:
+            keys = f"{step.capitalize()} pauses, {key_for('faster')} and {key_for('slower')} change the speed"
+            return f"Playing {speed_text(player.speed)}, {where}. {keys}"
+        if following and not player.behind:
+            if player.file.left:
+                return f"The session ended: its program has left. ← → walk, {back}, {key_for('quit')} quits"
+            return f"Following a session as it goes. ← → walk, {back}, end follows again"
+        if at_end and not following:
+            return f"Recorded, at its end. {run} plays it, ← → walk, {back}{live}"
+        if elsewhere := _SHOWN_BY.get(type(player.last)):
+            return f"Recorded, {where}. {with_keys(elsewhere)}, {step} continues"
+        keys = f"{step.capitalize()} shows the next step, {run} plays, {back}"
+        if following:
+            many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
+            return f"{many} behind. {keys}, end follows again"
+        return f"Recorded, {where}. {keys}{live}"
+
+    def caption(self, node: int) -> str:
+        """The author's caption of a token of the tree on show."""
+        return self._player.caption(node)
+
+    @property
+    def captioned(self) -> bool:
+        """True if the recording has captions at all."""
+        return bool(self._player.file.captions.at)
+
+
+Transport = LiveTransport | ReplayTransport
+
+
+def speed_text(speed: float) -> str:
+    """A speed in words."""
+    return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"

@@ -1,1 +1,1 @@
-"""What is shown, made from the records alone: pure values, the same for a live session and for a recorded one."""
+"""The state on show, made from the records alone: the same for a live session and for a recorded one."""

@@ -1,4 +1,4 @@
-"""A batch and its lanes, from the records as they come, live or recorded, and what they say in words. Pure."""
+"""A batch and its lanes, from the records as they come, live or recorded, and in words."""
 
 from __future__ import annotations
 
@@ -8,81 +8,57 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    BatchCompared,
-    BatchEnded,
-    BatchOpened,
-    BatchStep,
-    BatchTotals,
-    Distribution,
-    DrawMany,
-    DrawsCounted,
-    LaneCompared,
-    LaneEnded,
-    LaneKV,
-    LaneOpened,
-    LanesAdded,
-    LanesJoined,
-    LanesPrefilled,
-    LaneStarted,
-    LaneToken,
-    PromptOpened,
-    Record,
-    StartBatch,
-)
+from engine import protocol
+from engine.protocol import Distribution, PromptOpened, Record
 from inspector.display import quoted, token_label, visible
 from inspector.scales import milliseconds, percent, size
 from inspector.state.capability import CapabilityState, ReplayStop
 
-LaneState = Literal["waiting", "prefill", "live", "ended"]
 EXAMPLES = ("The dog was", "Tom and his mom went to the park. They saw a")
-"""Prompts after the session's own, until a person types others."""
+"""Prompts after the session's own, until others are typed."""
 
 
 class LaneSoFar(Struct):
     """One lane."""
 
-    opened: LaneOpened
-    state: LaneState = "waiting"
+    opened: protocol.LaneOpened
+    state: Literal["waiting", "prefill", "live", "ended"] = "waiting"
     padding: int = 0
     """Columns of padding before its prompt, when it was prefilled."""
-    started: LaneStarted | None = None
-    tokens: list[LaneToken] = field(default_factory=list)
-    ended: LaneEnded | None = None
-    compared: LaneCompared | None = None
+    started: protocol.LaneStarted | None = None
+    tokens: list[protocol.LaneToken] = field(default_factory=list)
+    ended: protocol.LaneEnded | None = None
+    compared: protocol.LaneCompared | None = None
 
     @property
     def number(self) -> int:
-        """Of the lane, from 0."""
+        """Index of the lane, from 0."""
         return self.opened.lane
 
     @property
-    def said(self) -> list[LaneToken]:
+    def said(self) -> list[protocol.LaneToken]:
         """Its tokens, without the end of sequence."""
-        ends = self.ended is not None and self.ended.reason == "eos"
-        return self.tokens[:-1] if ends else self.tokens
+        return self.tokens[:-1] if self.ended is not None and self.ended.reason == "eos" else self.tokens
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """Text of its tokens."""
         return "".join(token.text for token in self.said)
 
     @property
     def next(self) -> Distribution | None:
-        """What its next token is drawn from; None before it began and after it ended."""
-        if self.state != "live":
-            return None
-        return self.tokens[-1].next if self.tokens else self.started.next if self.started else None
+        """The distribution of its next token; None before it began and after it ended."""
+        return self.choice(len(self.tokens)) if self.state == "live" else None
 
     def choice(self, index: int) -> Distribution | None:
-        """What a token was drawn from."""
+        """The distribution that a token was drawn from."""
         if index == 0:
             return self.started.next if self.started else None
         return self.tokens[index - 1].next if index <= len(self.tokens) else None
 
     @property
-    def kv(self) -> LaneKV | None:
-        """What it holds, as reported last; None before it began and after its row ended."""
+    def kv(self) -> protocol.LaneKV | None:
+        """Its KV cache, as reported last; None before it began and after its row ended."""
         if self.ended is not None or not self.started:
             return None
         return self.tokens[-1].kv if self.tokens else self.started.kv
@@ -91,64 +67,61 @@ class LaneSoFar(Struct):
 class BatchSoFar(Struct):
     """One batch."""
 
-    opened: BatchOpened
+    opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
-    """By number."""
-    prefill: LanesPrefilled | None = None
+    """Lanes by number."""
+    prefill: protocol.LanesPrefilled | None = None
     """The chunk that was read last."""
     steps: int = 0
     rows: int = 0
-    """Of the last forward."""
-    totals: BatchTotals = field(default_factory=BatchTotals)
+    """Rows of the last forward pass."""
+    totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False
     replaced: bool = False
-    """True if the engine let go of it for the continuations of draws: it can be looked at, and no more."""
-    compared: BatchCompared | None = None
+    """True if the engine dropped it for the continuations of draws: it can be looked at, and no more."""
+    compared: protocol.BatchCompared | None = None
 
     @property
     def live(self) -> list[LaneSoFar]:
-        """The lanes that go on."""
+        """The lanes that continue."""
         return [lane for lane in self.lanes if lane.state == "live"]
 
-    def begin(self, lanes: Sequence[LaneOpened]) -> None:
+    def begin(self, lanes: Sequence[protocol.LaneOpened]) -> None:
         """Take in prompts."""
         self.lanes += [LaneSoFar(opened) for opened in lanes]
         self.over = False
 
-    def known(self, numbers: Sequence[int]) -> Iterator[LaneSoFar]:
-        """The lanes of some numbers; a file may name others."""
-        return (self.lanes[number] for number in numbers if 0 <= number < len(self.lanes))
-
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
         match record:
-            case LanesAdded():
+            case protocol.LanesAdded():
                 self.begin(record.lanes)
-            case LanesJoined():
-                for lane, padding in zip(self.known(record.lanes), record.padding, strict=False):
+            case protocol.LanesJoined():
+                for lane, padding in zip(self._known(*record.lanes), record.padding, strict=False):
                     lane.state, lane.padding = "prefill", padding
-            case LanesPrefilled():
+            case protocol.LanesPrefilled():
                 self.prefill = record
-            case LaneStarted():
-                for lane in self.known([record.lane]):
+            case protocol.LaneStarted():
+                for lane in self._known(record.lane):
                     lane.state, lane.started = "live", record
-            case BatchStep():
+            case protocol.BatchStep():
                 self.steps, self.rows, self.totals = record.step, record.rows, record.totals
                 for token in record.tokens:
-                    for lane in self.known([token.lane]):
+                    for lane in self._known(token.lane):
                         lane.tokens.append(token)
-            case LaneEnded():
-                for lane in self.known([record.lane]):
+            case protocol.LaneEnded():
+                for lane in self._known(record.lane):
                     lane.state, lane.ended = "ended", record
-            case BatchEnded():
+            case protocol.BatchEnded():
                 self.over, self.totals = True, record.totals
-            case LaneCompared():
-                for lane in self.known([record.lane]):
+            case protocol.LaneCompared():
+                for lane in self._known(record.lane):
                     lane.compared = record
-            case BatchCompared():
+            case protocol.BatchCompared():
                 self.compared = record
-            case _:
-                pass
+
+    def _known(self, *numbers: int) -> Iterator[LaneSoFar]:
+        """The lanes of some numbers; a file may name others."""
+        return (self.lanes[number] for number in numbers if 0 <= number < len(self.lanes))
 
     @property
     def rate(self) -> float | None:
@@ -160,35 +133,29 @@ class Batches(Struct, CapabilityState):
     """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
 
     TAKES = (
-        BatchOpened, LanesAdded, LanesJoined, LanesPrefilled, LaneStarted, BatchStep, LaneEnded, BatchEnded,
-        LaneCompared, BatchCompared, DrawsCounted, PromptOpened,
+        protocol.BatchOpened, protocol.LanesAdded, protocol.LanesJoined, protocol.LanesPrefilled,
+        protocol.LaneStarted, protocol.BatchStep, protocol.LaneEnded, protocol.BatchEnded, protocol.LaneCompared,
+        protocol.BatchCompared, protocol.DrawsCounted, PromptOpened,
     )  # fmt: skip
-    FAILS = StartBatch, DrawMany
+    FAILS = protocol.StartBatch, protocol.DrawMany
     STOPS: ClassVar = {
-        BatchOpened: ReplayStop.BEGINS,
-        BatchStep: ReplayStop.FIRST,
-        BatchEnded: ReplayStop.EACH,
-        BatchCompared: ReplayStop.EACH,
-        DrawsCounted: ReplayStop.EACH,
-    }
-    SHOWN_BY: ClassVar = {
-        BatchStep: "A batch is here: {batch} shows it",
-        BatchEnded: "A batch ended here: {batch} shows it",
-        BatchCompared: "A batch was compared here: {batch} shows it",
-        DrawsCounted: "Draws were counted here: {draws} shows them",
+        protocol.BatchOpened: (ReplayStop.BEGINS, ""),
+        protocol.BatchStep: (ReplayStop.FIRST, "A batch is here: {batch} shows it"),
+        protocol.BatchEnded: (ReplayStop.EACH, "A batch ended here: {batch} shows it"),
+        protocol.BatchCompared: (ReplayStop.EACH, "A batch was compared here: {batch} shows it"),
+        protocol.DrawsCounted: (ReplayStop.EACH, "Draws were counted here: {draws} shows them"),
     }
 
     last: BatchSoFar | None = None
-    drawn: DrawsCounted | None = None
+    drawn: protocol.DrawsCounted | None = None
     continued: BatchSoFar | None = None
-    """Of those draws; None where they have only a first token."""
+    """Continuations of those draws; None if they have only a first token."""
     current: BatchSoFar | None = None
-    """Whose records come now: the engine has one batch at a time."""
+    """The batch whose records come now: the engine has one at a time."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
         match record:
-            case BatchOpened():
+            case protocol.BatchOpened():
                 self.current = BatchSoFar(record)
                 self.current.begin(record.lanes)
                 if record.node is None:
@@ -197,14 +164,12 @@ class Batches(Struct, CapabilityState):
                 self.continued = self.current
                 if self.last is not None:
                     self.last.replaced = True
-            case DrawsCounted():
+            case protocol.DrawsCounted():
                 self.drawn, self.continued = record, None
-            case PromptOpened(new_tree=True):  # of another tree
+            case PromptOpened(new_tree=True):
                 self.drawn = self.continued = None
             case _ if self.current is not None:
                 self.current.apply(record)
-            case _:
-                pass
 
 
 # ---- what many draws of one prompt came to ------------------------------------------------------
@@ -220,17 +185,17 @@ class DrawnNode(Struct):
 
 
 def drawn_tree(lanes: Sequence[LaneSoFar]) -> list[DrawnNode]:
-    """What the draws of a prompt said, tokens that several took once."""
+    """The texts of the draws of a prompt, tokens that several took once."""
     return _grown([lane.said for lane in lanes if lane.said], 0)
 
 
-def _grown(lanes: Sequence[Sequence[LaneToken]], depth: int) -> list[DrawnNode]:
+def _grown(lanes: Sequence[Sequence[protocol.LaneToken]], depth: int) -> list[DrawnNode]:
     nodes = []
     counts = Counter(tokens[depth].id for tokens in lanes if len(tokens) > depth)
     for id, count in counts.most_common():
         same = [tokens for tokens in lanes if len(tokens) > depth and tokens[depth].id == id]
         text, end = same[0][depth].text, depth + 1
-        # tokens that nobody parts at are shown in one piece
+        # tokens at which none diverges are shown in one piece
         while all(len(tokens) > end and tokens[end].id == same[0][end].id for tokens in same):
             text, end = text + same[0][end].text, end + 1
         nodes.append(DrawnNode(text, count, _grown(same, end)))
@@ -268,7 +233,6 @@ def totals_words(batch: BatchSoFar) -> Facts:
 
 
 def _share(wasted: int, useful: int) -> str:
-    """The wasted part of both, in percent."""
     return percent(wasted / (wasted + useful)) if wasted else "0 %"
 
 
@@ -280,32 +244,27 @@ def held_words(batch: BatchSoFar) -> str:
 
 
 def compared_words(batch: BatchSoFar) -> Facts:
-    """The lanes beside their prompts alone, as names and sentences; none where that was not done."""
+    """The lanes beside their prompts alone, as names and sentences; empty if that was not done."""
     compared = [lane.compared for lane in batch.lanes if lane.compared is not None]
     if not compared:
         return []
-    facts = [("ids alone", _equal(compared))]
+    same = sum(each.difference is None for each in compared)
+    largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
+    outside = ", ".join(str(each.lane) for each in compared if not each.within)
+    differ = f"logprobs differ by {largest:.2g} at most, rounding explains {rounding:.2g}"
+    more = f"; more in lane {outside}" if outside else ""
+    facts = [("ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}")]
     facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
     what = "prompts" if batch.opened.node is None else "continuations"
     if (both := batch.compared) is not None and both.together_ms:
         together, alone = milliseconds(both.together_ms), milliseconds(both.alone_ms)
         faster = f"{both.alone_ms / both.together_ms:.2f} times faster"
-        facts.append(
-            ("at once", f"{together} for {both.lanes:,} {what}, one after another {alone}: {faster}")
-        )
+        words = f"{together} for {both.lanes:,} {what}, one after another {alone}: {faster}"
+        facts.append(("at once", words))
     return facts
 
 
-def _equal(compared: Sequence[LaneCompared]) -> str:
-    same = sum(each.difference is None for each in compared)
-    largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
-    outside = [each.lane for each in compared if not each.within]
-    differ = f"logprobs differ by {largest:.2g} at most, rounding explains {rounding:.2g}"
-    more = f"; more in lane {', '.join(map(str, outside))}" if outside else ""
-    return f"{same} of {len(compared)} lanes equal; {differ}{more}"
-
-
-def difference_words(compared: LaneCompared) -> str:
+def difference_words(compared: protocol.LaneCompared) -> str:
     """The first token that differs, and how near both were."""
     difference = compared.difference
     if difference is None:

@@ -1,4 +1,4 @@
-"""The state of beam search: every token that a beam ever reached, and how far the last search has come."""
+"""Beam search, from its records: every token that a beam ever reached, and the progress of the last search."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from typing import ClassVar, Literal
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    Beam,
-    BeamEnded,
-    BeamOpened,
-    BeamStep,
-    Ended,
-    Failure,
-    GoOnBeams,
-    Hypothesis,
-    PromptOpened,
-    Record,
-    SearchBeams,
-)
+from engine import protocol
+from engine.protocol import Ended, Failure, PromptOpened, Record
 from inspector.state.branches import Token
 from inspector.state.capability import CapabilityState, ReplayStop
 
@@ -37,9 +26,9 @@ class BeamNode(Struct):
     text: str
     """The characters that it finished; not printable yet."""
     logprob: float
-    """Of this token."""
+    """Logprob of this token."""
     total: float
-    """Of all tokens since the search began."""
+    """Logprob of all tokens since the search began."""
     score: float
     length: int
     """Tokens since the search began: the step of the search at which it came."""
@@ -47,7 +36,7 @@ class BeamNode(Struct):
     fell: int | None = None
     """The step at which it, or all that grew from it, fell out."""
     rank: int | None = None
-    """In the final ranking, 1 the best; at the last node of a hypothesis."""
+    """Rank in the final ranking, 1 the best; at the last node of a hypothesis."""
     greedy: bool = False
     """True if greedy decoding takes it."""
     ends: bool = False
@@ -57,11 +46,11 @@ class BeamNode(Struct):
 class BeamSearch(Struct):
     """The search that was begun last."""
 
-    opened: BeamOpened
-    steps: list[BeamStep] = field(default_factory=list)
-    ended: BeamEnded | None = None
+    opened: protocol.BeamOpened
+    steps: list[protocol.BeamStep] = field(default_factory=list)
+    ended: protocol.BeamEnded | None = None
     failure: Failure | None = None
-    """Why it can't go on, if it can't."""
+    """Why it can't continue, if it can't."""
 
     @property
     def over(self) -> bool:
@@ -69,7 +58,7 @@ class BeamSearch(Struct):
         return self.ended is not None or self.failure is not None
 
     @property
-    def step(self) -> BeamStep | None:
+    def step(self) -> protocol.BeamStep | None:
         """The last step."""
         return self.steps[-1] if self.steps else None
 
@@ -80,13 +69,13 @@ class BeamHistory(CapabilityState):
     `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
 
-    TAKES = PromptOpened, BeamOpened, BeamStep, BeamEnded
-    OF = SearchBeams, GoOnBeams
-    FAILS = SearchBeams, GoOnBeams
-    STOPS: ClassVar = {BeamOpened: ReplayStop.BEGINS, BeamStep: ReplayStop.FIRST, BeamEnded: ReplayStop.EACH}
-    SHOWN_BY: ClassVar = {
-        BeamStep: "A beam search is here: {beams} shows it",
-        BeamEnded: "A beam search is over here: {beams} shows it",
+    TAKES = PromptOpened, protocol.BeamOpened, protocol.BeamStep, protocol.BeamEnded
+    OF = protocol.SearchBeams, protocol.GoOnBeams
+    FAILS = protocol.SearchBeams, protocol.GoOnBeams
+    STOPS: ClassVar = {
+        protocol.BeamOpened: (ReplayStop.BEGINS, ""),
+        protocol.BeamStep: (ReplayStop.FIRST, "A beam search is here: {beams} shows it"),
+        protocol.BeamEnded: (ReplayStop.EACH, "A beam search is over here: {beams} shows it"),
     }
 
     def __init__(self) -> None:
@@ -103,30 +92,32 @@ class BeamHistory(CapabilityState):
         """True if the command that began the search is still under way."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
         match record:
             case PromptOpened():
                 self.nodes = {} if record.new_tree else self.nodes
-                self.search, self.refused = None, None
+                self.search = self.refused = None
                 self._children, self.fallen = {}, []
-            case BeamOpened():
+            case protocol.BeamOpened():
                 self._open(record)
-            case BeamStep() if self.search is not None:
+            case protocol.BeamStep() if self.search is not None:
                 self._step(self.search, record)
-            case BeamEnded() if self.search is not None:
+            case protocol.BeamEnded() if self.search is not None:
                 self._end(self.search, record)
-            case Failure(command="SearchBeams" | "GoOnBeams"):
-                self._fail(record)
+            case Failure():
+                if record.command == "SearchBeams" and not self._opening:
+                    self.refused = record
+                if self.search is not None and not self.search.over:
+                    self.search.failure = record
             case Ended(command="SearchBeams"):
                 self._opening = False
             case _:
                 return
         self.version += 1
 
-    def reached(self, record: BeamStep | BeamEnded) -> Iterator[Token]:
+    def reached(self, record: protocol.BeamStep | protocol.BeamEnded) -> Iterator[Token]:
         """The tokens of all beams after a step, or of the ranking at the end: the session was never at them."""
-        beams: tuple[Beam | Hypothesis | None, ...]
-        if isinstance(record, BeamStep):
+        beams: tuple[protocol.Beam | protocol.Hypothesis | None, ...]
+        if isinstance(record, protocol.BeamStep):
             beams = (*record.live, *record.finished, record.greedy)
         else:
             beams = (*record.ranking, record.greedy)
@@ -139,7 +130,7 @@ class BeamHistory(CapabilityState):
         return self._children.get(node, [])
 
     def path(self, node: int) -> list[BeamNode]:
-        """The tokens of the last search up to a node; empty where it is none of its nodes."""
+        """The tokens of the last search up to a node; empty if it is none of its nodes."""
         path = []
         while self.search is not None and node != self.search.opened.node:
             if (at := self.nodes.get(node)) is None:
@@ -150,7 +141,7 @@ class BeamHistory(CapabilityState):
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def _open(self, record: BeamOpened) -> None:
+    def _open(self, record: protocol.BeamOpened) -> None:
         for node in self.nodes.values():  # ranks and greedy's path belong to one search
             node.rank, node.greedy = None, False
             if node.state == "live":
@@ -158,7 +149,7 @@ class BeamHistory(CapabilityState):
         self.search, self.refused, self._opening = BeamSearch(record), None, True
         self._children, self.fallen = {}, []
 
-    def _step(self, search: BeamSearch, record: BeamStep) -> None:
+    def _step(self, search: BeamSearch, record: protocol.BeamStep) -> None:
         before = search.step.finished if search.step is not None else ()
         search.steps.append(record)
         for beam in record.live:
@@ -166,32 +157,25 @@ class BeamHistory(CapabilityState):
         if (greedy := record.greedy) is not None:
             self._grow(greedy, "live" if greedy.place >= 0 else "greedy").greedy = True
         for hypothesis in record.finished:
-            self._finish(hypothesis)
+            self._finish(search, hypothesis)
         kept = {hypothesis.node for hypothesis in record.finished}
         for node in (*(beam.node for beam in record.pruned), *(hypothesis.node for hypothesis in before)):
             if node not in kept:
-                self._fall(node, record.step)
+                self._fall(search, node, record.step)
 
-    def _end(self, search: BeamSearch, record: BeamEnded) -> None:
+    def _end(self, search: BeamSearch, record: protocol.BeamEnded) -> None:
         search.ended = record
         for rank, hypothesis in enumerate(record.ranking, 1):
-            self._finish(hypothesis).rank = rank
+            self._finish(search, hypothesis).rank = rank
         for beam in record.left:
             self.nodes[beam.node].state = "left"
         for node in self.path(record.greedy.node):
             node.greedy = True
         self.nodes[record.greedy.node].ends = record.greedy.reason == "eos"
 
-    def _fail(self, record: Failure) -> None:
-        """A search ended half-way, or never began; either way none is running."""
-        if record.command == "SearchBeams" and not self._opening:
-            self.refused = record
-        if self.search is not None and not self.search.over:
-            self.search.failure = record
-
     # ---- nodes ------------------------------------------------------------------------------
 
-    def _grow(self, beam: Beam, state: State) -> BeamNode:
+    def _grow(self, beam: protocol.Beam, state: State) -> BeamNode:
         """A beam's node; its parent is one that grew."""
         return self._put(
             BeamNode(
@@ -200,31 +184,25 @@ class BeamHistory(CapabilityState):
             )
         )  # fmt: skip
 
-    def _finish(self, hypothesis: Hypothesis) -> BeamNode:
+    def _finish(self, search: BeamSearch, hypothesis: protocol.Hypothesis) -> BeamNode:
         """The last node of a hypothesis, which was no live beam; those before it were."""
         known = self.nodes.get(hypothesis.node)
         if known is None or known.node not in self.children(known.parent):
-            known = self._put(self._last(hypothesis))
+            known = self._put(self._last(search, hypothesis))
         known.state, known.ends = "finished", hypothesis.reason == "eos"
         return known
 
-    def _last(self, hypothesis: Hypothesis) -> BeamNode:
+    def _last(self, search: BeamSearch, hypothesis: protocol.Hypothesis) -> BeamNode:
         """The last node of a hypothesis, made from it alone."""
-        parent = self._before(hypothesis)
+        parent = search.opened.node
+        for id in hypothesis.ids[:-1]:
+            parent = next(child for child in self._children[parent] if self.nodes[child].id == id)
         path = self.path(parent)
         prefix = "".join(node.text for node in path)
         text = hypothesis.end if hypothesis.reason == "eos" else hypothesis.text[len(prefix) :]
         logprob = hypothesis.logprob - (path[-1].total if path else 0.0)
         total, score, length = hypothesis.logprob, hypothesis.score, hypothesis.length
         return BeamNode(hypothesis.node, parent, hypothesis.ids[-1], text, logprob, total, score, length)
-
-    def _before(self, hypothesis: Hypothesis) -> int:
-        """Node before the last one of a hypothesis."""
-        assert self.search is not None
-        node = self.search.opened.node
-        for id in hypothesis.ids[:-1]:
-            node = next(child for child in self._children[node] if self.nodes[child].id == id)
-        return node
 
     def _put(self, grown: BeamNode) -> BeamNode:
         siblings = self._children.setdefault(grown.parent, [])
@@ -236,17 +214,13 @@ class BeamHistory(CapabilityState):
             parent.state = "grown"
         return grown
 
-    def _fall(self, node: int, step: int) -> None:
-        """A beam fell out, and with it whatever led to nothing else."""
-        assert self.search is not None
+    def _fall(self, search: BeamSearch, node: int, step: int) -> None:
+        """A beam fell out, and with it whatever led to nothing else; what only greedy decoding takes doesn't count."""
         self.nodes[node].state = "pruned"
         self.fallen.append(node)
-        while node != self.search.opened.node and all(
-            self.nodes[child].fell is not None for child in self._beams(node)
+        while node != search.opened.node and all(
+            self.nodes[child].fell is not None or self.nodes[child].state == "greedy"
+            for child in self._children.get(node, ())
         ):
             self.nodes[node].fell = step
             node = self.nodes[node].parent
-
-    def _beams(self, node: int) -> Iterator[int]:
-        """What grew from a node, without what only greedy decoding went on to."""
-        return (child for child in self._children.get(node, ()) if self.nodes[child].state != "greedy")

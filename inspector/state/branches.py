@@ -1,16 +1,16 @@
 """The token tree folded to its branches: runs of tokens between forks. Pure, and kept up a token at a time.
 
-A token begins a branch where its parent has other children too, and where the completion begins after the prompt. A
-token at the end of a branch lengthens it; one in the middle cuts it in two, and what hung alone after a fork
-joins it again when the others are taken out. Only the shorter part of a cut is gone through, so that a session of n
-tokens costs about n log n in all, however often it forks, and a step at a tip costs the same in any tree.
+A token begins a branch if its parent has other children too, and if the completion begins with it. A token at the end
+of a branch lengthens it; one in the middle cuts it in two, and what hung alone after a fork joins it again when the
+others are taken out. Only the shorter part of a cut is gone through, so that a session of n tokens costs about n log n
+in all, however often it forks, and a step at the last token costs the same in any tree.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -24,25 +24,25 @@ _WORDS = {"inserted": "typed"}
 
 
 class Token(Struct, frozen=True):
-    """The facts of one node that a fold needs, wherever they come from."""
+    """One node, as branches know it, whatever record it came from."""
 
     node: int
     parent: int
     text: str
     """The characters that it finished."""
     raw: bytes = b""
-    """Its bytes, shown where a branch finished no character at all."""
+    """Its bytes, shown if a branch finished no character at all."""
     logprob: float | None = None
-    """None where it isn't known."""
+    """Its logprob; None if it isn't known."""
     made: str = "sampled"
-    """How it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
+    """The way it entered the tree: `prompt`, `sampled`, `greedy`, `chosen`, `typed`, `beam`, `re-rolled`."""
 
 
 def token(item: PromptToken | Step, parent: int) -> Token:
-    """The facts of a token or a step that a fold needs.
+    """A token or a step as branches know it.
 
     Args:
-        item: From the engine.
+        item: Record of the engine.
         parent: Node before it.
     """
     logprob = None if item.logprob is None or math.isnan(item.logprob) else item.logprob
@@ -56,7 +56,7 @@ def token(item: PromptToken | Step, parent: int) -> Token:
 
 
 def made(item: PromptToken | Step) -> str:
-    """How a token entered the tree, in one word."""
+    """The way a token entered the tree, in one word."""
     return token(item, ROOT).made
 
 
@@ -65,32 +65,33 @@ class Sums(Struct):
 
     tokens: int = 0
     known: int = 0
-    """Tokens whose logprob is known."""
+    """Number of tokens whose logprob is known."""
     logprob: float = 0.0
-    """Of those that are known, together."""
+    """Sum of those that are known."""
 
     @property
     def mean(self) -> float | None:
-        """Logprob of a token, None where none is known."""
+        """Mean logprob of a token; None if none is known."""
         return self.logprob / self.known if self.known else None
 
     @property
     def perplexity(self) -> float | None:
-        """exp(-mean), None where no logprob is known."""
+        """exp(-mean); None if no logprob is known."""
         if self.mean is None:
             return None
         return math.exp(-self.mean) if self.mean > -700 else math.inf
 
-    def count(self, tokens: Iterable[Token]) -> None:
-        """Put the logprobs of some tokens to these."""
+    def count(self, tokens: Iterable[Token]) -> Sums:
+        """Add the logprobs of some tokens; returns these sums."""
         for token in tokens:
             self.tokens += 1
             if token.logprob is not None:
                 self.known += 1
                 self.logprob += token.logprob
+        return self
 
     def add(self, other: Sums, sign: int = 1) -> None:
-        """Put others to these, or with -1 take them away."""
+        """Add other sums, or with -1 subtract them."""
         self.tokens += sign * other.tokens
         self.known += sign * other.known
         self.logprob += sign * other.logprob
@@ -104,7 +105,7 @@ class Branch:
     sums: Sums
     parent: Branch | None = None
     children: list[Branch] = field(default_factory=list)
-    """In the order of their first nodes: oldest first."""
+    """Branches in the order of their first nodes: oldest first."""
     prompt: bool | None = None
     """True if its tokens are of a prompt, False if they are of a completion; None for the root, which has none."""
 
@@ -117,134 +118,6 @@ class Branch:
         return self.nodes[-1]
 
 
-def sums_of(tokens: Iterable[Token]) -> Sums:
-    """The logprobs of some tokens, added up."""
-    total = Sums()
-    total.count(tokens)
-    return total
-
-
-class Partition:
-    """The tokens of one tree, parted into branches.
-
-    Args:
-        tokens: What is known of each token, by node; its owner keeps it up.
-    """
-
-    def __init__(self, tokens: Mapping[int, Token]) -> None:
-        self.root = Branch([ROOT], Sums())
-        """The parent of the first branches; holds no token."""
-        self.of: dict[int, Branch] = {ROOT: self.root}
-        """The branch that a node is in."""
-        self.count = 0
-        """Branches, without the root."""
-        self._tokens = tokens
-
-    def below(self, branch: Branch) -> Iterator[Branch]:
-        """A branch and those that hang from it, each before those below it, older ones first."""
-        waiting = [branch]
-        while waiting:
-            yield (at := waiting.pop())
-            waiting += at.children[::-1]
-
-    # ---- growing and taking out -------------------------------------------------------------
-
-    def hang(self, token: Token, above: Branch) -> None:
-        """Begin a branch with a token, after the end of another."""
-        prompt = token.made == PROMPT
-        branch = self.of[token.node] = Branch([token.node], sums_of([token]), above, prompt=prompt)
-        insort(above.children, branch, key=lambda sibling: sibling.first)
-        self.count += 1
-
-    def remove(self, branch: Branch) -> list[Branch]:
-        """Take out a branch and all below it.
-
-        Returns:
-            What was taken out, each before those below it.
-        """
-        assert branch.parent is not None
-        branch.parent.children.remove(branch)
-        gone = list(self.below(branch))
-        for part in gone:
-            for node in part.nodes:
-                del self.of[node]
-        self.count -= len(gone)
-        return gone
-
-    # ---- cutting and joining ----------------------------------------------------------------
-
-    def cut(self, branch: Branch, at: int) -> Branch:
-        """Cut a branch before the token at a place; returns the upper part, which the lower hangs from."""
-        self.count += 1
-        if at * 2 < len(branch.nodes):
-            return self._cut_off_upper(branch, at)
-        nodes = branch.nodes[at:]
-        lower = Branch(nodes, self._sums(nodes), branch, branch.children, branch.prompt)
-        del branch.nodes[at:]
-        self.take_off(branch, lower.sums)
-        self._adopt(lower)
-        branch.children = [lower]
-        self._own(lower, nodes)
-        return branch
-
-    def _cut_off_upper(self, branch: Branch, at: int) -> Branch:
-        nodes = branch.nodes[:at]
-        upper = Branch(nodes, self._sums(nodes), branch.parent, [branch], branch.prompt)
-        self._replace(branch, upper)
-        del branch.nodes[:at]
-        self.take_off(branch, upper.sums)
-        branch.parent = upper
-        self._own(upper, nodes)
-        return upper
-
-    def join(self, upper: Branch) -> None:
-        """Join a branch with the only one that hangs from it, where no fork or prompt's end parts them."""
-        if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
-            return
-        self.count -= 1
-        lower = upper.children[0]
-        if len(lower.nodes) > len(upper.nodes):
-            self._own(lower, upper.nodes)
-            self._replace(upper, lower)
-            lower.nodes[:0], lower.parent = upper.nodes, upper.parent
-            lower.sums.add(upper.sums)
-        else:
-            self._own(upper, lower.nodes)
-            upper.nodes += lower.nodes
-            upper.sums.add(lower.sums)
-            upper.children = lower.children
-            self._adopt(upper)
-
-    def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            self.of[node] = branch
-
-    def _adopt(self, branch: Branch) -> None:
-        for child in branch.children:
-            child.parent = branch
-
-    def _replace(self, branch: Branch, by: Branch) -> None:
-        """Put another object in a branch's place among its parent's children."""
-        assert branch.parent is not None
-        siblings = branch.parent.children
-        siblings[siblings.index(branch)] = by
-
-    # ---- sums -------------------------------------------------------------------------------
-
-    def add_up(self, branch: Branch) -> None:
-        """Add up the logprobs of a branch from its tokens."""
-        branch.sums = self._sums(branch.nodes)
-
-    def take_off(self, branch: Branch, sums: Sums) -> None:
-        """Take from the sums of a branch; where infinities make that meaningless, or none is left, add up again."""
-        branch.sums.add(sums, -1)
-        if not branch.sums.known or not math.isfinite(branch.sums.logprob):
-            self.add_up(branch)
-
-    def _sums(self, nodes: Iterable[int]) -> Sums:
-        return sums_of(self._tokens[node] for node in nodes)
-
-
 class Branches:
     """Every branch of one tree. The numbers read from a branch hold until it is next changed."""
 
@@ -252,20 +125,17 @@ class Branches:
         self.version = 0
         """Grows whenever branches come, go, are cut or joined, or others hang from one whose readings change; not
         when one is only lengthened."""
+        self.count = 0
+        """Number of branches."""
+        self.root = Branch([ROOT], Sums())
+        """Parent of the first branches; holds no token."""
         self._tokens: dict[int, Token] = {}
-        self._partition = Partition(self._tokens)
-        self._branch = self._partition.of
-        self.root = self._partition.root
-        """The parent of the first branches; holds no token."""
+        self._branch: dict[int, Branch] = {ROOT: self.root}
+        """The branch of each node."""
         self._depth: dict[int, int] = {ROOT: 0}
 
-    @property
-    def count(self) -> int:
-        """How many branches there are."""
-        return self._partition.count
-
     def __len__(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return len(self._tokens)
 
     def __contains__(self, node: int) -> bool:
@@ -273,11 +143,8 @@ class Branches:
 
     def __iter__(self) -> Iterator[Branch]:
         """All branches, each before those below it, older ones first."""
-        waiting = self.root.children[::-1]
-        while waiting:
-            branch = waiting.pop()
-            yield branch
-            waiting += branch.children[::-1]
+        for first in self.root.children:
+            yield from self.below(first)
 
     def __getitem__(self, node: int) -> Token:
         return self._tokens[node]
@@ -285,7 +152,7 @@ class Branches:
     # ---- queries ----------------------------------------------------------------------------
 
     def of(self, node: int) -> Branch | None:
-        """The branch that a node is in; None where there is no such node."""
+        """The branch of a node; None if there is no such node."""
         return self._branch[node] if node in self._tokens else None
 
     def place(self, node: int) -> int:
@@ -293,7 +160,7 @@ class Branches:
         return self._depth[node] - self._depth[self._branch[node].first]
 
     def depth(self, node: int) -> int:
-        """Tokens on the path up to and including a node."""
+        """Number of tokens on the path up to and including a node."""
         return self._depth[node]
 
     def above(self, branch: Branch) -> Iterator[Branch]:
@@ -303,8 +170,15 @@ class Branches:
             yield at
             at = at.parent
 
+    def below(self, branch: Branch) -> Iterator[Branch]:
+        """A branch and those that hang from it, each before those below it, older ones first."""
+        waiting = [branch]
+        while waiting:
+            yield (at := waiting.pop())
+            waiting += at.children[::-1]
+
     def made(self, branch: Branch) -> str:
-        """How the first token of a branch entered the tree."""
+        """The way the first token of a branch entered the tree."""
         return self._tokens[branch.first].made
 
     def leads(self, node: int, to: int) -> bool:
@@ -323,31 +197,28 @@ class Branches:
         return total
 
     def text(self, branch: Branch, characters: int) -> str:
-        """How the text of a branch begins, not yet printable.
+        """The beginning of a branch's text, not yet printable.
 
         Args:
             branch: The run.
-            characters: How many are wanted; there may be some more, and fewer where it is shorter.
+            characters: Number that is wanted; there may be some more, and fewer if the branch is shorter.
         """
-        texts, length = [], 0
+        text = ""
         for node in branch.nodes:
-            texts.append(text := self._tokens[node].text)
-            length += len(text)
-            if length >= characters:
+            text += self._tokens[node].text
+            if len(text) >= characters:
                 break
-        return "".join(texts)
+        return text
 
     def size(self, branch: Branch) -> tuple[int, int]:
-        """How many branches and tokens there are below a branch, itself included."""
-        branches = tokens = 0
-        for part in self._partition.below(branch):
-            branches, tokens = branches + 1, tokens + len(part.nodes)
-        return branches, tokens
+        """Number of branches and of tokens from a branch on, itself included."""
+        tokens = [len(part.nodes) for part in self.below(branch)]
+        return len(tokens), sum(tokens)
 
     # ---- growing ----------------------------------------------------------------------------
 
     def add(self, token: Token) -> None:
-        """Take in a token; a known one gets its new readings.
+        """Take in a token, or new readings of a known one.
 
         Raises:
             KeyError: Its parent is unknown.
@@ -355,17 +226,19 @@ class Branches:
         if token.node in self._tokens:
             self._read(token)
             return
-        above = self._branch[token.parent]
+        above, prompt = self._branch[token.parent], token.made == PROMPT
         self._tokens[token.node] = token
         self._depth[token.node] = self._depth[token.parent] + 1
-        if above.nodes[-1] != token.parent:
-            above = self._partition.cut(above, self.place(token.parent) + 1)
-        elif not above.children and above.prompt == (token.made == PROMPT):
+        if above.nodes[-1] == token.parent and not above.children and above.prompt == prompt:
             above.nodes.append(token.node)
             above.sums.count((token,))
             self._branch[token.node] = above
             return
-        self._partition.hang(token, above)
+        if above.nodes[-1] != token.parent:
+            above = self._cut(above, self.place(token.parent) + 1)
+        branch = self._branch[token.node] = Branch([token.node], Sums().count((token,)), above, prompt=prompt)
+        insort(above.children, branch, key=lambda sibling: sibling.first)
+        self.count += 1
         self.version += 1
 
     def _read(self, token: Token) -> None:
@@ -376,49 +249,111 @@ class Branches:
         branch = self._branch[token.node]
         self._tokens[token.node] = token
         branch.sums.count((token,))
-        self._partition.take_off(branch, sums_of([before]))
+        self._subtract(branch, Sums().count((before,)))
         if branch.children and token.logprob != before.logprob:
             self.version += 1  # the sums of those below run from the first token
 
     def _remake(self, token: Token) -> None:
-        """Take in that a prompt's token was stepped: it is part of another run than its neighbours, or of the same."""
-        parts, node = self._partition, token.node
+        """A prompt's token was stepped: it is part of another run than its neighbours, or of the same."""
+        node = token.node
         if place := self.place(node):
-            parts.cut(self._branch[node], place)
+            self._cut(self._branch[node], place)
         branch = self._branch[node]
         if len(branch.nodes) > 1:
-            branch = parts.cut(branch, 1)
+            branch = self._cut(branch, 1)
         self._tokens[node], branch.prompt = token, token.made == PROMPT
-        parts.add_up(branch)
+        branch.sums = self._sums(branch.nodes)
         self.version += 1
-        parts.join(branch)
-        above = self._branch[node].parent
-        if above is not None:
-            parts.join(above)
+        self._join(branch)
+        if (above := self._branch[node].parent) is not None:
+            self._join(above)
 
     # ---- taking out -------------------------------------------------------------------------
 
-    def discard(self, node: int) -> tuple[list[Token], int]:
+    def discard(self, node: int) -> list[Token]:
         """Take out a node and all below it.
 
         Returns:
-            What was taken out, parents before their children, and how many branches that was.
+            What was taken out, parents before their children.
 
         Raises:
             KeyError: There is no such node.
         """
         branch = self._branch[self._tokens[node].node]
         if branch.first != node:
-            self._partition.cut(branch, self.place(node))
+            self._cut(branch, self.place(node))
             branch = self._branch[node]
         above = branch.parent
         assert above is not None
-        gone = self._partition.remove(branch)
-        tokens = [self._forget(member) for part in gone for member in part.nodes]
+        above.children.remove(branch)
+        gone = []
+        for part in self.below(branch):
+            self.count -= 1
+            for each in part.nodes:
+                del self._branch[each], self._depth[each]
+                gone.append(self._tokens.pop(each))
         self.version += 1
-        self._partition.join(above)
-        return tokens, len(gone)
+        self._join(above)
+        return gone
 
-    def _forget(self, node: int) -> Token:
-        del self._depth[node]
-        return self._tokens.pop(node)
+    # ---- cutting and joining ----------------------------------------------------------------
+
+    def _cut(self, branch: Branch, at: int) -> Branch:
+        """Cut a branch before the token at a place; the shorter part is the new one.
+
+        Returns:
+            The upper part, which the lower hangs from.
+        """
+        self.count += 1
+        if at * 2 < len(branch.nodes):
+            upper = new = Branch(branch.nodes[:at], Sums(), branch.parent, [branch], branch.prompt)
+            self._replace(branch, upper)
+            branch.parent = upper
+            del branch.nodes[:at]
+        else:
+            upper, new = branch, Branch(branch.nodes[at:], Sums(), branch, branch.children, branch.prompt)
+            upper.children = [new]
+            del branch.nodes[at:]
+        new.sums = self._sums(new.nodes)
+        self._subtract(branch, new.sums)
+        self._own(new, new.nodes)
+        return upper
+
+    def _join(self, upper: Branch) -> None:
+        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end parts them."""
+        if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
+            return
+        self.count -= 1
+        lower = upper.children[0]
+        if len(lower.nodes) > len(upper.nodes):
+            self._own(lower, upper.nodes)
+            self._replace(upper, lower)
+            lower.nodes[:0], lower.parent = upper.nodes, upper.parent
+            lower.sums.add(upper.sums)
+        else:
+            upper.nodes += lower.nodes
+            upper.sums.add(lower.sums)
+            upper.children = lower.children
+            self._own(upper, lower.nodes)
+
+    def _own(self, branch: Branch, nodes: Iterable[int]) -> None:
+        """Make some nodes those of a branch, and its children hang from it."""
+        for node in nodes:
+            self._branch[node] = branch
+        for child in branch.children:
+            child.parent = branch
+
+    def _replace(self, branch: Branch, by: Branch) -> None:
+        """Put another object in a branch's place among its parent's children."""
+        assert branch.parent is not None
+        siblings = branch.parent.children
+        siblings[siblings.index(branch)] = by
+
+    def _subtract(self, branch: Branch, sums: Sums) -> None:
+        """Subtract from the sums of a branch; if infinities make that meaningless, or none is left, add up again."""
+        branch.sums.add(sums, -1)
+        if not branch.sums.known or not math.isfinite(branch.sums.logprob):
+            branch.sums = self._sums(branch.nodes)
+
+    def _sums(self, nodes: Iterable[int]) -> Sums:
+        return Sums().count(self._tokens[node] for node in nodes)

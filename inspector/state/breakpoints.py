@@ -1,8 +1,6 @@
-"""What is known of breakpoints on the screen: those that are set, the one that held last, and what was skipped."""
+"""Breakpoints: those that are set, the one that stopped a run last, and the number of skipped tokens."""
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 from rich.cells import cell_len
 
@@ -19,15 +17,13 @@ LONGEST_TEXT = 24
 class BreakpointState:
     """The breakpoints of runs."""
 
-    TAKES: ClassVar[tuple[type[protocol.Record], ...]] = (
-        protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit,
-    )  # fmt: skip
+    TAKES = protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit
     """The records that change it, whatever command they are of."""
 
     def __init__(self) -> None:
         self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
-        """Where the last run stopped, until the session goes elsewhere than on from there."""
+        """The stop of the last run, until the session leaves that place."""
         self.skipping = False
         """True if the run is, or was, one over sure tokens."""
         self.skipped = 0
@@ -47,36 +43,32 @@ class BreakpointState:
             self.skipped += record.prob >= SURE
 
     def stop_sentence(self, coming: protocol.Distribution | None) -> str:
-        """Why the last run stopped, and what to press; printable.
+        """The reason why the last run stopped, and the keys; printable.
 
         Args:
-            coming: What follows the tip.
+            coming: Distribution after the last token.
 
         Returns:
-            Empty where no breakpoint stopped a run at the tip.
+            Empty if no breakpoint stopped a run there.
         """
         if self.hit is None or coming is None or self.hit.node != coming.node:
             return ""
         held = "; ".join(map(visible, self.hit.conditions))
         if not self.skipping:
             return f"Stopped: {held}. {key_for('run')} continues, {key_for('breakpoints')} changes it"
-        return self._skipped(coming, held)
-
-    def _skipped(self, coming: protocol.Distribution, held: str) -> str:
         skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
-        if len(self.hit.conditions if self.hit else ()) > 1 or not held.startswith("probability"):
+        if len(self.hit.conditions) > 1 or not held.startswith("probability"):
             return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
         picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
-        token = quoted(token_label(picked.text, picked.raw))
-        return f"{skipped}: {token} has {percent(picked.prob)}. {key_for('skip')} skips on, {key_for('step')} takes it"
+        token = f"{quoted(token_label(picked.text, picked.raw))} has {percent(picked.prob)}"
+        return f"{skipped}: {token}. {key_for('skip')} skips on, {key_for('step')} takes it"
 
 
 def conditions(points: Breakpoints) -> str:
     """The conditions that are set, on one line; printable, empty for none."""
-    return (" and " if points.all_of else ", ").join(
-        truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions
-    )
+    shown = (truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions)
+    return (" and " if points.all_of else ", ").join(shown)
 
 
 def marker(points: Breakpoints, room: int) -> str:

@@ -17,14 +17,13 @@ def own_candidate(item: Item) -> Candidate | None:
     if item.prob is None or item.logprob is None or item.rank is None:
         return None
     drawn = item.sampler_prob if isinstance(item, Step) else item.prob
-    return Candidate(
-        item.id, item.text, item.raw, item.special, item.logprob, item.prob, item.rank, drawn, None
-    )
+    token = item.id, item.text, item.raw, item.special
+    return Candidate(*token, item.logprob, item.prob, item.rank, drawn, None)
 
 
 def with_own(distribution: Distribution, item: Item | None, tried: bool = False) -> Distribution:
-    """A distribution with the slot's own token among its candidates, though it is less probable than those: somebody
-    took it. The others are fewer by it.
+    """A distribution with the slot's own token among its candidates, though it is less probable than those, since
+    it was taken. The others are fewer by it.
 
     Args:
         distribution: Before the slot.
@@ -32,9 +31,8 @@ def with_own(distribution: Distribution, item: Item | None, tried: bool = False)
         tried: Whether the distribution is of other settings than the token was taken with: then its probability after
             the sampler isn't known, NaN, and is among the others'.
     """
-    if item is None or any(each.id == item.id for each in distribution.candidates):
-        return distribution
-    if (own := own_candidate(item)) is None:
+    own = own_candidate(item) if item is not None else None
+    if own is None or any(each.id == own.id for each in distribution.candidates):
         return distribution
     drawn = 0.0 if tried else own.sampler_prob
     return replace(

@@ -18,14 +18,14 @@ MOST = 1e15
 
 
 class ReplayStop(Enum):
-    """How a step through a recording treats a record that changes the screen of a tool and not the main one."""
+    """Treatment of a record that changes the screen of a tool and not the main one, by a step through a recording."""
 
     EACH = "each"
     """The step ends with it."""
     FIRST = "first"
-    """Of those that come in a row the step ends with the first."""
+    """The step ends with the first of those that come in a row."""
     FIRST_AND_LAST = "first and last"
-    """With the first, and with the one whose `last` is set: each has the whole anew."""
+    """The step ends with the first, and with the one whose `last` is set: each has the whole again."""
     BEGINS = "begins"
     """It ends no step, and begins a new row."""
 
@@ -37,12 +37,10 @@ class CapabilityState:
     """The records that change it, whatever command they are of."""
     OF: ClassVar[tuple[type[Command], ...]] = ()
     """Commands whose failure and end change it."""
-    STOPS: ClassVar[Mapping[type[Record], ReplayStop]] = {}
-    """What a replay does at its records."""
+    STOPS: ClassVar[Mapping[type[Record], tuple[ReplayStop, str]]] = {}
+    """Treatment of its records by a replay, and its words where it stops at one: see `with_keys`; empty for none."""
     FAILS: ClassVar[tuple[type[Command], ...]] = ()
     """Commands whose failure its screen shows: a recording fails them. It answers others in the status line."""
-    SHOWN_BY: ClassVar[Mapping[type[Record], str]] = {}
-    """What is said where a replay stops at a record, the key that shows it by its id in braces: see `with_keys`."""
 
     def apply(self, record: Record) -> None:
         """Take in one record; one that is neither in `TAKES` nor of the end of one of `OF` changes nothing."""
@@ -50,7 +48,7 @@ class CapabilityState:
     @classmethod
     def changing(cls) -> tuple[type[Record], ...]:
         """The records that change its tool's screen: in a replay a step can end with each."""
-        return tuple(record for record, stop in cls.STOPS.items() if stop is not ReplayStop.BEGINS)
+        return tuple(record for record, (stop, _) in cls.STOPS.items() if stop is not ReplayStop.BEGINS)
 
     @classmethod
     def sound(cls, record: Record) -> bool:

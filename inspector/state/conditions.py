@@ -1,4 +1,4 @@
-"""How the tokens of a path were made, where it was not by the model as it is and its sampler alone. Pure.
+"""Conditions of the tokens of a path, beyond the model as it is and its sampler.
 
 Interventions, a grammar, a draft, no KV cache, another order of the sampler, settings that were changed on the way:
 whatever shows or writes a text asks here, so that no text made with them leaves the program without their names. All
@@ -7,7 +7,7 @@ words are printable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -29,9 +29,9 @@ class TextCondition(Struct, frozen=True):
     """One thing that a token was made with."""
 
     name: str
-    """What it is: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
+    """Kind: `interventions`, `grammar`, `draft`, `KV cache`, `sampler`, or a setting."""
     words: str
-    """Which: `L6 h1 off`, `regex [0-9]+`."""
+    """Details: `L6 h1 off`, `regex [0-9]+`."""
 
     @property
     def short(self) -> str:
@@ -48,12 +48,12 @@ class Made(Struct, frozen=True):
 
     @property
     def figure(self) -> tuple[str, str]:
-        """As a name and a value."""
+        """Name and value."""
         return self.condition.name, f"{self.condition.words}, {self.where}"
 
     @property
     def sentence(self) -> str:
-        """As one line of a text."""
+        """One line of a text."""
         return f"Made with {self.condition.name}: {self.condition.words} ({self.where})"
 
 
@@ -61,27 +61,24 @@ def conditions(tree: SessionTree, item: Item) -> tuple[TextCondition, ...]:
     """The conditions under which one token was made.
 
     Args:
-        tree: Whose token it is.
+        tree: The tree of the token.
         item: The token.
     """
-    return tuple(_conditions(tree, item))
-
-
-def _conditions(tree: SessionTree, item: Item) -> Iterator[TextCondition]:
-    if (units := tree.under(item)) is not None:
-        yield held(units)
+    units = tree.under(item)
+    found = [] if units is None else [held(units)]
     if not isinstance(item, Step):
-        return
+        return tuple(found)
     settings, reading = tree.settings.get(item.node), item.choice.grammar
     by_hand = item.origin in ("chosen", "inserted")
     if reading is not None and reading.state not in ("left", "ended") and not by_hand:
-        yield grammar(settings) or TextCondition("grammar", UNRECORDED)
+        found.append(grammar(settings) or TextCondition("grammar", UNRECORDED))
     if item.ms.shared or item.node in tree.drafts:
-        yield draft(tree.drafts.get(item.node, UNRECORDED))
+        found.append(draft(tree.drafts.get(item.node, UNRECORDED)))
     if item.kv.passed_tokens:
-        yield NO_CACHE
+        found.append(NO_CACHE)
     if not by_hand and (ordered := order(settings)) is not None:
-        yield ordered
+        found.append(ordered)
+    return tuple(found)
 
 
 def held(units: Sequence[Intervention]) -> TextCondition:
@@ -98,14 +95,14 @@ NO_CACHE = TextCondition("KV cache", "off")
 
 
 def grammar(settings: Settings | None) -> TextCondition | None:
-    """The grammar of some settings, None where they have none."""
+    """The grammar of some settings, None if they have none."""
     if settings is None or settings.grammar is None:
         return None
     return TextCondition("grammar", visible(settings.grammar.summary))
 
 
 def order(settings: Settings | None) -> TextCondition | None:
-    """The order of the sampler's stages, where tokens are drawn and it is not mlx-lm's."""
+    """The order of the sampler's stages; None if nothing is drawn, or if it is mlx-lm's."""
     if settings is None or not settings.temp or settings.sampler_order == BY_NAME["sampler_order"].default:
         return None
     return TextCondition("sampler", f"order {settings.sampler_order}")
@@ -115,82 +112,71 @@ def requested(settings: Settings, load: LoadSettings) -> list[TextCondition]:
     """The conditions of a text that is generated with some settings.
 
     Args:
-        settings: Of the sampler.
-        load: Of the model.
+        settings: Settings of the sampler.
+        load: Settings of the model.
     """
     every = (grammar(settings), order(settings), NO_CACHE if load.no_kv_cache else None)
     return [each for each in every if each is not None]
 
 
 def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextCondition, ...]]:
-    """The conditions under which each of some tokens was made: settings too, where not all tokens have the same.
+    """The conditions under which each of some tokens was made; settings too, if not all tokens have the same.
 
     Args:
-        tree: Whose tokens they are.
+        tree: The tree of the tokens.
         items: The tokens.
     """
-    varied = _varied(tree, items)
-    return [(*conditions(tree, item), *varied(item)) for item in items]
+    by_item = [tree.settings.get(item.node) for item in items]
+    known = [settings for settings in by_item if settings is not None]
+    varied = [
+        field
+        for field in FIELDS
+        if field.name not in _NO_MATTER and len({getattr(settings, field.name) for settings in known}) > 1
+    ]
+
+    def varying(settings: Settings | None) -> list[TextCondition]:
+        fields = varied if settings is not None else []
+        return [
+            TextCondition(each.label, visible(each.format(getattr(settings, each.name)))) for each in fields
+        ]
+
+    return [(*conditions(tree, item), *varying(each)) for item, each in zip(items, by_item, strict=True)]
 
 
 def made_with(tree: SessionTree, items: Sequence[Item]) -> list[Made]:
     """The conditions of a path's tokens, each with the tokens that it is true of.
 
     Args:
-        tree: Whose path it is.
+        tree: The tree of the path.
         items: The path, from the first token on.
     """
-    runs: dict[TextCondition, list[list[int]]] = {}
+    runs: dict[TextCondition, list[tuple[int, int]]] = {}
     for slot, found_here in enumerate(by_token(tree, items)):
         for condition in found_here:
             found = runs.setdefault(condition, [])
-            if found and found[-1][1] == slot - 1:
-                found[-1][1] = slot
-            else:
-                found.append([slot, slot])
+            begin = found.pop()[0] if found and found[-1][1] == slot - 1 else slot
+            found.append((begin, slot))
     return [Made(condition, _where(items, found)) for condition, found in runs.items()]
 
 
-def _varied(tree: SessionTree, items: Sequence[Item]) -> Callable[[Item], Iterator[TextCondition]]:
-    """What gives a token's settings, of those that are not the same all along the path."""
-    known = [settings for item in items if (settings := tree.settings.get(item.node)) is not None]
-    fields = [
-        field
-        for field in FIELDS
-        if field.name not in _NO_MATTER and len({getattr(settings, field.name) for settings in known}) > 1
-    ]
-
-    def of(item: Item) -> Iterator[TextCondition]:
-        settings = tree.settings.get(item.node)
-        for field in fields if settings is not None else ():
-            yield TextCondition(field.label, visible(field.format(getattr(settings, field.name))))
-
-    return of
-
-
-def _where(items: Sequence[Item], runs: Sequence[Sequence[int]]) -> str:
-    steps = [
-        [item.index + 1 for item in items[first : last + 1] if isinstance(item, Step)] for first, last in runs
-    ]
-    numbers = [run for run in steps if run]
-    if not numbers:
-        return _listed("prompt token", [(first + 1, last + 1) for first, last in runs])
-    if sum(map(len, numbers)) == sum(1 for item in items if isinstance(item, Step)) > 1:
+def _where(items: Sequence[Item], runs: Sequence[tuple[int, int]]) -> str:
+    """Runs of slots in words: `all steps`, `steps 3 to 20 and 25`, `prompt token 1`."""
+    steps = [[each.index + 1 for each in items[a : b + 1] if isinstance(each, Step)] for a, b in runs]
+    noun, ranges = "step", [(run[0], run[-1]) for run in steps if run]
+    if not ranges:
+        noun, ranges = "prompt token", [(first + 1, last + 1) for first, last in runs]
+    elif sum(map(len, steps)) == sum(isinstance(item, Step) for item in items) > 1:
         return "all steps"
-    return _listed("step", [(run[0], run[-1]) for run in numbers])
-
-
-def _listed(noun: str, ranges: Sequence[tuple[int, int]]) -> str:
     texts = [str(first) if first == last else f"{first} to {last}" for first, last in ranges[:_RANGES]]
-    more = len(ranges) - len(texts)
-    texts += [f"{more} more stretches"] if more > 1 else [] if not more else ["one more stretch"]
+    if (more := len(ranges) - len(texts)) > 0:
+        texts.append(f"{more} more stretches" if more > 1 else "one more stretch")
     several = len(ranges) > 1 or ranges[0][0] != ranges[0][1]
     listed = texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
     return f"{noun}{'s' * several} {listed}"
 
 
 def in_short(made: Sequence[Made]) -> str:
-    """The conditions of a path, in one phrase; empty where it was the model and its sampler alone."""
+    """The conditions of a path, in one phrase; empty for the model and its sampler alone."""
     return " · ".join(dict.fromkeys(each.condition.short for each in made))
 
 
@@ -198,16 +184,17 @@ def in_short(made: Sequence[Made]) -> str:
 
 
 def defaults_of(facts: ModelFacts, settings: Settings) -> str:
-    """Whose defaults the settings are: `model's`, `mlx-lm's`, or empty if the user has changed them."""
+    """The source of settings that are defaults: `model's`, `mlx-lm's`; empty if the user has changed them."""
     if with_defaults(settings, facts.sampling, ()) != settings or settings.grammar is not None:
         return ""
     return "model's" if facts.sampling else "mlx-lm's"
 
 
 def settings_words(settings: Settings) -> list[str]:
-    """Every setting that is on, the temperature and the grammar apart."""
-    told = [*_GREEDY, *(_DRAWN if settings.temp else ())]
-    return [_words(field, settings) for field in told if field.on(settings)]
+    """Every setting that is on, the temperature and the grammar apart: those that cut tokens if any is drawn."""
+    return [
+        _words(field, settings) for field in _TOLD if field.on(settings) and (settings.temp or _greedy(field))
+    ]
 
 
 def _words(field: Setting, settings: Settings) -> str:
@@ -217,15 +204,14 @@ def _words(field: Setting, settings: Settings) -> str:
     return f"{name} {value}" if isinstance(value, int) else f"{name} {value:g}"
 
 
-_STAGES = [(stage.kind, BY_NAME[stage.setting]) for stage in STAGES.values() if stage.kind != "scale"]
-_OTHERS = [field for field in FIELDS if field.stage is None and field.brief is not None]
-_GREEDY = [
-    *(field for kind, field in _STAGES if kind == "logits"),
-    *(field for field in _OTHERS if field.kind == "texts"),
-]
-"""Settings that greedy decoding goes by, too: they change logits, or end the text."""
-_DRAWN = [
-    *(field for kind, field in _STAGES if kind != "logits"),
-    *(field for field in _OTHERS if field.kind != "texts"),
-]
-"""Settings that cut tokens, and the order of the stages where it is none of mlx_lm's."""
+def _greedy(field: Setting) -> bool:
+    """True if greedy decoding goes by a setting, too: it changes logits, or ends the text."""
+    return field.kind == "texts" if field.stage is None else field.stage.kind == "logits"
+
+
+_STAGED = (BY_NAME[stage.setting] for stage in STAGES.values() if stage.kind != "scale")
+_TOLD = sorted(
+    (*_STAGED, *(field for field in FIELDS if field.stage is None and field.brief is not None)),
+    key=lambda field: not _greedy(field),
+)
+"""Settings in the order of their words: those of greedy decoding first."""

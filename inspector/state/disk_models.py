@@ -1,4 +1,4 @@
-"""Words for the models that are on the disk: the columns of a list, the facts of one, and what a search finds."""
+"""Words for the models on the disk: the columns of a list, the facts of one, and the results of a search."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from engine.models_on_disk.models import DiskModel
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")
-"""After the name, in the order of the table."""
+"""Columns after the name, in the order of the table."""
 NO_FIGURE = "?"
 
 
 def cells(model: DiskModel, available: int | None) -> dict[str, str]:
-    """The columns of one model, printable; `?` where something isn't known.
+    """The columns of one model, printable; `?` for what isn't known.
 
     Args:
         model: The model.
-        available: Bytes of memory that a program can take, None where that isn't known.
+        available: Bytes of memory that a program can take; None if that isn't known.
     """
     weights, kv = model.weights, model.kv
     return {
@@ -40,12 +40,9 @@ def cells(model: DiskModel, available: int | None) -> dict[str, str]:
 def _fits(model: DiskModel, available: int | None) -> str:
     if model.problem:
         return "incomplete" if model.incomplete else "can't load"
-    tokens = model.fits(available)
-    if tokens is None:
+    if (tokens := model.fits(available)) is None:
         return NO_FIGURE
-    if not tokens:
-        return "no"
-    return "all" if tokens == model.context else f"to {amount(tokens)}"
+    return "no" if not tokens else "all" if tokens == model.context else f"to {amount(tokens)}"
 
 
 def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
@@ -53,47 +50,33 @@ def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
 
     Args:
         model: The model.
-        room: What memory there is for it.
+        room: The memory that there is for it.
     """
-    if model.problem:
-        yield _problem(model)
+    weights, kv, context = model.weights, model.kv, model.context
+    if model.problem and model.downloads:
+        what = model.problem.rpartition(". ")[0]  # the sentence after it says to download what ⏎ downloads
+        yield "incomplete", f"{what}. ⏎ downloads what is missing from the hub."
+    elif model.problem:
+        yield "can't load", model.problem
     elif fitting := _fitting(model, room):
         yield "memory", fitting
-    if model.weights is not None:
-        yield "weights", _weights(model)
-    if model.context or model.kv:
-        yield "context", _context(model)
+    if weights is not None:
+        group = f" in groups of {weights.group_size}" if weights.group_size else ""
+        layers = f", {model.layers} layers" if model.layers else ""
+        parameters = f"{amount(weights.parameters)} parameters, {model.bits}{group}"
+        bits = f"{weights.bits_a_parameter:.3g} bits a parameter, {size(model.size)} on the disk"
+        yield "weights", f"{model.family}{layers}, {parameters}: {bits}"
+    if context or kv:
+        words = "what the KV of a token takes isn't known from the files"
+        if kv is not None:
+            ring = f", and {size(kv.windowed)} up to {kv.window:,} tokens" if kv.windowed else ""
+            each = f"{size(kv.growing)} of KV a token{ring}" if kv.growing or ring else "no KV that grows"
+            full = f", {size(kv.at(context))} for all of it" if context and kv.growing else ""
+            words = f"{each}{full}, in the type of the files"
+        yield "context", f"{f'{context:,} tokens' if context else 'none stated'}; {words}"
     yield "from", f"{model.source}: {model.path}"
     for note in model.notes:
         yield "note", note
-
-
-def _problem(model: DiskModel) -> tuple[str, str]:
-    if not model.downloads:
-        return "can't load", model.problem
-    what = model.problem.rpartition(". ")[0]  # the sentence after it says to download what ⏎ downloads
-    return "incomplete", f"{what}. ⏎ downloads what is missing from the hub."
-
-
-def _weights(model: DiskModel) -> str:
-    weights = model.weights
-    assert weights is not None
-    group = f" in groups of {weights.group_size}" if weights.group_size else ""
-    layers = f", {model.layers} layers" if model.layers else ""
-    return (
-        f"{model.family}{layers}, {amount(weights.parameters)} parameters, {model.bits}{group}:"
-        f" {weights.bits_a_parameter:.3g} bits a parameter, {size(model.size)} on the disk"
-    )
-
-
-def _context(model: DiskModel) -> str:
-    window = f"{model.context:,} tokens" if model.context else "none stated"
-    if model.kv is None:
-        return f"{window}; what the KV of a token takes isn't known from the files"
-    ring = f", and {size(model.kv.windowed)} up to {model.kv.window:,} tokens" if model.kv.windowed else ""
-    each = f"{size(model.kv.growing)} of KV a token{ring}" if model.kv.growing or ring else "no KV that grows"
-    full = f", {size(model.kv.at(model.context))} for all of it" if model.context and model.kv.growing else ""
-    return f"{window}; {each}{full}, in the type of the files"
 
 
 _TOO_LARGE: dict[MemoryOf, str] = {
@@ -127,7 +110,7 @@ def matches(model: DiskModel, query: str) -> bool:
 
 
 def far(progress: DownloadProgress | None) -> str:
-    """How far a download is: bytes, rate and time left."""
+    """Progress of a download: bytes, rate and time left."""
     if progress is None:
         return "asking the hub"
     bytes = f"{size(progress.done)} of {size(progress.total)}"

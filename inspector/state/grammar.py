@@ -18,7 +18,7 @@ EXAMPLES: tuple[tuple[str, GrammarKind, str], ...] = (
     ("JSON", "json-schema", PERSON),
     ("one of", "choices", " yes\n no\n maybe"),
 )
-"""Of grammars, by name: what the dialog fills in."""
+"""Grammars by name, for the dialog to fill in."""
 FIGHTS = 0.01
 """Below this mass the grammar and the model want different texts."""
 
@@ -29,7 +29,7 @@ def outside(reading: GrammarReading | None) -> bool:
 
 
 def warning(reading: GrammarReading) -> str:
-    """That the grammar fights the model; empty where it doesn't."""
+    """A warning if the grammar fights the model; empty if it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
     return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
@@ -43,28 +43,23 @@ def share(mass: float) -> str:
 
 
 def allows(reading: GrammarReading) -> str:
-    """How much it leaves: tokens, and what the model gives them."""
+    """The number of tokens that it leaves, and their probability by the model."""
     tokens = f"{scales.count(reading.allowed)} token{'s' * (reading.allowed != 1)}"
     return f"It allows {tokens}; the model gives {'it' if reading.allowed == 1 else 'them'} {share(reading.mass)}."
 
 
-def ending(reading: GrammarReading) -> str:
-    """A sentence: the text may end here, must end, or is out of the grammar's reach."""
-    match reading.state:
-        case "open":
-            return "The text may not end here."
-        case "accepting":
-            return "The text may end here: it is complete as it is, and may go on."
-        case "complete":
-            return "The text is complete: it must end here."
-        case "left":
-            return "The text left the grammar: from there on nothing is forbidden."
-        case "ended":
-            return "The text that had to match ended: nothing is forbidden any more."
+ENDINGS = {
+    "open": "The text may not end here.",
+    "accepting": "The text may end here: it is complete as it is, and may go on.",
+    "complete": "The text is complete: it must end here.",
+    "left": "The text left the grammar: from there on nothing is forbidden.",
+    "ended": "The text that had to match ended: nothing is forbidden any more.",
+}
+"""The sentence of each state: the text may end here, must end, or is out of the grammar's reach."""
 
 
 def forced(reading: GrammarReading) -> str:
-    """The text that is certain; empty where there is a choice."""
+    """The text that is certain; empty if there is a choice."""
     if not reading.forced:
         return ""
     label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)
@@ -73,7 +68,8 @@ def forced(reading: GrammarReading) -> str:
 
 def sentences(reading: GrammarReading) -> list[str]:
     """All of it, the most important first."""
+    ending = ENDINGS[reading.state]
     if reading.state in ("left", "ended"):
-        return [ending(reading)]
-    counted = [allows(reading)] if reading.allowed else []
-    return [*filter(None, (warning(reading), forced(reading))), *counted, ending(reading)]
+        return [ending]
+    counted = allows(reading) if reading.allowed else ""
+    return [*filter(None, (warning(reading), forced(reading), counted)), ending]

@@ -1,53 +1,24 @@
-"""What was looked at inside the model, by the token whose forward it was: for exports."""
+"""Answers about the inside of the models: one store for views, exports, lessons and replays."""
 
 from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, ClassVar, TypeVar
 
-from msgspec import Struct, field
-from msgspec.structs import fields, replace
+from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.protocol import (
-    ActivationsPatched,
-    AttentionRead,
-    AttributionRead,
-    CaptureFacts,
-    Check,
-    Direction,
-    DirectionMade,
-    ExpertsRead,
-    GradientMethod,
-    GradientsRead,
-    HeadsScored,
-    HeadsSwept,
-    Intervene,
-    Intervened,
-    Intervention,
-    LensRead,
-    LockstepClosed,
-    LockstepOpened,
-    ModelFacts,
-    ModelModules,
-    PairsPatched,
-    PatchKind,
-    PositionChange,
-    PositionTried,
-    PromptOpened,
-    Record,
-    RepeatedTexts,
-    Scope,
-    ScoreRead,
-    StrengthsSwept,
-    SweepStrengths,
-    SweptUnit,
-)
+from engine import protocol
+from engine.protocol import CaptureFacts, Failure, HeadsSwept, Intervention, Record
 from inspector.display import visible
 from inspector.scales import milliseconds
+from inspector.state import merges
 from inspector.state.capability import CapabilityState
+
+# ---- checks and interventions in words ----------------------------------------------------------
 
 CHECKS = {
     "forward": "logits unchanged", "attention": "attention", "rows": "rows sum to 1", "lens": "lens = logits",
@@ -58,64 +29,55 @@ CHECKS = {
     "restored": "all restored at the end", "zero": "strength 0 changes nothing",
     "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
-"""What each check says."""
+"""Each check in words."""
 
 
 def checks_words(facts: CaptureFacts) -> tuple[str, str]:
     """The checks of a view, each with its error: in words, and by its name alone; printable."""
-    words, names = [], []
-    for check in facts.checks:
-        words.append(f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})")
-        names.append(f"{check.name} {check.error:.1g}")
+    words = (f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
+    names = (f"{check.name} {check.error:.1g}" for check in facts.checks)
     return visible(", ".join(words)), visible(", ".join(names))
 
 
 def checked(facts: CaptureFacts, width: int) -> str:
-    """The checks of a view, and what it cost, in the longest words that there is room for.
+    """The checks of a view, and its cost, in the longest words that there is room for.
 
     Args:
-        facts: Of the view.
+        facts: Checks and times of the view.
         width: Cells of the line.
     """
     times = facts.ms / facts.step_ms if facts.step_ms else 0.0
     state = "Checked" if facts.failed is None else "Not shown"
-    cost = milliseconds(facts.ms)
+    cost = f"{state} · {milliseconds(facts.ms)}"
     long, short = checks_words(facts)
     note = f" · {visible(facts.note)}" if facts.note else ""
-    for form in (
-        f"{state} · {cost}, {times:.1f} plain steps · {long}{note}",
-        f"{state} · {cost}, {times:.1f} plain steps · {short}{note}",
-        f"{state} · {cost}, {times:.1f} plain steps · {short}",
-    ):
-        if cell_len(form) <= width:
-            return form
-    return f"{state} · {cost} · {short}"
+    forms = (f"{cost}, {times:.1f} plain steps · {rest}" for rest in (long + note, short + note, short))
+    return next((form for form in forms if cell_len(form) <= width), f"{cost} · {short}")
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:
-    """Units as a person reads them: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2 #e3cfec11`; printable."""
+    """Interventions in words: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2 #e3cfec11`; printable."""
     off = [visible(each.label) for each in interventions if not each.scale and each.direction is None]
     scaled = [visible(each.label) for each in interventions if each.scale or each.direction is not None]
     return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
 
 
 def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
-    """The words over the model's own numbers and over those that it has under interventions, on screens, in tables and
-    in documents: what is switched off is there in the first ones, and a direction is not."""
+    """The words over the model's own numbers and over those under interventions, on screens, in tables and documents:
+    what is switched off is there in the first ones, and a direction is not."""
     if any(each.direction is not None for each in interventions):
         return "model", "steered"
     return ("model", "scaled") if any(each.scale for each in interventions) else ("with it", "without")
 
 
-def steered_words(scope: Scope, begin: int) -> str:
-    """How much of a path is changed: `this token`, `whole context`, `from token 9 on`."""
+def steered_words(scope: protocol.Scope, begin: int) -> str:
+    """The part of a path that is changed: `this token`, `whole context`, `from token 9 on`."""
     if scope == "token":
         return "this token"
     return f"from token {begin + 1} on" if begin else "whole context"
 
 
-_LAST = {"head": 0, "layer": 2}
-"""The order of a layer's units: heads, parts, the layer."""
+# ---- sweeps -------------------------------------------------------------------------------------
 
 
 def layer_of_heads(swept: HeadsSwept) -> int | None:
@@ -126,208 +88,248 @@ def layer_of_heads(swept: HeadsSwept) -> int | None:
 
 
 def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
-    """A sweep with the units of another one of the same node, and the worse of each check. Of two that follow other
+    """A sweep with the units of a second one of the same node, and the worse of each check. Of two that follow other
     logits, or are of other scopes, the later one that has parts.
 
     Args:
         whole: Has what both have in common.
-        more: Its units are added, or take the place of the same ones.
+        more: Its units are added, or replace the same ones.
     """
     if (whole.token, whole.other, whole.scope) != (more.token, more.other, more.scope):
         return more if layer_of_heads(more) is None else whole
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
     for check in more.facts.checks:
-        worse = checks.get(check.name)
-        checks[check.name] = check if worse is None else max(worse, check, key=_excess)
+        checks[check.name] = max(checks.get(check.name, check), check, key=_excess)
     facts = replace(whole.facts, checks=tuple(checks.values()), ms=whole.facts.ms + more.facts.ms)
     run = whole.tokens_run + more.tokens_run
     return replace(whole, units=tuple(sorted(units.values(), key=_place)), facts=facts, tokens_run=run)
 
 
-def _excess(check: Check) -> float:
+def _excess(check: protocol.Check) -> float:
     return check.error / check.bound if check.bound else check.error
 
 
-def _place(unit: SweptUnit) -> tuple[int, int, int]:
+def _place(unit: protocol.SweptUnit) -> tuple[int, int, int]:
+    """The order of units: by layer; in it heads, parts, the layer."""
     each = unit.intervention
-    return each.layer, _LAST.get(each.kind, 1), each.head or 0
+    return each.layer, {"head": 0, "layer": 2}.get(each.kind, 1), each.head or 0
 
 
-KEPT = 64
-"""Of each kind at most; the first ones go first."""
-LARGEST = 2 * 2**20
-"""Bytes of packed numbers of one at most: what a trace wouldn't keep either."""
-
-Tried = tuple[int, tuple[Intervention, ...], Scope, int]
-"""What was tried: after which node, what was changed, in how much of the path, and from which position on."""
-Added = tuple[int, Direction, int, Scope, int]
-"""What was added with all strengths: after which node, what, after which layer, in how much of the path, and from which
-position on."""
-Moved = tuple[int, PositionChange, int, int]
-"""What was tried of a position: of which node, how, by how much, and how many later tokens it saw."""
-Patched = tuple[int, int, PatchKind, int]
-"""What was patched: after which node, from the path to which, which part of the layers, and whose logit is followed."""
-Explained = tuple[int, int]
-"""A node, and the token after it that is explained: other branches may have taken other ones there."""
-ScoredHead = tuple[int, int, int]
-"""Whose scores were divided: from which node, in which layer, of which head."""
+# ---- by what answers are kept -------------------------------------------------------------------
 
 
-def tried_key(tried: Intervene | Intervened) -> Tried:
-    """What was tried, of its question as of the answer."""
+def tried_key(tried: protocol.Intervene | protocol.Intervened) -> Hashable:
+    """Key of interventions that are tried, from the question or the answer."""
     return tried.node, tried.interventions, tried.scope, tried.begin if tried.scope == "context" else 0
 
 
-def swept_key(swept: SweepStrengths | StrengthsSwept) -> Added:
-    """What was added with all strengths, of its question as of the answer."""
+def swept_key(swept: protocol.SweepStrengths | protocol.StrengthsSwept) -> tuple[Hashable, ...]:
+    """Key of a direction that is added with all strengths, from the question or the answer."""
     begin = swept.begin if swept.scope == "context" else 0
     return swept.node, swept.direction, swept.layer, swept.scope, begin
 
 
-def is_vector(direction: Direction) -> bool:
-    """True if a direction that a file brought is one, and none that a trace wouldn't keep."""
-    return direction.vector.fits and len(direction.vector.packed) <= LARGEST
+def _gradients_key(read: protocol.GradientsRead) -> Hashable:
+    begun = read.tried[0][0] if read.tried else 0
+    line = (read.baseline, begun, read.held_experts) if read.method == "integrated" else ()
+    return read.node, tuple(token.id for token in read.tokens), read.method, *line
 
 
-class InsideViews(Struct, CapabilityState):
-    """The last views of a session that passed their checks."""
+def _patched_key(read: protocol.ActivationsPatched) -> Hashable:
+    faced = tuple((each.position, each.source_position) for each in read.columns) if read.aligned else None
+    return read.node, read.source, read.part, (read.token, read.other), faced
 
-    TAKES: ClassVar[tuple[type[Record], ...]] = (
-        AttentionRead, LensRead, AttributionRead, HeadsScored, HeadsSwept, Intervened, ActivationsPatched, PairsPatched,
-        DirectionMade, StrengthsSwept, GradientsRead, ScoreRead, ModelModules, ExpertsRead, PositionTried,
-        PromptOpened,
-    )  # fmt: skip
-    SECOND: ClassVar[bool] = False
-    """True if they are of the second model."""
 
-    attention: OrderedDict[int, AttentionRead] = field(default_factory=OrderedDict)
-    """By node."""
-    scored: OrderedDict[tuple[int, RepeatedTexts | None], HeadsScored] = field(default_factory=OrderedDict)
-    """By node and the texts."""
-    lens: OrderedDict[int, LensRead] = field(default_factory=OrderedDict)
-    contributions: OrderedDict[Explained, AttributionRead] = field(default_factory=OrderedDict)
-    gradients: OrderedDict[tuple[Explained, GradientMethod], GradientsRead] = field(
-        default_factory=OrderedDict
-    )
-    sweeps: OrderedDict[tuple[Explained, Scope], HeadsSwept] = field(default_factory=OrderedDict)
-    tried: OrderedDict[Tried, Intervened] = field(default_factory=OrderedDict)
-    patched: OrderedDict[Patched, ActivationsPatched] = field(default_factory=OrderedDict)
-    pairs: OrderedDict[PatchKind, PairsPatched] = field(default_factory=OrderedDict)
-    """The last set of each part."""
-    directions: OrderedDict[Direction, DirectionMade] = field(default_factory=OrderedDict)
-    strengths: OrderedDict[tuple[Added, int], StrengthsSwept] = field(default_factory=OrderedDict)
-    """By what was added and the token whose logit is followed."""
-    scores: OrderedDict[ScoredHead, ScoreRead] = field(default_factory=OrderedDict)
-    experts: OrderedDict[int, ExpertsRead] = field(default_factory=OrderedDict)
-    """By node."""
-    positions: OrderedDict[Moved, PositionTried] = field(default_factory=OrderedDict)
-    modules: OrderedDict[tuple[str, int], ModelModules] = field(default_factory=OrderedDict)
-    """Of any model, by its path and its bytes."""
+KEYS: dict[type[Record], Callable[[Any], Hashable]] = {
+    protocol.AttentionRead: lambda read: read.node,
+    protocol.TriangleRead: lambda read: (read.node, read.layer, read.head),
+    protocol.HeadsScored: lambda read: (read.texts or read.node,),
+    protocol.LensRead: lambda read: read.node,
+    protocol.AttributionRead: lambda read: (read.node, tuple(token.id for token in read.tokens)),
+    protocol.GradientsRead: _gradients_key,
+    protocol.ScoreRead: lambda read: (read.node, read.layer, read.head),
+    protocol.ExpertsRead: lambda read: read.node,
+    protocol.PositionTried: lambda read: (read.node, read.change, read.offset, read.later),
+    HeadsSwept: lambda read: (read.node, read.token, read.scope, layer_of_heads(read)),
+    protocol.Intervened: tried_key,
+    protocol.ActivationsPatched: _patched_key,
+    protocol.PairsPatched: lambda read: (read.part, tuple(each.pair for each in read.pairs)),
+    protocol.DirectionMade: lambda read: (read.direction.layer, read.toward, read.away, read.nodes),
+    protocol.StrengthsSwept: lambda read: (*swept_key(read), read.token, read.other),
+    protocol.ModelModules: lambda read: (read.model, read.bytes),
+    protocol.TakenApart: lambda read: read.node if read.words and not read.name else None,
+}
+"""Keys of answers, by their class: views ask with them, and find the answers of a recording by them."""
+_SUBJECTS: dict[type[Record], Callable[[Any], Hashable]] = {
+    protocol.AttributionRead: lambda read: (read.node, read.tokens[0].id),
+    protocol.GradientsRead: lambda read: (read.node, read.tokens[0].id, read.method),
+    HeadsSwept: lambda read: (read.node, read.token, read.scope),
+    protocol.ActivationsPatched: lambda read: (read.node, read.source, read.part, read.token),
+    protocol.PairsPatched: lambda read: read.part,
+    protocol.StrengthsSwept: lambda read: (*swept_key(read), read.token),
+}
+"""The same for an export, where several answers of one subject are one."""
+OF_BOTH = (
+    protocol.AttentionRead, protocol.TriangleRead, protocol.HeadsScored, protocol.LensRead,
+    protocol.AttributionRead, protocol.GradientsRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
+)  # fmt: skip
+"""Answers that can be about the second model, too."""
+_OF_MODEL = (protocol.ModelModules, protocol.PairsPatched)
+"""Answers that are about no token of a tree."""
+KEPT = 128
+"""Answers of a class that are kept; the least recently used goes first."""
+KEPT_BYTES = 64 * 2**20
+"""Bytes of packed numbers in them: the attention of a large model at a long text takes 16 MiB."""
+LARGEST = 2 * 2**20
+"""Bytes of packed numbers of one answer in an export at most: a larger one isn't recorded either."""
+
+
+# ---- the store ----------------------------------------------------------------------------------
+
+Answer = TypeVar("Answer", bound=Record)
+Asked = tuple[bool, Hashable]
+"""A question: true if the second model was asked, and its key."""
+
+
+class KeptAnswer(Struct, frozen=True):
+    """An answer, and how many had come before it."""
+
+    answer: Any
+    came: int
+
+
+class Answers(CapabilityState):
+    """The answers about one tree, by their class and by what was asked; and why a question has none."""
+
+    TAKES: ClassVar = (*KEYS, protocol.PromptOpened, protocol.LockstepOpened, protocol.LockstepClosed)
+
+    def __init__(self) -> None:
+        self._kept: dict[type[Record], OrderedDict[Asked, KeptAnswer]] = {}
+        self._came = self._tree = 0
+        """Number of answers so far, and of those before the present tree."""
+
+    def __deepcopy__(self, memo: object) -> Answers:
+        """A store of its own with the same answers: records never change."""
+        made = Answers()
+        made._kept = {kind: OrderedDict(kept) for kind, kept in self._kept.items()}
+        made._came, made._tree = self._came, self._tree
+        return made
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
-            case (
-                AttentionRead()
-                | LensRead()
-                | AttributionRead()
-                | HeadsScored()
-                | GradientsRead()
-                | ScoreRead()
-            ) if bool(record.facts.model) != self.SECOND:
-                pass
-            case ExpertsRead() | PositionTried() if bool(record.facts.model) != self.SECOND:
-                pass
-            case LockstepOpened() | LockstepClosed() | ModelFacts():
-                self.forget()  # the second model is another one, or none
-            case PromptOpened(new_tree=True):
-                modules = self.modules
-                self.forget()
-                self.modules = modules  # those of the model are the same for every prompt
-            case ModelModules():
-                _keep(self.modules, (record.model, record.bytes), record)
-            case ExpertsRead() if record.facts.failed is None:
-                _keep(self.experts, record.node, record)
-            case PositionTried() if record.facts.failed is None:
-                _keep(self.positions, (record.node, record.change, record.offset, record.later), record)
-            case AttentionRead() if record.facts.failed is None and record.nbytes <= LARGEST:
-                _keep(self.attention, record.node, record)
-            case HeadsScored(heads=(_, *_)) if record.facts.failed is None:
-                _keep(self.scored, (record.node, record.texts), record)
-            case LensRead() if record.facts.failed is None:
-                _keep(self.lens, record.node, record)
-            case AttributionRead(tokens=(token, *_)) if record.facts.failed is None:
-                _keep(self.contributions, (record.node, token.id), record)
-            case GradientsRead(tokens=(token, *_)) if record.facts.failed is None:
-                _keep(self.gradients, ((record.node, token.id), record.method), record)
-            case HeadsSwept() if record.facts.failed is None:
-                key = (record.node, record.token), record.scope
-                before = self.sweeps.get(key)
-                _keep(self.sweeps, key, record if before is None else joined(before, record))
-            case Intervened() if record.facts.failed is None:
-                _keep(self.tried, tried_key(record), record)
-            case ActivationsPatched() if record.facts.failed is None and self.sound(record):
-                _keep(self.patched, (record.node, record.source, record.part, record.token), record)
-            case PairsPatched() if record.facts.failed is None and self.sound(record):
-                _keep(self.pairs, record.part, record)
-            case DirectionMade() if record.facts.failed is None and is_vector(record.direction):
-                _keep(self.directions, record.direction, record)
-            case StrengthsSwept() if record.facts.failed is None and is_vector(record.direction):
-                _keep(self.strengths, (swept_key(record), record.token), record)
-            case ScoreRead() if record.facts.failed is None and record.nbytes <= LARGEST:
-                _keep(self.scores, (record.node, record.layer, record.head), record)
+            case protocol.PromptOpened():
+                if record.new_tree:  # nodes have other tokens now
+                    self._tree = self._came
+                    self._forget(lambda kind, asked: kind not in _OF_MODEL)
+            case protocol.LockstepOpened() | protocol.LockstepClosed():
+                self._forget(lambda kind, asked: asked[0])
             case _:
-                pass
+                facts = getattr(record, "facts", None)
+                second = isinstance(facts, CaptureFacts) and bool(facts.model)
+                self.keep(type(record), (second, KEYS[type(record)](record)), record)
+
+    def _forget(self, which: Callable[[type[Record], Asked], bool]) -> None:
+        for kind, kept in self._kept.items():
+            for asked in [asked for asked in kept if which(kind, asked)]:
+                del kept[asked]
+
+    def keep(self, kind: type[Record], asked: Asked, answer: Record) -> None:
+        """Keep an answer of a class, or why there is none, instead of what a question had before."""
+        kept = self._kept.setdefault(kind, OrderedDict())
+        self._came += 1
+        kept[asked] = KeptAnswer(answer, self._came)
+        kept.move_to_end(asked)
+        nbytes = sum(getattr(each.answer, "nbytes", 0) for each in kept.values())
+        while len(kept) > KEPT or (len(kept) > 1 and nbytes > KEPT_BYTES):
+            _, dropped = kept.popitem(last=False)
+            nbytes -= getattr(dropped.answer, "nbytes", 0)
+
+    def drop(self, kind: type[Record], asked: Asked) -> None:
+        """Forget the answer to a question."""
+        if (kept := self._kept.get(kind)) is not None:
+            kept.pop(asked, None)
+
+    # ---- queries ----------------------------------------------------------------------------
+
+    def get(self, kind: type[Answer], asked: Asked) -> Answer | Failure | None:
+        """The answer of a class to a question, or why there is none; None if neither is known."""
+        kept = self._kept.get(kind)
+        if kept is None or asked not in kept:
+            return None
+        kept.move_to_end(asked)
+        return kept[asked].answer  # type: ignore[no-any-return]
+
+    def asked(self, kind: type[Record]) -> list[Asked]:
+        """The questions that have an answer of a class, the one looked at last at the end."""
+        kept = self._kept.get(kind) or OrderedDict()
+        return [asked for asked, each in kept.items() if isinstance(each.answer, kind)]
+
+    def found(self, kind: type[Answer], second: bool = False) -> list[Answer]:
+        """The answers of a class about the present tree, in the order in which they came: those that can be shown, of
+        several about one subject the last.
+
+        Args:
+            kind: Their class.
+            second: Whether they are about the second model, rather than the session's.
+        """
+        subject = _SUBJECTS.get(kind, KEYS[kind])
+        kept = sorted(self._kept.get(kind, {}).items(), key=lambda each: each[1].came)
+        found: OrderedDict[Hashable, Any] = OrderedDict()
+        for (of_second, _), each in kept:
+            if of_second is second and each.came > self._tree and _shown(each.answer):
+                about, answer = subject(each.answer), each.answer
+                if isinstance(answer, HeadsSwept) and about in found:
+                    answer = joined(found[about], answer)
+                found[about] = answer
+                found.move_to_end(about)
+        return list(found.values())
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether experts have a weight each, or none has one; whether layers have parts, embeddings a size; and
-        whether what was put in has a number for each layer."""
+        """True if experts have a weight each, or none has one; if layers have parts, and embeddings a size; if what was
+        put in has a number for each layer; if a ladder leads from symbols to tokens."""
         match record:
-            case ActivationsPatched(layers=layers, columns=columns, shares=shares):
+            case protocol.ActivationsPatched(layers=layers, columns=columns, shares=shares):
                 return (
                     bool(layers and columns) and shares.fits and shares.shape == (len(layers), len(columns))
                 )
-            case PairsPatched(layers=layers, places=places):
+            case protocol.PairsPatched(layers=layers, places=places):
                 return all(len(each.means) == len(each.spreads) == len(layers) for each in places)
-            case ExpertsRead():
+            case protocol.ExpertsRead():
                 return all(
                     len(layer.weights) in (0, len(layer.chosen)) and all(map(math.isfinite, layer.weights))
                     for layer in record.layers
                 )
-            case ModelModules():
+            case protocol.ModelModules():
                 inside = (part for block in record.blocks for part in block.parts)
                 parts = (*record.before, *inside, *record.after, *record.unused)
                 tables = (part.arrays[0] for part in parts if part.role == "embedding" and part.arrays)
-                return all(block.layers and block.parts for block in record.blocks) and all(
-                    table.shape for table in tables
-                )
-            case _:
-                return True
-
-    def forget(self) -> None:
-        """Forget all of them."""
-        for each in fields(self):
-            setattr(self, each.name, OrderedDict())
+                blocks = all(block.layers and block.parts for block in record.blocks)
+                return blocks and all(table.shape for table in tables)
+            case protocol.TakenApart():
+                return all(map(merges.is_sound, record.words))
+        return True
 
 
-class SecondInside(InsideViews):
-    """The same of the second model in lockstep, until it is another one."""
-
-    TAKES = (
-        AttentionRead, LensRead, AttributionRead, HeadsScored, GradientsRead, ScoreRead, LockstepOpened, LockstepClosed,
-        ModelFacts, ExpertsRead, PositionTried, PromptOpened,
-    )  # fmt: skip
-    SECOND = True
-
-
-Key = TypeVar("Key")
-View = TypeVar("View")
-
-
-def _keep(views: OrderedDict[Key, View], key: Key, view: View) -> None:
-    views[key] = view
-    views.move_to_end(key)
-    while len(views) > KEPT:
-        views.popitem(last=False)
+def _shown(answer: Any) -> bool:
+    """True if an answer can be shown in an export: its checks passed, and it has something to show."""
+    if isinstance(answer, Failure):
+        return False
+    if isinstance(answer, protocol.TakenApart):
+        return answer.node is not None and bool(answer.words) and not answer.name
+    if isinstance(answer, protocol.ModelModules):
+        return True
+    if answer.facts.failed is not None or not Answers.sound(answer):
+        return False
+    match answer:
+        case protocol.AttentionRead() | protocol.ScoreRead():
+            return answer.nbytes <= LARGEST
+        case protocol.HeadsScored(heads=()) | protocol.AttributionRead(tokens=()):
+            return False
+        case protocol.GradientsRead(tokens=()):
+            return False
+        case protocol.StrengthsSwept(direction=protocol.Direction(vector=vector)):
+            return vector.fits and len(vector.packed) <= LARGEST
+    return True

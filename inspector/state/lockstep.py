@@ -8,71 +8,67 @@ if these were independent; those of what is made of two means take in that both 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    LockstepClosed,
-    LockstepOpened,
-    LockstepRead,
-    LockstepSpan,
-    ModelFacts,
-    PromptOpened,
-    Record,
-    WaysParted,
-)
+from engine import protocol
+from engine.protocol import ModelFacts, PromptOpened, Record
 from inspector.state.capability import MOST, CapabilityState, within
 from inspector.state.session_tree import Item
-
-PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
 class LockstepSoFar(Struct, CapabilityState):
     """The second model, and what was read along the session's paths."""
 
-    TAKES = LockstepOpened, ModelFacts, LockstepClosed, PromptOpened, LockstepRead, WaysParted
+    TAKES = (
+        protocol.LockstepOpened, ModelFacts, protocol.LockstepClosed, PromptOpened, protocol.LockstepRead,
+        protocol.WaysParted,
+    )  # fmt: skip
 
-    opened: LockstepOpened | None = None
-    """None without a second model."""
-    spans: dict[int, LockstepSpan] = field(default_factory=dict)
-    """By the node of their last token."""
-    ahead: dict[int, LockstepSpan] = field(default_factory=dict)
+    opened: protocol.LockstepOpened | None = None
+    """The second model, if there is one."""
+    spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
+    """Spans by the node of their last token."""
+    ahead: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
     """Both distributions after a node."""
     looking: bool = False
-    """True if the views of a token are to be those of the second model: a person's choice, while there is one."""
-    looked: LockstepOpened | None = None
+    """True if the user chose the views of the second model, while there is one."""
+    looked: protocol.LockstepOpened | None = None
     """The second model, where they are; None for the session's."""
-    ways: dict[int, WaysParted] = field(default_factory=dict)
-    """By the node from which both went on."""
-    _sent: list[LockstepSpan] = field(default_factory=list)
-    """Of the path that was read last, in order."""
+    ways: dict[int, protocol.WaysParted] = field(default_factory=dict)
+    """Divergences by the node from which both continued."""
+    _sent: list[protocol.LockstepSpan] = field(default_factory=list)
+    """Spans of the path that was read last, in order."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; those of other matters change nothing."""
         match record:
-            case LockstepOpened():
+            case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed():
                 self.forget()
-                self.opened = record
-                self.look(second=False)
-            case ModelFacts() | LockstepClosed():
-                self.forget()
-                self.opened = None
+                self.opened = record if isinstance(record, protocol.LockstepOpened) else None
                 self.look(second=False)
             case PromptOpened(new_tree=True):
                 self.forget()
-            case LockstepRead():
-                self._read(record)
-            case WaysParted():
+            case protocol.LockstepRead():
+                if (
+                    self.opened is not None and self.opened.aligned == "bytes"
+                ):  # a border may be none any more
+                    for span in self._sent:
+                        if span.position >= record.since:
+                            self.spans.pop(span.node, None)
+                self._sent = [span for span in self._sent if span.position < record.since] + list(
+                    record.spans
+                )
+                self.spans |= {span.node: span for span in record.spans}
+                if record.ahead is not None:
+                    self.ahead[record.node] = record.ahead
+            case protocol.WaysParted():
                 self.ways[record.node] = record
-            case _:
-                pass
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether a reading can be drawn and summed."""
-        if not isinstance(record, LockstepRead):
+        """True if a reading can be drawn and summed."""
+        if not isinstance(record, protocol.LockstepRead):
             return True
         spans = record.spans if record.ahead is None else (*record.spans, record.ahead)
         return all(
@@ -89,28 +85,18 @@ class LockstepSoFar(Struct, CapabilityState):
         self.looking, self.looked = second, self.opened if second else None
 
     def forget(self) -> None:
-        """Forget what was read: the tree or the model is another one."""
+        """Forget the readings: the tree or the model changed."""
         self.spans, self.ahead, self.ways, self._sent = {}, {}, {}, []
 
-    def _read(self, record: LockstepRead) -> None:
-        if self.opened is not None and self.opened.aligned == "bytes":  # a border may be none any more
-            for span in self._sent:
-                if span.position >= record.since:
-                    self.spans.pop(span.node, None)
-        self._sent = [span for span in self._sent if span.position < record.since] + list(record.spans)
-        self.spans |= {span.node: span for span in record.spans}
-        if record.ahead is not None:
-            self.ahead[record.node] = record.ahead
-
-    def at(self, items: Sequence[Item], slot: int) -> LockstepSpan | None:
-        """The span at a slot of a path, past its end both distributions there; None where it wasn't read."""
+    def at(self, items: Sequence[Item], slot: int) -> protocol.LockstepSpan | None:
+        """The span at a slot of a path, past its end both distributions there; None if it wasn't read."""
         if slot >= len(items):
             return self.ahead.get(items[-1].node) if items else None
         return self.along(items)[slot]
 
-    def along(self, items: Sequence[Item]) -> list[LockstepSpan | None]:
-        """The span that each token of a path belongs to; None where it was not read."""
-        found: list[LockstepSpan | None] = [None] * len(items)
+    def along(self, items: Sequence[Item]) -> list[protocol.LockstepSpan | None]:
+        """The span that each token of a path belongs to; None if it was not read."""
+        found: list[protocol.LockstepSpan | None] = [None] * len(items)
         for slot, item in enumerate(items):
             if (span := self.spans.get(item.node)) is not None:
                 count = max(1, min(span.tokens, slot + 1))
@@ -158,131 +144,44 @@ def percentile(values: Sequence[float], share: float) -> float:
     return values[low] + (place - low) * (values[high] - values[low])
 
 
-# ---- a gate: bounds that a comparison must hold --------------------------------------------------
-
-Verdict = Literal["holds", "undecided", "broken", "unknown"]
-"""`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
-
-
-class Bounds(Struct, frozen=True):
-    """Bounds that the second model must hold beside the first; None where a figure is not bounded."""
-
-    max_kld: float | None = None
-    """Mean KL divergence, in bits a token."""
-    min_same_top: float | None = None
-    """Share of places where both have the same most probable token, 0 to 1."""
-    max_ppl_ratio: float | None = None
-    """Of the perplexities, whichever is larger: one that is much smaller is another model, too."""
-
-    def __bool__(self) -> bool:
-        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
-
-
-class Judged(Struct, frozen=True):
-    """One figure against its bound."""
-
-    name: str
-    bound: float
-    verdict: Verdict
-    value: Mean | None
-    """None where there is none."""
-
-
-def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
-    """Hold the figures of a comparison against bounds.
-
-    Args:
-        bounds: Those that are asked for.
-        figures: Of all that was read.
-        complete: Whether the whole text was; of a part nothing is known.
-    """
-    judged = []
-    if bounds.max_kld is not None:
-        kl = mean(figures.kl) if complete and figures.kl else None
-        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
-    if bounds.min_same_top is not None:
-        top = figures.same_top if complete and figures.tops else None
-        off = None if top is None else Mean(1 - top.value, top.error)
-        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
-    if bounds.max_ppl_ratio is not None:
-        known = complete and figures.by_ids
-        log = figures.log_ratio if known else None
-        either = None if log is None else Mean(abs(log.value), log.error)
-        ratio = figures.ratio if known else None
-        judged.append(
-            _judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, math.log(bounds.max_ppl_ratio))
-        )
-    return judged
-
-
-def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
-    """A figure as it is shown, and what of it must not be above `most`. One that is not a number holds nothing."""
-    verdict: Verdict = "holds"
-    if held is None or math.isnan(held.value):
-        verdict = "unknown"
-    elif not held.value <= most:
-        verdict = "undecided" if held.value - most < 2 * held.error else "broken"
-    elif most - held.value < 2 * held.error:
-        verdict = "undecided"
-    return Judged(name, bound, verdict, shown)
-
-
 class Divergences:
     """Takes in spans, and has the figures of all so far."""
 
     def __init__(self) -> None:
-        self.spans: list[LockstepSpan] = []
+        self.spans: list[protocol.LockstepSpan] = []
         self.kl: list[float] = []
         """Bits, at each place where both distributions are over the same tokens."""
         self.logprobs: list[float] = []
-        """Of whole spans in P."""
+        """Logprobs of whole spans in P."""
         self.other_logprobs: list[float] = []
-        """Of the same spans in Q."""
+        """Logprobs of the same spans in Q."""
         self.changes: list[float] = []
         """Q's probability of the true token less P's."""
         self.tops: list[bool] = []
         self.bytes = 0
-        """Of the whole spans."""
-        self._tokens = 0
-        self._totals = [0.0, 0.0]
-        self._scored = [0, 0]
+        """Bytes of the whole spans."""
+        self.totals = (0.0, 0.0)
+        """Logprob of all scored tokens in P, and in Q: each model's own score."""
+        self.scored = (0, 0)
+        """Number of scored tokens of P, and of Q."""
 
-    def add(self, spans: Iterable[LockstepSpan]) -> None:
+    def add(self, spans: Iterable[protocol.LockstepSpan]) -> None:
         """Take in spans of the text."""
         for span in spans:
-            self._add(span)
-
-    def _add(self, span: LockstepSpan) -> None:
-        self.spans.append(span)
-        for side, (logprob, scored) in enumerate(
-            ((span.logprob, span.scored), (span.other_logprob, span.other_scored))
-        ):
-            self._totals[side] += logprob or 0.0
-            self._scored[side] += scored
-        if span.kl_bits is not None and span.tokens:
-            self.kl.append(span.kl_bits)
-        if span.same_top is not None and span.tokens:
-            self.tops.append(span.same_top)
-        if not span.whole or span.logprob is None or span.other_logprob is None:
-            return
-        self.logprobs.append(span.logprob)
-        self.other_logprobs.append(span.other_logprob)
-        self.bytes += len(span.raw)
-        self._tokens += span.tokens
-        if span.rank is not None:
-            self.changes.append(math.exp(span.other_logprob) - math.exp(span.logprob))
-
-    # ---- totals -----------------------------------------------------------------------------
-
-    @property
-    def totals(self) -> tuple[float, float]:
-        """Logprob of all scored tokens in P, and in Q: what each model's own score is."""
-        return self._totals[0], self._totals[1]
-
-    @property
-    def scored(self) -> tuple[int, int]:
-        """Scored tokens of P, and of Q."""
-        return self._scored[0], self._scored[1]
+            self.spans.append(span)
+            own, other = self.totals
+            self.totals = own + (span.logprob or 0.0), other + (span.other_logprob or 0.0)
+            self.scored = self.scored[0] + span.scored, self.scored[1] + span.other_scored
+            if span.kl_bits is not None and span.tokens:
+                self.kl.append(span.kl_bits)
+            if span.same_top is not None and span.tokens:
+                self.tops.append(span.same_top)
+            if span.whole and span.logprob is not None and span.other_logprob is not None:
+                self.logprobs.append(span.logprob)
+                self.other_logprobs.append(span.other_logprob)
+                self.bytes += len(span.raw)
+                if span.rank is not None:
+                    self.changes.append(math.exp(span.other_logprob) - math.exp(span.logprob))
 
     @property
     def by_ids(self) -> bool:
@@ -293,17 +192,13 @@ class Divergences:
 
     @property
     def perplexities(self) -> tuple[Mean, Mean]:
-        """Of Q and of P, over the tokens that both score; at least one."""
-        made = []
-        for logprobs in (self.other_logprobs, self.logprobs):
-            log = mean([-value for value in logprobs])
-            value = math.exp(log.value) if log.value < 700 else math.inf
-            made.append(Mean(value, value * log.error))
-        return made[0], made[1]
+        """Perplexity of Q and of P, over the tokens that both score; at least one."""
+        theirs, mine = ([-each for each in of] for of in (self.other_logprobs, self.logprobs))
+        return _exp(mean(theirs)), _exp(mean(mine))
 
     @property
     def correlation(self) -> float | None:
-        """Of the two models' surprisals, token by token; None where one of them has no spread."""
+        """Correlation of the two models' surprisals, token by token; None if one of them has no spread."""
         mine, theirs = mean(self.logprobs), mean(self.other_logprobs)
         both = mine.error * theirs.error
         return self._covariance() / both if both and math.isfinite(both) else None
@@ -311,14 +206,12 @@ class Divergences:
     @property
     def log_ratio(self) -> Mean:
         """ln(PPL(Q)/PPL(P)): the mean of the differences of surprisal, in nats a token."""
-        return mean([one - other for one, other in zip(self.logprobs, self.other_logprobs, strict=True)])
+        return mean([one - other for one, other in self._pairs])
 
     @property
     def ratio(self) -> Mean:
         """PPL(Q)/PPL(P)."""
-        log = self.log_ratio
-        value = math.exp(log.value) if log.value < 700 else math.inf
-        return Mean(value, value * log.error)
+        return _exp(self.log_ratio)
 
     @property
     def perplexity_change(self) -> Mean:
@@ -328,25 +221,23 @@ class Divergences:
         return Mean(theirs.value - mine.value, math.sqrt(max(0.0, squared)))
 
     def _covariance(self) -> float:
-        """Of the means of both models' surprisals."""
+        """Covariance of the means of both models' surprisals."""
         count = len(self.logprobs)
         if count < 2:
             return 0.0
         one, other = mean(self.logprobs).value, mean(self.other_logprobs).value
-        pairs = zip(self.logprobs, self.other_logprobs, strict=True)
-        return math.fsum((a - one) * (b - other) for a, b in pairs) / count / (count - 1)
+        return math.fsum((a - one) * (b - other) for a, b in self._pairs) / count / (count - 1)
+
+    @property
+    def _pairs(self) -> list[tuple[float, float]]:
+        return list(zip(self.logprobs, self.other_logprobs, strict=True))
 
     @property
     def bits_per_byte(self) -> tuple[Mean, Mean, Mean]:
-        """Of P, of Q, and Q's less P's, over the spans that both score; at least one with bytes."""
+        """Bits a byte of P, of Q, and Q's less P's, over the spans that both score; at least one with bytes."""
         scale = len(self.logprobs) / self.bytes / math.log(2)
-        pairs = list(zip(self.logprobs, self.other_logprobs, strict=True))
-        sums: tuple[Callable[[tuple[float, float]], float], ...] = (
-            lambda pair: -pair[0],
-            lambda pair: -pair[1],
-            lambda pair: pair[0] - pair[1],
-        )
-        means = [mean([take(pair) for pair in pairs]) for take in sums]
+        surprisals = [(-one, -other, one - other) for one, other in self._pairs]
+        means = [mean(each) for each in zip(*surprisals, strict=True)]
         first, second, change = (Mean(each.value * scale, each.error * scale) for each in means)
         return first, second, change
 
@@ -365,3 +256,8 @@ class Divergences:
         count = len(self.tops)
         share = sum(self.tops) / count
         return Mean(share, math.sqrt(share * (1 - share) / (count - 1)) if count > 1 else 0.0)
+
+
+def _exp(log: Mean) -> Mean:
+    value = math.exp(log.value) if log.value < 700 else math.inf
+    return Mean(value, value * log.error)

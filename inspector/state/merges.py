@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import ClassVar
 
-from msgspec import Struct, field
+from msgspec import Struct
 from rich.cells import cell_len
 
-from engine.protocol import PromptOpened, Record, TakenApart, TokenizerKind, WordApart
+from engine import protocol
+from engine.protocol import TakenApart, TokenizerKind, WordApart
+from engine.settings import LoadSettings
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
-from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
@@ -21,8 +20,25 @@ BORDER = "│"
 """Between two pieces."""
 TOLD = 40
 """Rungs of a word that are told at most where all are listed; of a longer ladder the first and the last ones."""
-KEPT = 64
-"""Words that were looked at, of a session; the first ones go first."""
+
+
+def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callable[[], bool]) -> TakenApart:
+    """Take a text apart by a tokenizer on this disk.
+
+    Args:
+        command: The question.
+        load: The model of the session.
+        stopped: Whether the answer is no longer wanted.
+
+    Raises:
+        EngineError: There is no such tokenizer, or it or the text can't be taken apart.
+    """
+    from engine.tokenizers.tracer import on_disk
+
+    name = "" if command.settings is None else command.settings.model
+    return on_disk(name or load.model, name).trace(
+        command.text, command.begin, command.end, command.node, stopped
+    )
 
 
 # ---- one word ------------------------------------------------------------------------------------
@@ -32,25 +48,21 @@ class Rung(Struct, frozen=True):
     """A word on its way to its tokens."""
 
     value: int | float | None
-    """What led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
+    """The step that led here: the rank of a merge, a way's score, a WordPiece's step; None for the beginning."""
     pieces: tuple[bytes, ...]
     new: int | None = None
-    """The piece that is new; None where none is more than others."""
+    """The piece that is new; None if none is."""
 
     @property
     def of(self) -> str:
-        """The same as a person reads it."""
-        return (
-            ""
-            if self.value is None
-            else f"{self.value:,}"
-            if isinstance(self.value, int)
-            else f"{self.value:.2f}"
-        )
+        """The value in words; empty for the beginning."""
+        if self.value is None:
+            return ""
+        return f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:.2f}"
 
 
 def rungs(word: WordApart) -> int:
-    """How many rungs there are: the beginning and one for each merge, or one for each way or step."""
+    """Number of rungs: the beginning and one for each merge, or one for each way or step."""
     if word.ways:
         return len(word.ways[0].lengths) if word.ways[0].score is None else len(word.ways)
     return len(word.borders) + 1
@@ -79,18 +91,13 @@ def rung(word: WordApart, place: int) -> Rung:
 
 
 def told_rungs(word: WordApart) -> Iterator[int | None]:
-    """The places of the rungs that are told; None where some are left out."""
-    count = rungs(word)
-    if count <= TOLD:
-        yield from range(count)
-        return
-    yield from range(TOLD // 2)
-    yield None
-    yield from range(count - TOLD // 2, count)
+    """The places of the rungs that are listed; None in place of those that are left out."""
+    count, half = rungs(word), TOLD // 2
+    yield from range(count) if count <= TOLD else (*range(half), None, *range(count - half, count))
 
 
 def labels(pieces: Sequence[bytes]) -> list[str]:
-    """Each piece as a person reads it; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
+    """The label of each piece; printable. Bytes of a character that a later piece ends are `‹E2 82›`."""
     made, pending = [], b""
     for raw in pieces:
         text, pending = decode(pending, raw)
@@ -201,9 +208,9 @@ def token_labels(word: WordApart) -> list[str]:
         return labels(pieces)
     if len(word.ids) == 1:  # unknown characters that are one token
         return [word_label(word)]
-    return labels([bytes([byte]) for byte in b"".join(word.symbols)][: len(word.ids)]) + [
-        "?" for _ in range(len(word.ids) - len(b"".join(word.symbols)))
-    ]
+    raw = b"".join(word.symbols)
+    made = labels([bytes([byte]) for byte in raw[: len(word.ids)]])
+    return made + ["?"] * (len(word.ids) - len(raw))
 
 
 def faced(made: Sequence[AlignedTokens], width: int) -> Iterator[tuple[str, str]]:
@@ -256,7 +263,7 @@ class Around(Struct, frozen=True):
 
 
 def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = AFTER) -> Around | None:
-    """The text around the token in a slot, or around the last one; None where there is no token.
+    """The text around the token in a slot, or around the last one; None if there is no token.
 
     Args:
         items: The path.
@@ -283,37 +290,8 @@ def around(items: Sequence[Item], slot: int, before: int = BEFORE, after: int = 
     return Around(first, tuple(items[first : last + 1]), raw.decode("utf-8", "replace"), begin, end)
 
 
-# ---- what was looked at --------------------------------------------------------------------------
-
-
-class MergesSeen(Struct, CapabilityState):
-    """The words of a session whose ladders were looked at."""
-
-    TAKES: ClassVar[tuple[type[Record], ...]] = (TakenApart, PromptOpened)
-
-    ladders: OrderedDict[int, TakenApart] = field(default_factory=OrderedDict)
-    """By the node that was looked at."""
-
-    def apply(self, record: Record) -> None:
-        """Take in one record."""
-        match record:
-            case PromptOpened(new_tree=True):
-                self.ladders.clear()
-            case TakenApart(node=int(node), words=(_, *_)) if not record.name:
-                self.ladders[node] = record
-                self.ladders.move_to_end(node)
-                while len(self.ladders) > KEPT:
-                    self.ladders.popitem(last=False)
-            case _:
-                pass
-
-    @classmethod
-    def sound(cls, record: Record) -> bool:
-        """Tell whether a ladder leads from its symbols to its tokens."""
-        return not isinstance(record, TakenApart) or all(map(_whole, record.words))
-
-
-def _whole(word: WordApart) -> bool:
+def is_sound(word: WordApart) -> bool:
+    """True if the ladder of a word leads from its symbols to its tokens."""
     count = len(word.symbols)
     if len(word.ranks) != len(word.borders) or len(word.ends) != len(word.ids):
         return False

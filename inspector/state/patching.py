@@ -1,9 +1,8 @@
-"""What is patched, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
+"""Patching, for screen and command line: the tokens that are followed, and pairs and alignments as given."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ LIKELY = 5
 
 
 def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
-    """The candidates after a token, as far as they are known; empty where none are."""
+    """The candidates after a token, as far as they are known."""
     item = timeline.tree.nodes[node]
     if isinstance(item, Step):
         return item.next.candidates
@@ -39,7 +38,7 @@ def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, in
         source: Those after the other.
 
     Returns:
-        Their ids; None where nothing is known.
+        Their ids; None if nothing is known.
     """
     here = {each.id: each.logprob for each in own}
     gains = {each.id: each.logprob - here[each.id] for each in source if each.id in here}
@@ -50,10 +49,10 @@ def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, in
     return max(likely, key=gains.__getitem__), min(likely, key=gains.__getitem__)
 
 
-# ---- what a person gives ------------------------------------------------------------------------
+# ---- pairs and alignments -----------------------------------------------------------------------
 
 FIELDS = {"text": True, "source": True, "token": False, "other": False}
-"""Of a pair, and whether it must be there."""
+"""Fields of a pair, and whether each must be there."""
 
 
 def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
@@ -101,64 +100,28 @@ def _pair_of(line: str, where: str) -> PatchPair:
     return PatchPair(**value)
 
 
-_STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
-
-
-def facing_from(text: str) -> Facing:
-    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
-
-    Raises:
-        ValueError: A part is no place or stretch of each path, or the stretches differ in length.
-    """
-    pairs: list[tuple[int, int]] = []
-    for part in text.split(","):
-        named = _STRETCH.fullmatch(part.strip())
-        if named is None:
-            raise ValueError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
-        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
-        assert first is not None
-        assert partner is not None
-        length = (last if last is not None else first) - first
-        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
-            raise ValueError(f"{part.strip()!r}: both stretches must have the same length")
-        pairs += [(first + at, partner + at) for at in range(length + 1)]
-    return tuple(pairs)
-
-
-MOST_FACING = 1_000_000
-"""Tokens of a stretch, at most."""
-
-
 def facing_words(facing: Sequence[tuple[int, int]]) -> str:
-    """An alignment in stretches, as `facing_from` reads it."""
+    """An alignment in stretches, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`."""
     stretches: list[list[int]] = []
     for place, partner in facing:
         if stretches and stretches[-1][1] == place - 1 and stretches[-1][3] == partner - 1:
             stretches[-1][1], stretches[-1][3] = place, partner
         else:
             stretches.append([place, place, partner, partner])
-    return ", ".join(
-        f"{_stretch(first, last)}:{_stretch(partner, end)}" for first, last, partner, end in stretches
-    )
-
-
-def _stretch(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
+    ends = [(f"{a}-{b}", f"{c}-{d}") if a != b else (f"{a}", f"{c}") for a, b, c, d in stretches]
+    return ", ".join(map(":".join, ends))
 
 
 def alignment_words(answer: ActivationsPatched) -> str:
-    """Which tokens face each other, counted from 1, and how much of an effect may come from their places alone; empty
-    where each faces that of its own place, since nobody said otherwise."""
+    """The tokens that face each other, counted from 1, and the effect that may come from their places alone; empty if
+    each faces the token of its own place by default."""
     if not answer.shift and not answer.aligned:
         return ""
-    faced = [(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns]
+    faced = facing_words([(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns])
     how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
-    floor = (
-        ""
-        if answer.floor is None
-        else f" Their places alone move the difference by up to {answer.floor:.2f}."
-    )
-    return f"Aligned {how}: {facing_words(faced)}.{floor}"
+    if answer.floor is None:
+        return f"Aligned {how}: {faced}."
+    return f"Aligned {how}: {faced}. Their places alone move the difference by up to {answer.floor:.2f}."
 
 
 def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
@@ -169,7 +132,7 @@ def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:
 
 
 def faced_with(facing: Sequence[tuple[int, int]], place: int, partner: int | None) -> Facing:
-    """An alignment in which a place faces another one, or none; pairs that cross that go.
+    """An alignment with another partner for a place, or with none; pairs that cross that go.
 
     Args:
         facing: Before.

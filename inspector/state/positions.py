@@ -36,7 +36,7 @@ class PositionTrial(Struct, frozen=True):
     until: int | None = None
 
     def question(self, node: int) -> tuple[Hashable, TryPosition]:
-        """The key of the trial at a token, which is `key_of` the answer, and the command."""
+        """The key of the trial at a token, equal to that of its answer, and the command."""
         return (
             (node, self.change, self.offset, self.later),
             TryPosition(node, self.change, self.offset, until=self.until),
@@ -106,11 +106,6 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
         PositionTrial(position, "path", offsets[-1]),
         PositionTrial(position, "mask", 0, later, until if later else None),
     ]
-
-
-def key_of(answer: PositionTried) -> Hashable:
-    """The key of an answer."""
-    return answer.node, answer.change, answer.offset, answer.later
 
 
 def trial_of(answer: PositionTried) -> PositionTrial:

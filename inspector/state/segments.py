@@ -1,6 +1,6 @@
-"""Whose each token of a path is: of a prompt as its template wrote it, of a reply as its marks tell while it comes.
+"""Segments of a path: of a prompt as its template wrote it, of a reply by its marks while it comes.
 
-What a reply stands at behind a token is kept by node, so that a step costs the same in any text and branches share what
+The state of a reply after a token is kept by node, so that a step costs the same in any text and branches share what
 they have in common. The kind of a token may be decided by those after it, which are others on another branch: kinds are
 those of a path.
 """
@@ -15,48 +15,39 @@ from typing import ClassVar, NamedTuple
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    LeftOut,
-    ModelFacts,
-    PromptOpened,
-    PromptSegments,
-    Record,
-    ReplyFormat,
-    SegmentKind,
-    Step,
-    ToolCallChecked,
-)
+from engine import protocol
+from engine.protocol import ModelFacts, PromptOpened, Record, Step
 from engine.segments import MARKUP, TOOL_CALL, ReplyReader, ReplyState, ReplyToken
 from inspector.scales import METRIC
 from inspector.state.capability import CapabilityState
 from inspector.state.session_tree import Item
 
 WRONG = "✗"
-"""Before the token where a tool call went wrong, and before what is said of that."""
-LETTERS: Mapping[SegmentKind, str] = {
+"""Sign before the token at which a tool call went wrong, and before the reason."""
+LETTERS: Mapping[protocol.SegmentKind, str] = {
     "system": "S", "user": "U", "thinking": "T", "answer": "A", "tool call": "C", "tool result": "R", "tools": "D",
     "markup": "·",
 }  # fmt: skip
-"""Of each kind, in the margin of the text: D as in definitions."""
+"""Letter of each kind, in the margin of the text: D as in definitions."""
 
 
 class PathRun(Struct):
     """Tokens of a path that are of one kind and of one message, one after another."""
 
-    kind: SegmentKind | None
-    """None where nothing tells it: in raw text, and in recordings from before it was recorded."""
+    kind: protocol.SegmentKind | None
+    """Kind of the tokens; None if it is not known, as in raw text."""
     message: int
-    """From 0; a reply is the message behind those of its prompt. -1 for definitions of tools, and for markup."""
+    """Index from 0; a reply is the message after those of its prompt. -1 for definitions of tools, and for markup."""
     begin: int
     """Slot of the first."""
     end: int
-    """Slot behind the last."""
+    """Slot after the last."""
     word: int
-    """Slot of the first that is no white space; that behind the last where there is none."""
+    """Slot of the first that is no white space; that after the last if there is none."""
 
     @property
     def told(self) -> bool:
-        """True if it is worth a line: markup and white space are none."""
+        """True if it is worth a line: not for markup and white space."""
         return self.kind is not None and self.kind != MARKUP and self.word < self.end
 
 
@@ -65,27 +56,21 @@ class Figures(NamedTuple):
 
     tokens: int = 0
     ms: float = 0.0
-    """Of the steps among them."""
+    """Milliseconds of the steps among them."""
     steps: int = 0
     surprisal: float = 0.0
-    """Bits of those where that is known, together."""
+    """Bits of the tokens whose surprisal is known."""
     known: int = 0
-    """How many these are."""
+    """Number of these."""
 
     @property
     def bits(self) -> float | None:
-        """Mean surprisal; None where none is known."""
+        """Mean surprisal; None if none is known."""
         return self.surprisal / self.known if self.known else None
 
     def plus(self, other: Figures, sign: int = 1) -> Figures:
-        """With others, or with -1 without them."""
-        return Figures(
-            self.tokens + sign * other.tokens,
-            self.ms + sign * other.ms,
-            self.steps + sign * other.steps,
-            self.surprisal + sign * other.surprisal,
-            self.known + sign * other.known,
-        )
+        """Figures with others added, or with -1 subtracted."""
+        return Figures._make(one + sign * more for one, more in zip(self, other, strict=True))
 
 
 NOTHING = Figures()
@@ -96,22 +81,22 @@ class PathSegments(Struct):
 
     items: Sequence[Item]
     """The path; it may have grown since."""
-    kinds: list[SegmentKind | None] = field(default_factory=list)
-    """By slot."""
+    kinds: list[protocol.SegmentKind | None] = field(default_factory=list)
+    """Kinds by slot."""
     messages: list[int] = field(default_factory=list)
     runs: list[PathRun] = field(default_factory=list)
     provisional: int = 0
     """Tokens at the end whose kinds the next ones decide."""
     several: bool = False
-    """True if more than one run is told: else there is nothing to tell apart."""
+    """True if more than one run is worth a line: else there is nothing to distinguish."""
     calling: bool = False
     """True if there are tool calls, or once were."""
     over: bool = False
     """True if the reply at its end has ended."""
     _blank: list[bool] = field(default_factory=list)
     """True if each token is white space."""
-    _sums: list[Figures] = field(default_factory=lambda: [NOTHING])
-    """Of all tokens before each slot."""
+    sums: list[Figures] = field(default_factory=lambda: [NOTHING])
+    """Figures of all tokens before each slot, as far as they were read."""
 
     @property
     def told(self) -> list[PathRun]:
@@ -125,30 +110,26 @@ class PathSegments(Struct):
 
     def figures(self, runs: Iterable[PathRun]) -> Figures:
         """Figures of the tokens of some runs together."""
-        for item in self.items[len(self._sums) - 1 : len(self.kinds)]:
+        for item in self.items[len(self.sums) - 1 : len(self.kinds)]:
             surprisal = METRIC["surprisal"].value(item)
             ms, steps = (item.ms.total, 1) if isinstance(item, Step) else (0.0, 0)
             one = Figures(1, ms, steps, surprisal or 0.0, int(surprisal is not None))
-            self._sums.append(self._sums[-1].plus(one))
+            self.sums.append(self.sums[-1].plus(one))
         total = NOTHING
         for run in runs:
-            total = total.plus(self._sums[run.end]).plus(self._sums[run.begin], -1)
+            total = total.plus(self.sums[run.end]).plus(self.sums[run.begin], -1)
         return total
 
-    def read_anew(self) -> None:
-        """Have figures read from the tokens again: known ones have new readings."""
-        self._sums = [NOTHING]
-
     @property
-    def totals(self) -> dict[SegmentKind, Figures]:
+    def totals(self) -> dict[protocol.SegmentKind, Figures]:
         """The figures of all tokens of each kind, in the order in which the kinds appear."""
-        by_kind: dict[SegmentKind, list[PathRun]] = {}
+        by_kind: dict[protocol.SegmentKind, list[PathRun]] = {}
         for run in self.runs:
             if run.kind is not None:
                 by_kind.setdefault(run.kind, []).append(run)
         return {kind: self.figures(runs) for kind, runs in by_kind.items()}
 
-    def add(self, kind: SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
+    def add(self, kind: protocol.SegmentKind | None, message: int, item: Item, at: ReplyState | None) -> None:
         """Append the next token; the kinds of some before it may be decided by it."""
         slot = first = len(self.kinds)
         self._blank.append(bool(item.text) and not item.text.strip())
@@ -161,15 +142,10 @@ class PathSegments(Struct):
                 place = slot - back
                 if 0 <= place < slot and self.kinds[place] != decided:
                     self.kinds[place], first = decided, min(first, place)
-        last = self.runs[-1] if self.runs else None
-        message = -1 if kind in (None, MARKUP) else message
-        if first == slot and last and (last.kind, last.message) == (kind, message) and last.word < last.end:
-            last.end += 1  # as most do: the run goes on
-        else:
-            self._rerun(first)
-
-    def _rerun(self, first: int) -> None:
-        """Make the runs from a slot on anew."""
+        last, own = self.runs[-1] if self.runs else None, -1 if kind in (None, MARKUP) else message
+        if first == slot and last and (last.kind, last.message) == (kind, own) and last.word < last.end:
+            last.end += 1  # as most do
+            return
         while self.runs and self.runs[-1].begin >= first:
             self.runs.pop()
         if self.runs and self.runs[-1].end > first:
@@ -189,7 +165,7 @@ class PathSegments(Struct):
 class Segments(CapabilityState):
     """The segments of all tokens, from the records."""
 
-    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, ToolCallChecked)
+    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, protocol.ToolCallChecked)
 
     def __init__(self) -> None:
         self._eos: frozenset[int] = frozenset()
@@ -197,24 +173,24 @@ class Segments(CapabilityState):
 
     def _forget(self) -> None:
         """Another tree: its nodes have the same numbers."""
-        self.checked: dict[int, ToolCallChecked] = {}
+        self.checked: dict[int, protocol.ToolCallChecked] = {}
         """Tool calls that were parsed, by the node that they were asked at."""
         self.wrong: dict[int, str] = {}
-        """Why, by the node of the token where a tool call went wrong."""
+        """Errors by the node of the token at which a tool call went wrong."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
-        self._readers: dict[ReplyFormat, ReplyReader] = {}
+        self._readers: dict[protocol.ReplyFormat, ReplyReader] = {}
         self._prompts: dict[int, PromptOpened] = {}
-        """By their last nodes."""
-        self._in_prompt: dict[int, tuple[SegmentKind | None, int]] = {}
+        """Prompts by their last nodes."""
+        self._in_prompt: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
         """Kind and message of a prompt's token, by node: of the prompt that came last."""
         self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
-        """By node, where its reply stands behind it, and which message that is."""
+        """State of the reply after a node, and its message."""
         self._path = PathSegments(())
         self._rebuilt = self._readings = -1
 
     def __deepcopy__(self, memo: object) -> Segments:
-        """One of its own; what is in it never changes."""
+        """A state of its own; the values never change."""
         made = copy(self)
         made.wrong = dict(self.wrong)
         made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
@@ -224,53 +200,42 @@ class Segments(CapabilityState):
     # ---- records ----------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
-        """See `CapabilityState`."""
         match record:
             case ModelFacts():
                 self._eos = frozenset(record.eos_ids)
-            case PromptOpened():
-                self._open(record)
+            case PromptOpened(tokens=tokens, segments=segments):
+                if record.new_tree:
+                    self._forget()
+                for token, label in zip(tokens, labels(segments, len(tokens)), strict=True):
+                    self._in_prompt[token.node] = label
+                if tokens:
+                    self._prompts[tokens[-1].node] = record
+                    self._at[tokens[-1].node] = self._begin(segments.reply, len(record.messages))
             case Step():
-                standing = self._at.get(record.parent) or self._amid_prompt(record.parent)
+                if (standing := self._at.get(record.parent)) is None:  # put into the middle of a prompt
+                    kind, message = self._in_prompt.get(record.parent, (None, 0))
+                    known = kind if kind in ("thinking", TOOL_CALL) else "answer"
+                    standing = self._begin(protocol.ReplyFormat(known), message)
                 reader, before, message = standing
-                after = reader.advance(
-                    before, ReplyToken(record.text, record.special, record.id in self._eos)
-                )
-                # one for all tokens behind which it is the same: one for each is 200 bytes of a step
+                put = ReplyToken(record.text, record.special, record.id in self._eos)
+                after = reader.advance(before, put)
+                # one for all tokens after which it is the same: one for each is 200 bytes of a step
                 self._at[record.node] = standing if after == before else (reader, after, message)
-            case ToolCallChecked():
+            case protocol.ToolCallChecked():
                 self.checked[record.node] = record
                 if record.error and record.wrong:
                     self.wrong[record.wrong] = record.error
-            case _:
-                pass
 
-    def _open(self, record: PromptOpened) -> None:
-        if record.new_tree:
-            self._forget()
-        if not record.tokens:
-            return
-        for token, label in zip(record.tokens, labels(record.segments, len(record.tokens)), strict=True):
-            self._in_prompt[token.node] = label
-        end, reader = record.tokens[-1].node, self._reader(record.segments.reply)
-        self._prompts[end] = record
-        self._at[end] = reader, reader.begin, len(record.messages)
-
-    def _reader(self, format: ReplyFormat) -> ReplyReader:
+    def _begin(self, format: protocol.ReplyFormat, message: int) -> tuple[ReplyReader, ReplyState, int]:
         if format not in self._readers:
             self._readers[format] = ReplyReader(format)
-        return self._readers[format]
-
-    def _amid_prompt(self, parent: int) -> tuple[ReplyReader, ReplyState, int]:
-        """Where a token begins that was put into the middle of a prompt, behind one of its tokens."""
-        kind, message = self._in_prompt.get(parent, (None, 0))
-        reader = self._reader(ReplyFormat(kind if kind in ("thinking", TOOL_CALL) else "answer"))
+        reader = self._readers[format]
         return reader, reader.begin, message
 
     # ---- queries ----------------------------------------------------------------------------
 
     def state(self, node: int) -> ReplyState | None:
-        """Where a reply stands behind one of its tokens; None for a prompt's."""
+        """State of a reply after one of its tokens; None for a prompt's."""
         found = self._at.get(node)
         return found[1] if found is not None else None
 
@@ -289,7 +254,7 @@ class Segments(CapabilityState):
             self._append(self._path, item)
         if self._readings != readings:
             self._readings = readings
-            self._path.read_anew()
+            self._path.sums = [NOTHING]
         self._path.over = over
         if over:
             self._path.provisional = 0
@@ -302,7 +267,7 @@ class Segments(CapabilityState):
             items: From the first token on.
         """
         made = PathSegments(items)
-        told: dict[int, tuple[SegmentKind | None, int]] = {}
+        told: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
         for slot, item in enumerate(items):
             if (opened := self._prompts.get(item.node)) is not None:
                 tokens = len(opened.tokens)
@@ -323,37 +288,34 @@ class Segments(CapabilityState):
 
     def folds(self, path: PathSegments) -> list[PathRun]:
         """The runs of a path that are folded."""
-        if not self.folded:
-            return []
-        return [run for run in path.runs if path.items[run.begin].node in self.folded]
+        folded = self.folded
+        return [run for run in path.runs if path.items[run.begin].node in folded] if folded else []
 
     def calls(self, path: PathSegments) -> Iterator[tuple[PathRun, int]]:
         """The tool calls of replies on a path that have ended, each with the node to ask at for its check."""
         for run in path.runs:
             ended = run.end < len(path.kinds) - path.provisional or path.over
             last = path.items[run.end - 1]
-            if run.kind != TOOL_CALL or not ended or not isinstance(last, Step):
-                continue
-            at = self.state(last.node)
-            if at is not None and ":" not in at.state:  # else the head of one, which follows
+            at = self.state(last.node) if run.kind == TOOL_CALL and isinstance(last, Step) else None
+            if ended and at is not None and ":" not in at.state:  # else the head of one, which follows
                 yield run, last.node
 
 
-def labels(segments: PromptSegments, tokens: int) -> list[tuple[SegmentKind | None, int]]:
-    """Kind and message of each token of a prompt as its runs say; markup where none does, None where none are there.
+def labels(segments: protocol.PromptSegments, tokens: int) -> list[tuple[protocol.SegmentKind | None, int]]:
+    """Kind and message of each token of a prompt as its runs say; markup if none does, None without any.
 
     Args:
-        segments: Of the prompt; those of a file may lie.
+        segments: Those of the prompt; a file may be wrong.
         tokens: How many the prompt has.
     """
-    made: list[tuple[SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
+    made: list[tuple[protocol.SegmentKind | None, int]] = [(MARKUP if segments.runs else None, -1)] * tokens
     for run in segments.runs:
         begin, end = max(0, run.begin), min(tokens, run.end)
         made[begin:end] = [(run.kind, run.message)] * max(0, end - begin)
     return made
 
 
-def left_out_words(left_out: LeftOut) -> str:
+def left_out_words(left_out: protocol.LeftOut) -> str:
     """A sentence on what a template left out."""
     of = f" of message {left_out.message + 1}" if left_out.message >= 0 else ""
     if left_out.written:

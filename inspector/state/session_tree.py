@@ -1,4 +1,4 @@
-"""Every token that the session knows, with its place in the tree: paths, branches, and what is written there. Pure."""
+"""Every token that the session knows, with its place in the tree: paths, branches, marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STAR, NOTE, CAPTION, BRANCHES = "★", "✎", "❝", "├"
 BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 
 
-# ---- what a person wrote onto the tree ----------------------------------------------------------
+# ---- marks and deletions ------------------------------------------------------------------------
 
 
 @dataclass(slots=True, eq=False)
@@ -29,9 +29,9 @@ class Deletion:
 
     node: int
     tokens: dict[int, Token]
-    """Those that are still hidden, by node; parents before their children."""
+    """Tokens that are still hidden, by node; parents before their children."""
     children: set[int]
-    """Those that were among their parent's children: a beam that was never stepped is not."""
+    """Nodes that were among their parent's children: a beam that was never stepped is not."""
 
 
 class Marks:
@@ -44,7 +44,7 @@ class Marks:
 
     def __init__(self) -> None:
         self.of: dict[int, Marked] = {}
-        """By node; nodes without marks are not in it."""
+        """Marks by node; nodes without marks are not in it."""
         self.version = 0
         """Grows whenever a mark changes, so that a view knows what to redraw."""
         self.deleted: dict[int, Deletion] = {}
@@ -52,16 +52,11 @@ class Marks:
         self.displaced: dict[int, int] = {}
         """Hidden nodes that were the latest child, by their parent."""
         self._deletions: list[Deletion] = []
-        """Not undone, oldest first."""
+        """Deletions that were not undone, oldest first."""
 
     def at(self, node: int) -> Marked:
-        """The marks of a node, all at their defaults where there are none."""
+        """The marks of a node, all at their defaults if there are none."""
         return self.of.get(node, Marked(node))
-
-    @property
-    def hidden(self) -> int:
-        """How many tokens are deleted."""
-        return len(self.deleted)
 
     @property
     def last(self) -> Deletion | None:
@@ -82,24 +77,17 @@ class Marks:
                 self.of.pop(record.node, None)
             case Marked():
                 self.of[record.node] = record
-            case Deleted() if record.node in tree.branches and not self._is_shown(record.node, tree):
-                self._delete(record.node, tree)
+            case Deleted(node=node) if node in tree.branches:
+                prompt = tree.branches[node].made == PROMPT and tree.tip in tree.branches
+                if prompt and tree.branches.leads(node, tree.tip):
+                    return  # the prompt on show stays
+                tokens = tree.branches.discard(node)
+                deletion = Deletion(node, {each.node: each for each in tokens}, set())
+                self._deletions.append(deletion)
+                for each in tokens:
+                    self._hide(each, deletion, tree)
             case Undeleted():
                 self._undelete(record.node, tree)
-            case _:
-                pass
-
-    def _is_shown(self, node: int, tree: SessionTree) -> bool:
-        """True if it is a token of the prompt on show, which stays."""
-        known = tree.branches.of(tree.tip) is not None
-        return tree.branches[node].made == PROMPT and known and tree.branches.leads(node, tree.tip)
-
-    def _delete(self, node: int, tree: SessionTree) -> None:
-        tokens, _ = tree.branches.discard(node)
-        deletion = Deletion(node, {each.node: each for each in tokens}, set())
-        self._deletions.append(deletion)
-        for each in tokens:
-            self._hide(each, deletion, tree)
 
     def _undelete(self, node: int, tree: SessionTree) -> None:
         deletion = next((deletion for deletion in reversed(self._deletions) if deletion.node == node), None)
@@ -189,22 +177,22 @@ class SessionTree(Struct):
 
     nodes: dict[int, Item] = field(default_factory=dict)
     taken: int = 0
-    """How many of them were stepped."""
+    """Number of those that were stepped."""
     parent: dict[int, int] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
     followed: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node, where that isn't the newest one."""
+    """The child visited last, by node, unless that is the newest one."""
     left: dict[int, int] = field(default_factory=dict)
-    """First nodes of what was left for another branch; the one left last has the largest number."""
+    """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
-    """By the first node of a branch under interventions, these."""
+    """Interventions of a branch, by its first node."""
     held: dict[int, int] = field(default_factory=dict)
-    """By a node of such a branch, that first one."""
+    """First node of such a branch, by each of its nodes."""
     settings: dict[int, Settings] = field(default_factory=dict)
-    """With which each step was picked, by its node, where they are known."""
+    """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
-    """By a node that was taken in a round of speculative decoding, the name of the draft."""
+    """Name of the draft, by a node that was taken in a round of speculative decoding."""
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
@@ -220,7 +208,7 @@ class SessionTree(Struct):
         return next((child for child in self.children.get(node, ()) if self.nodes[child].id == token), None)
 
     def latest(self, node: int) -> int | None:
-        """The child of a node that was visited last; where that is deleted, the newest that isn't; None for none."""
+        """The child of a node that was visited last; if that is deleted, the newest that isn't; None for none."""
         if (followed := self.followed.get(node)) is not None:
             return followed
         children = self.children.get(node)
@@ -235,13 +223,12 @@ class SessionTree(Struct):
 
     def leaves(self) -> list[int]:
         """The ends of all branches, without what is deleted: at each fork those of the oldest branch first."""
-        ends, waiting = [], [*reversed(self.children.get(ROOT, ()))]
+        ends, waiting = [], self.children.get(ROOT, [])[::-1]
         while waiting:
             node = waiting.pop()
-            if children := self.children.get(node):
-                waiting += reversed(children)
-            else:
-                ends.append(node)
+            children = self.children.get(node, [])
+            waiting += children[::-1]
+            ends += [] if children else [node]
         return ends
 
     def oldest_end(self, node: int) -> int:
@@ -258,7 +245,7 @@ class SessionTree(Struct):
         return node
 
     def under(self, item: Item) -> tuple[Intervention, ...] | None:
-        """The interventions that a token was computed under; none in it where they were not recorded, None for the
+        """The interventions that a token was computed under; empty if they were not recorded, None for the
         model's own token."""
         if (first := self.held.get(item.node)) is not None:
             return self.interventions[first]
@@ -285,7 +272,7 @@ class SessionTree(Struct):
         return path[::-1]
 
     def add(self, item: Item, parent: int) -> None:
-        """Take in a token that the session is at, or what more is known of it; a deleted one is shown again."""
+        """Take in a token that the session is at, or new readings of it; a deleted one is shown again."""
         node = item.node
         if self.marks.deleted:
             self.marks.reveal(parent, self)
@@ -305,13 +292,8 @@ class SessionTree(Struct):
         self.marks.displaced.pop(parent, None)
         self.follow(parent, node)
 
-    def known(self, item: PromptToken) -> Item:
-        """The readings of a prompt's token: of one that was stepped, or read in an earlier prompt, those."""
-        before = self.nodes.get(item.node)
-        return item if before is None or before.logprob is None else before
-
     def add_readings(self, item: PromptToken) -> bool:
-        """Take in what the model thought of a prompt's token; one that was stepped has more, and keeps it.
+        """Take in the readings of a prompt's token; one that was stepped has more, and keeps them.
 
         Returns:
             Whether it was taken in.
@@ -323,7 +305,7 @@ class SessionTree(Struct):
         return True
 
     def go(self, before: list[Item], path: list[Item]) -> None:
-        """Another path is on show: remember what was left for it, and follow it from now on."""
+        """Another path is on show: remember the one that was left for it, and follow it from now on."""
         if (parted := shared(before, path)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
@@ -334,7 +316,7 @@ class SessionTree(Struct):
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
-    """How many tokens two paths of one tree begin with together."""
+    """Number of tokens that two paths of one tree begin with together."""
     return common_prefix((item.node for item in one), (item.node for item in other))
 
 
@@ -344,14 +326,13 @@ def shared(one: Iterable[Item], other: Iterable[Item]) -> int:
 def written(mark: Marked) -> str:
     """Marks on one line: `★ ending A ✎ why this one? ❝ watch the entropy`; a bookmark alone is called one."""
     star = STAR if mark.name or mark.note or mark.caption else BOOKMARKED
-    parts = [star if mark.bookmarked else "", visible(mark.name)]
-    parts += [f"{NOTE} {visible(mark.note)}" if mark.note else ""]
-    parts += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
-    return " ".join(part for part in parts if part)
+    note = f"{NOTE} {visible(mark.note)}" if mark.note else ""
+    caption = f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""
+    return " ".join(filter(None, (star * mark.bookmarked, visible(mark.name), note, caption)))
 
 
 def signs(tree: SessionTree, node: int) -> str:
-    """What marks a token of the path in text and steps, a sign each: `★` bookmark, `✎` name or note, `❝` caption,
+    """Signs of a token of the path in text and steps: `★` bookmark, `✎` name or note, `❝` caption,
     `├` other branches in its place. Empty for most."""
     branches = BRANCHES if len(tree.children.get(tree.parent[node], ())) > 1 else ""
     mark = tree.marks.of.get(node)
@@ -364,11 +345,10 @@ def signs(tree: SessionTree, node: int) -> str:
 def explained(tree: SessionTree, node: int) -> list[str]:
     """The signs of a token in words, a line each."""
     mark = tree.marks.at(node)
-    lines = [f"{STAR} bookmarked" if mark.bookmarked else ""]
-    lines += [f"{NOTE} {visible(text)}" if text else "" for text in (mark.name, mark.note)]
-    lines += [f"{CAPTION} {visible(mark.caption)}" if mark.caption else ""]
-    branches = len(tree.siblings(node))
-    if branches > 1:
+    starred = "bookmarked" if mark.bookmarked else ""
+    texts = ((STAR, starred), (NOTE, mark.name), (NOTE, mark.note), (CAPTION, mark.caption))
+    lines = [f"{sign} {visible(text)}" for sign, text in texts if text]
+    if (branches := len(tree.siblings(node))) > 1:
         keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
         lines.append(f"{BRANCHES} one of {branches} branches here: {keys} go to the others")
-    return [line for line in lines if line]
+    return lines

@@ -1,34 +1,20 @@
-"""Rounds of speculative decoding and what they came to, from the records as they come, live or recorded. Pure."""
+"""Rounds of speculative decoding and their totals, from the records as they come, live or recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from statistics import fmean
 
 from msgspec import Struct, field
 
-from engine.protocol import (
-    AcceptanceRates,
-    DraftLoading,
-    DraftReady,
-    DraftRound,
-    Ended,
-    Failure,
-    LoadDraft,
-    PromptOpened,
-    Record,
-    RunRounds,
-    SpeculationVerified,
-    Step,
-    TakeRound,
-    VerifySpeculation,
-)
+from engine import protocol
+from engine.protocol import Ended, Failure, PromptOpened, Record, Step
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds
 from inspector.state.capability import CapabilityState, measurable
 
 FATE_SIGNS = {"drafted": "…", "accepted": "✓", "refused": "✗", "unseen": "?"}
-"""By the fate of a draft."""
+"""Signs by the fate of a draft."""
 RECENT = 64
 """Plain steps that the comparison is made from: a step takes longer as the text grows."""
 
@@ -41,9 +27,9 @@ class SpeculationTotals(Struct, frozen=True):
     """Tokens that they added."""
     drafted: int
     looked: tuple[int, ...]
-    """By place in the draft: tokens that were accepted or refused there."""
+    """Tokens that were accepted or refused, by place in the draft."""
     accepted: tuple[int, ...]
-    rates: AcceptanceRates | None
+    rates: protocol.AcceptanceRates | None
     """The mean over all tokens looked at; None before there is one."""
     draft_ms: float
     """A round, the mean; so are the others."""
@@ -53,7 +39,7 @@ class SpeculationTotals(Struct, frozen=True):
     token_ms: float
     """A token in rounds, the mean."""
     plain_ms: float | None
-    """A plain step, the mean too, so that the parts of a round make up `slower`; None where none was taken."""
+    """A plain step, the mean too, so that the parts of a round make up `slower`; None if none was taken."""
 
     @property
     def tokens_a_forward(self) -> float:
@@ -67,7 +53,7 @@ class SpeculationTotals(Struct, frozen=True):
 
     @property
     def slower(self) -> float | None:
-        """How many times longer a token takes in rounds than as a plain step; below 1 where rounds save time."""
+        """Time of a token in rounds by that of a plain step; below 1 if rounds save time."""
         return self.token_ms / self.plain_ms if self.plain_ms and self.taken else None
 
     @property
@@ -79,62 +65,61 @@ class SpeculationTotals(Struct, frozen=True):
 class Speculation(Struct, CapabilityState):
     """The rounds of one tree."""
 
-    TAKES = Step, DraftRound, DraftLoading, DraftReady, SpeculationVerified, PromptOpened
-    OF = LoadDraft, TakeRound, RunRounds, VerifySpeculation
+    TAKES = (
+        Step, protocol.DraftRound, protocol.DraftLoading, protocol.DraftReady, protocol.SpeculationVerified,
+        PromptOpened,
+    )  # fmt: skip
+    OF = protocol.LoadDraft, protocol.TakeRound, protocol.RunRounds, protocol.VerifySpeculation
 
-    ready: DraftReady | None = None
+    ready: protocol.DraftReady | None = None
     """The draft that was loaded last."""
-    loading: DraftLoading | None = None
-    rounds: list[DraftRound] = field(default_factory=list)
-    """Those that were taken, with one draft and one number of drafts: other settings begin anew."""
-    latest: DraftRound | None = None
+    loading: protocol.DraftLoading | None = None
+    rounds: list[protocol.DraftRound] = field(default_factory=list)
+    """Rounds that were taken, with one draft and one number of drafts: other settings begin a new count."""
+    latest: protocol.DraftRound | None = None
     """The last one, in whatever stage."""
     begin: int | None = None
     """The node before the first round: what follows it can be compared with plain steps."""
-    verified: SpeculationVerified | None = None
+    verified: protocol.SpeculationVerified | None = None
     failure: Failure | None = None
     plain: list[float] = field(default_factory=list)
     """Milliseconds of plain steps, without garbage collection and drawing of the screen."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record of those in `TAKES`, or of the end of a command in `OF`."""
         match record:
             case Step(ms=ms) if not ms.shared and not ms.cold:
                 net = max(0.0, ms.total - ms.collecting - ms.drawing)  # as rounds are timed
                 self.plain = [*self.plain[-RECENT + 1 :], net]
-            case DraftRound():
-                self._round(record)
-            case DraftLoading():
+            case protocol.DraftRound():
+                self.failure, self.latest = None, record
+                if self.rounds and self.rounds[-1].settings != record.settings:
+                    self.rounds = []
+                if self.begin is None:
+                    self.begin = record.node
+                if record.stage == "taken":
+                    self.rounds.append(record)
+            case protocol.DraftLoading():
                 self.loading = record
-            case DraftReady():
+            case protocol.DraftReady():
                 self.ready, self.loading = record, None
-            case SpeculationVerified():
+            case protocol.SpeculationVerified():
                 self.verified = record
                 if not self.plain and record.plain_ms:
                     self.plain = [record.plain_ms]
             case PromptOpened():
-                self.rounds, self.latest, self.begin, self.verified = [], None, None, None
+                self.forget()
+                self.latest = None
             case Failure():
                 self.failure, self.loading = record, None
             case Ended():
                 self.loading = None
-            case _:
-                pass
 
     @classmethod
     def sound(cls, record: Record) -> bool:
-        """Tell whether the numbers of a round, or of a verification, can be drawn."""
-        return not isinstance(record, DraftRound | SpeculationVerified) or measurable(record)
-
-    def _round(self, record: DraftRound) -> None:
-        self.failure = None
-        if self.rounds and self.rounds[-1].settings != record.settings:
-            self.rounds = []
-        if self.begin is None:
-            self.begin = record.node
-        self.latest = record
-        if record.stage == "taken":
-            self.rounds.append(record)
+        """True if the numbers of a round, or of a verification, can be drawn."""
+        return not isinstance(record, protocol.DraftRound | protocol.SpeculationVerified) or measurable(
+            record
+        )
 
     def forget(self) -> None:
         """Count from the next round on."""
@@ -147,7 +132,7 @@ class Speculation(Struct, CapabilityState):
             tip: The last token of the path.
 
         Returns:
-            Printable; empty where there are none, and where the path doesn't end where the round does.
+            Printable; empty if there are none, or if the path doesn't end where the round does.
         """
         latest = self.latest
         if latest is None or latest.end != tip:
@@ -163,34 +148,22 @@ class Speculation(Struct, CapabilityState):
         most = max((len(each.drafts) for each in rounds), default=0)
         at = [[each.drafts[place] for each in rounds if len(each.drafts) > place] for place in range(most)]
         seen = [draft.rates for drafts in at for draft in drafts if draft.rates is not None]
+
+        def mean(field: str, values: Sequence[object] = rounds) -> float:
+            return fmean(getattr(each, field) for each in values) if values else 0.0
+
         return SpeculationTotals(
-            rounds=len(rounds),
-            taken=taken,
-            drafted=sum(len(each.drafts) for each in rounds),
+            len(rounds),
+            taken,
+            drafted=sum(map(len, at)),
             looked=tuple(sum(draft.fate in ("accepted", "refused") for draft in drafts) for drafts in at),
             accepted=tuple(sum(draft.fate == "accepted" for draft in drafts) for drafts in at),
-            rates=_mean_rates(seen),
-            draft_ms=_mean(rounds, lambda each: each.draft_ms),
-            verify_ms=_mean(rounds, lambda each: each.verify_ms),
-            take_ms=_mean(rounds, lambda each: each.take_ms),
-            round_ms=_mean(rounds, lambda each: each.ms),
+            rates=protocol.AcceptanceRates(*(mean(field, seen) for _, field, _ in RULES)) if seen else None,
+            **{field: mean(field) for field in ("draft_ms", "verify_ms", "take_ms")},
+            round_ms=mean("ms"),
             token_ms=sum(each.ms for each in rounds) / taken if taken else 0.0,
             plain_ms=fmean(self.plain) if self.plain else None,
         )
-
-
-def _mean(rounds: list[DraftRound], of: Callable[[DraftRound], float]) -> float:
-    return fmean(map(of, rounds)) if rounds else 0.0
-
-
-def _mean_rates(seen: list[AcceptanceRates]) -> AcceptanceRates | None:
-    if not seen:
-        return None
-    return AcceptanceRates(
-        fmean(each.position_draw for each in seen),
-        fmean(each.rejection for each in seen),
-        fmean(each.match for each in seen),
-    )
 
 
 EVEN = 0.03
@@ -200,7 +173,7 @@ RULES = (
     ("rejection", "rejection", "Leviathan 2023: min(1, p/q), else the residual"),
     ("match", "match", "mlx-lm: two draws of their own, equal or not"),
 )
-"""Name, field and meaning of each rule; before a colon what is said where there is little room."""
+"""Name, field and meaning of each rule; before a colon the words for little room."""
 
 
 def share(value: float) -> str:
@@ -209,51 +182,41 @@ def share(value: float) -> str:
 
 
 def verdict(totals: SpeculationTotals) -> str:
-    """A sentence on whether it paid, and why not; empty while nothing can be said."""
-    slower = totals.slower
-    if not slower or totals.plain_ms is None:
+    """A sentence on whether rounds paid, and why; empty while nothing can be said."""
+    slower, plain_ms = totals.slower, totals.plain_ms
+    if not slower or plain_ms is None:
         return ""
     if abs(slower - 1) < EVEN:
-        paid = "As fast as plain steps here"
-    elif slower > 1:
-        paid = (
-            f"{slower:.1f} times slower than plain steps here"
-            if slower >= 1.05
-            else "Slower than plain steps here"
-        )
+        paid = "As fast as"
+    elif slower < 1:
+        paid = f"{1 / slower:.1f} times faster than"
     else:
-        paid = f"{1 / slower:.1f} times faster than plain steps here"
-    return f"{paid}: {_why(totals, totals.plain_ms)}."
-
-
-def _why(totals: SpeculationTotals, plain_ms: float) -> str:
-    """What a round costs in plain steps, and what it adds: the first by the second is how many times slower it is."""
+        paid = f"{slower:.1f} times slower than" if slower >= 1.05 else "Slower than"
     round_, forward, draft = (ms / plain_ms for ms in (totals.round_ms, totals.verify_ms, totals.draft_ms))
     drafting = f", drafting {draft:.2f}" if draft > 0.1 else ""
-    return (
-        f"a round takes {round_:.2f} steps (its forward {forward:.2f}{drafting}) for "
-        f"{totals.tokens_a_forward:.2f} tokens"
+    # the steps of a round by its tokens are how many times slower it is
+    steps = (
+        f"{round_:.2f} steps (its forward {forward:.2f}{drafting}) for {totals.tokens_a_forward:.2f} tokens"
     )
+    return f"{paid} plain steps here: a round takes {steps}."
 
 
 def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     """Figures of the rounds, as names and values."""
-    places = [f"{accepted}/{looked}" for accepted, looked in zip(totals.accepted, totals.looked, strict=True)]
-    rates = totals.acceptance
-    plain = (
-        "not measured yet: a run or a comparison does it"
-        if totals.plain_ms is None
-        else milliseconds(totals.plain_ms)
+    places = ", ".join(f"{one}/{of}" for one, of in zip(totals.accepted, totals.looked, strict=True))
+    accepted = (
+        "no draft yet" if totals.acceptance is None else f"{share(totals.acceptance)}, by place {places}"
     )
+    parts = (totals.round_ms, totals.draft_ms, totals.verify_ms, totals.take_ms, totals.token_ms)
+    round_, draft, verify, take, token = map(milliseconds, parts)
+    plain = "not measured yet: a run or a comparison does it"
+    if totals.plain_ms is not None:
+        plain = milliseconds(totals.plain_ms)
     found = [
         ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward"),
-        ("accepted", "no draft yet" if rates is None else f"{share(rates)}, by place {', '.join(places)}"),
-        (
-            "a round",
-            f"{milliseconds(totals.round_ms)}: draft {milliseconds(totals.draft_ms)}, verification "
-            f"{milliseconds(totals.verify_ms)}, taking {milliseconds(totals.take_ms)}",
-        ),
-        ("a token", f"{milliseconds(totals.token_ms)}, as a plain step {plain}"),
+        ("accepted", accepted),
+        ("a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"),
+        ("a token", f"{token}, as a plain step {plain}"),
     ]
     if (saved := totals.saved_ms) is not None:
         found.append(("saved" if saved >= 0 else "lost", milliseconds(abs(saved))))
@@ -268,14 +231,12 @@ def rules(totals: SpeculationTotals) -> list[tuple[str, str, str]]:
     ]
 
 
-def proof(found: SpeculationVerified) -> str:
+def proof(found: protocol.SpeculationVerified) -> str:
     """The result of the comparison with plain steps, in a sentence."""
     tokens = f"{found.tokens} token" + "s" * (found.tokens != 1)
     logits = f"logits differ by {found.difference:.2g} at most"
     if found.differs is None:
         chosen = f" ({found.chosen} of them were chosen by hand)" if found.chosen else ""
         return f"Equal to plain steps: {tokens}{chosen}; {logits}."
-    return (
-        f"Differs from plain steps at token {found.tokens}: they take “{visible(found.plain_text)}” "
-        f"(id {found.plain}); {logits}."
-    )
+    plain = f"“{visible(found.plain_text)}” (id {found.plain})"
+    return f"Differs from plain steps at token {found.tokens}: they take {plain}; {logits}."

@@ -1,4 +1,4 @@
-"""What a direction of the residual stream is made of, and the two candidates whose logits it is judged by. Pure."""
+"""The source of a direction of the residual stream, and the two candidates whose logits it is judged by."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.protocol import Candidate
 
 
 class Contrast(Struct, frozen=True):
-    """What a direction is made of: two kinds of text, or two nodes."""
+    """Source of a direction: two kinds of text, or two nodes."""
 
     name: str
     toward: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ EXAMPLE = Contrast(
     ),
     ("Lily was very sad. She cried and", "Tom was so sad that he wept and", "They were sad and upset. They"),
 )
-"""What the fields begin with, so that a stranger sees what they are for."""
+"""Values that the fields begin with, as an example."""
 
 
 def followed(name: str, best: Sequence[Candidate]) -> tuple[int, int]:

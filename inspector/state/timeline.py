@@ -1,4 +1,4 @@
-"""The state of the session on show: the tokens of the current path, the selected slot, and what follows from them.
+"""The session on show: the tokens of the current path, the selected slot, and what follows from them.
 
 A path of n tokens has n + 1 slots: slot i < n is token i, slot n is the token to come. Every panel shows the
 selected slot, from records that were handed out already: looking never asks the engine.
@@ -6,12 +6,14 @@ selected slot, from records that were handed out already: looking never asks the
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from enum import Enum
+from itertools import accumulate, pairwise
 from typing import TypeVar, cast
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Distribution, PromptToken, Step, WhatIfStep
@@ -20,47 +22,187 @@ from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
 from inspector.state.capability import ENDS, CapabilityState
-from inspector.state.inside import InsideViews, SecondInside
+from inspector.state.inside import KEYS, Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
-from inspector.state.merges import MergesSeen
-from inspector.state.prompts import Prompts
 from inspector.state.segments import PathSegments, Segments
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.speculation import Speculation
 
 STATES: tuple[type[CapabilityState], ...] = (
-    BeamHistory,
-    Batches,
-    InsideViews,
-    SecondInside,
-    Measured,
-    Speculation,
-    LockstepSoFar,
-    Segments,
-    MergesSeen,
-)
+    BeamHistory, Batches, Answers, Measured, Speculation, LockstepSoFar, Segments,
+)  # fmt: skip
 """The states of all capabilities that come with the program."""
 
 
-def _takers() -> dict[object, list[type[CapabilityState]]]:
-    """The states that a record changes, by its class; by class and command for what ends one."""
-    found: dict[object, list[type[CapabilityState]]] = {}
-    for state in STATES:
-        ends = ((end, command.kind) for command in state.OF for end in ENDS)
-        for record in (*state.TAKES, *ends):
-            found.setdefault(record, []).append(state)
-    return found
-
-
-_TAKERS = _takers()
-_UNSHOWN = frozenset(
-    (
-        protocol.PromptPreview, protocol.TokensFound,
-        *(record for record in InsideViews.TAKES if record is not protocol.PromptOpened),
-    )
-)  # fmt: skip
+_TAKERS: dict[object, list[type[CapabilityState]]] = {}
+"""The states that a record changes, by its class; by class and command for the end of one."""
+for _state in STATES:
+    for _record in (*_state.TAKES, *((end, command.kind) for command in _state.OF for end in ENDS)):
+        _TAKERS.setdefault(_record, []).append(_state)
+_UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
 """Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
+
+
+# ---- prompts ------------------------------------------------------------------------------------
+
+_PACE = 20
+"""Number of last chunks of a prefill whose pace counts: chunks grow slower with the context."""
+_SHORT_MS = 3000.0
+"""Below this the time that is left is not shown."""
+
+
+class PromptRead(Struct):
+    """One prompt of the tree, and what is known of its prefill."""
+
+    opened: protocol.PromptOpened
+    chunks: list[protocol.PrefillChunk] = field(default_factory=list)
+    prefilled: protocol.Prefilled | None = None
+    """The end of its prefill; None until it is reached."""
+    readings_ms: float = 0.0
+    """Milliseconds of its prompt logprobs so far, in the prefill and after it."""
+
+
+class Prompts(Struct):
+    """The prompts of one tree, of its records."""
+
+    by_end: dict[int, PromptRead] = field(default_factory=dict)
+    """Prompts by their last nodes, in the order in which they were given last."""
+    current: PromptRead | None = None
+    """The path's last prompt; where the path leaves inside one, the prompt on show before."""
+    opened: protocol.PromptOpened | None = None
+    """The same prompt as it was given."""
+    chunks: list[protocol.PrefillChunk] = field(default_factory=list)
+    """The chunks of its prefill so far."""
+    prefilled: protocol.Prefilled | None = None
+    """The end of its prefill, once it was reached."""
+    readings_ms: float = 0.0
+    """The milliseconds that its prompt logprobs took so far; 0 without any."""
+    reading: bool = False
+    """True if a prompt's prefill is under way, or was stopped on its way."""
+    failure: protocol.Failure | None = None
+    """Why the last prompt was refused, until one is taken."""
+    kv: dict[int, protocol.KVReading] = field(default_factory=dict)
+    """The KV cache after the chunk that a prompt's token was in, by node."""
+
+    @property
+    def tps(self) -> float:
+        """Tokens a second of the chunks so far that are no cold start; 0 where there is none."""
+        ends = [self.opened.held if self.opened else 0, *(chunk.done for chunk in self.chunks)]
+        warm = [
+            (end - begin, chunk.ms)
+            for (begin, end), chunk in zip(pairwise(ends), self.chunks, strict=True)
+            if not chunk.cold
+        ]
+        ms = sum(ms for _, ms in warm)
+        return sum(tokens for tokens, _ in warm) / ms * 1000 if ms else 0.0
+
+    @property
+    def left_ms(self) -> float | None:
+        """Time until the prefill ends at the pace of its last chunks; None if it is short, or not known."""
+        latest = self.chunks[-_PACE - 1 :]
+        if not self.reading or len(latest) < 2 or latest[-1].cold:
+            return None
+        ms = sum(chunk.ms for chunk in latest[1:])
+        left = (latest[-1].total - latest[-1].done) * ms / (latest[-1].done - latest[0].done)
+        return left if left >= _SHORT_MS else None
+
+    def held(self, tokens: int) -> int:
+        """Number of tokens of a path that the model has run: all but in a prefill.
+
+        Args:
+            tokens: Length of the path on show.
+        """
+        if not self.reading or self.current is None:
+            return tokens
+        return self.current.chunks[-1].done if self.current.chunks else self.current.opened.held
+
+    # ---- records as they come ---------------------------------------------------------------
+
+    def apply(self, record: protocol.Record, path: Sequence[Item]) -> None:
+        """Take in a record of the prompt that is being read, which the path ends with."""
+        match record:
+            case protocol.PromptOpened():
+                end = record.tokens[-1].node if record.tokens else record.parent
+                self.by_end.pop(end, None)
+                self.by_end[end] = PromptRead(record)
+                self.reading, self.failure = True, None
+            case protocol.PrefillChunk():
+                begin = self.held(len(path))
+                self.chunks.append(record)
+                for item in path[begin : record.done]:
+                    self.kv[item.node] = record.kv
+            case protocol.PromptReadings() if self.current is not None:
+                self.current.readings_ms += record.ms
+                self._show(self.current)
+            case protocol.Prefilled():
+                if self.current is not None:
+                    self.current.prefilled = record
+                    self._show(self.current)
+                self.kv[record.next.node] = record.kv
+                self.reading = False
+
+    def follow(self, path: Sequence[Item]) -> None:
+        """Another path is on show: find its last prompt."""
+        end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
+        if end is not None:
+            self._show(self.by_end[end])
+
+    def _show(self, read: PromptRead) -> None:
+        self.current, self.opened, self.chunks = read, read.opened, read.chunks
+        self.prefilled, self.readings_ms = read.prefilled, read.readings_ms
+
+    def roles(self, path: Sequence[Item]) -> dict[int, str]:
+        """The role of each message of a path by the slot of its first token; empty for raw text.
+
+        A message that the template leaves out, or writes in another way, has no slot.
+        """
+        starts: dict[int, str] = {}
+        for slot, item in enumerate(path):
+            if (read := self.by_end.get(item.node)) is not None and read.opened.messages:
+                starts |= _roles_of(read.opened)
+                starts[slot + 1] = "assistant"
+        return starts
+
+    # ---- at one moment ----------------------------------------------------------------------
+
+    def snapshot(self) -> Prompts:
+        """The prompts as they are: what comes later changes nothing in it."""
+        reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
+        made = Prompts(reads, reading=self.reading, failure=self.failure, kv=dict(self.kv))
+        current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
+        if current is not None:
+            made._show(current)
+        return made
+
+
+def _roles_of(opened: protocol.PromptOpened) -> dict[int, str]:
+    """The messages that are in a prompt's own text: of a turn the last one alone."""
+    if opened.segments.runs:
+        first = {run.message: run.begin for run in reversed(opened.segments.runs)}
+        return {
+            opened.tokens[place].position: opened.messages[number].role
+            for number, place in sorted(first.items(), key=lambda each: each[1])
+            if 0 <= number < len(opened.messages) and 0 <= place < len(opened.tokens)
+        }
+    ends = list(accumulate(len(token.text) for token in opened.tokens))
+    places = _only_places(opened)
+    return {
+        opened.tokens[bisect_right(ends, at)].position: message.role
+        for message, at in zip(opened.messages, places, strict=False)
+        if 0 <= at < ends[-1]
+    }
+
+
+def _only_places(opened: protocol.PromptOpened) -> list[int]:
+    """Places of messages that occur once in the text, if the segments don't say; -1 for others."""
+    contents = [message.content.strip() for message in opened.messages]
+    if opened.parent != ROOT:
+        contents[:-1] = [""] * (len(contents) - 1)
+    return [opened.text.find(each) if each and opened.text.count(each) == 1 else -1 for each in contents]
+
+
+# ---- settings that are tried ---------------------------------------------------------------------
 
 
 class StageExplanation(Struct, frozen=True):
@@ -69,11 +211,11 @@ class StageExplanation(Struct, frozen=True):
     of: Distribution
     """The distribution shown that the request was for."""
     settings: Settings | None
-    """The sampler settings that it explains; None where they aren't known."""
+    """The sampler settings that it explains; None if they aren't known."""
     explained: protocol.Explained | None
-    """None where the engine could not explain it."""
+    """The explanation; None if the engine has none."""
     failure: protocol.Failure | None = None
-    """Why it could not."""
+    """The reason why it could not."""
 
 
 class Trial(Struct):
@@ -83,7 +225,7 @@ class Trial(Struct):
     last_explanation: StageExplanation | None = None
     """The one that came last."""
     answers: dict[int, WhatIfStep] = field(default_factory=dict)
-    """By the step's node."""
+    """Answers by the step's node."""
     dropped: tuple[int, ...] = ()
     """Nodes of steps that can't be answered: their logits were dropped."""
     answered: int | None = None
@@ -91,7 +233,7 @@ class Trial(Struct):
 
 
 def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
-    """What the settings that are tried would have picked in a step's place, where that is another token.
+    """The pick of the settings that are tried in a step's place, if that is another token.
 
     A token that was chosen by hand doesn't depend on the settings.
     """
@@ -101,7 +243,10 @@ def other(trial: Trial | None, item: PromptToken | Step) -> WhatIfStep | None:
     return answer if answer is not None and not answer.same else None
 
 
+# ---- the session --------------------------------------------------------------------------------
+
 State = TypeVar("State", bound=CapabilityState)
+States = dict[type[CapabilityState], CapabilityState]
 TO_PREDICT = "hidden until you predict"
 
 
@@ -113,7 +258,7 @@ class Phase(Enum):
     """A model is there, a prompt isn't."""
     PREFILL = "prefill"
     READY = "ready"
-    """At a node: a step may be requested."""
+    """The session is at a node: a step may be requested."""
     RUNNING = "running"
     RETURNING = "returning"
     """A recording is shown while a live session is being restored from it."""
@@ -131,19 +276,19 @@ class Timeline(Struct):
     moved: protocol.Moved | None = None
     """The last move's bill, until the next step."""
     finished: dict[int, protocol.Finished] = field(default_factory=dict)
-    """By node."""
+    """Ends by node."""
     running: bool = False
     load_failure: protocol.Failure | None = None
     recorded: bool = False
-    """What is shown was recorded: there is no engine."""
+    """True if the session on show was recorded: there is no engine."""
     returning: str = ""
-    """Progress of restoring a live session from a recording; empty where none is restored."""
+    """Progress of restoring a live session from a recording; empty if none is restored."""
     last_explanation: StageExplanation | None = None
-    """How the sampler came to what is shown, or was a moment ago."""
+    """The sampler's explanation of the distribution on show, or of the one before it."""
     trial: Trial | None = None
-    """Settings that are tried, None while there are none."""
+    """Settings that are tried; None while there are none."""
     rows: set[int] = field(default_factory=set)
-    """Nodes whose row of logits was recorded: what is asked of the sampler there needs no engine."""
+    """Nodes whose row of logits was recorded: questions about the sampler there need no engine."""
     trials: int = 0
     """Grows with each other trial, and whenever another step is marked as one that would differ, so that a view knows
     what to redraw."""
@@ -153,7 +298,7 @@ class Timeline(Struct):
     tip: int = ROOT
     """Node of the last token of the path."""
     held: int = 0
-    """How many tokens of the path the model has run: all but in a prefill."""
+    """Number of tokens of the path that the model has run: all but in a prefill."""
     under: tuple[protocol.Intervention, ...] = ()
     """The interventions that the path's end was computed under; empty for the model's own."""
     step_slots: list[int] = field(default_factory=list)
@@ -161,29 +306,27 @@ class Timeline(Struct):
     generation: int = 0
     """Grows whenever the path is rebuilt rather than appended to, so that a view knows what to redraw."""
     changes: int = 0
-    """Grows with each record but those that dialogs alone show, with each token of a recording that is gone to, and
+    """Grows with each record but those that dialogs alone show, with each token of a recording that is visited, and
     with each segment that is folded."""
     readings: int = 0
     """Grows whenever known tokens get new readings (prompt logprobs arriving)."""
     next: protocol.Distribution | None = None
-    """What follows the last token."""
+    """Distribution after the last token."""
     kv: protocol.KVReading | None = None
     """The KV cache at the tip."""
     memory: protocol.Memory | None = None
 
-    states: dict[type[CapabilityState], CapabilityState] = field(
-        default_factory=lambda: {kind: kind() for kind in STATES}
-    )
+    states: States = field(default_factory=lambda: {kind: kind() for kind in STATES})
     """The state of each capability: see `of`."""
 
     tree: SessionTree = field(default_factory=SessionTree)
     """All tokens, of which the path is one way through."""
 
     concealed: frozenset[str] = frozenset()
-    """What is not to be seen for now, since it is to be predicted: ids of panels; `picked`, the token that the sampler
+    """Things that are hidden for now, since they must be predicted: ids of panels; `picked`, the token that the sampler
     picked; `probabilities`, what the model expected; `captions`."""
     concealed_as: str = TO_PREDICT
-    """Why, for the frames of the panels."""
+    """The reason, for the frames of the panels."""
 
     slot: int = 0
     """The selected slot, 0 to len(items); len(items) is the token to come. What follows is of it: see `_look`."""
@@ -199,9 +342,9 @@ class Timeline(Struct):
     """Number of the selected step, counted from 1: other settings apply from there on; None at the tip and in the
     prompt."""
     distribution: protocol.Distribution | None = None
-    """From which the selected slot was, or will be, taken; None in the prompt."""
+    """Distribution that the selected slot was, or will be, taken from; None in the prompt."""
     candidates: Sequence[protocol.Candidate] = ()
-    """Of the selected slot, in the prompt too; empty where none were recorded."""
+    """Candidates of the selected slot, in the prompt too; empty if none were recorded."""
     _slot: int | None = None
     """The slot that was asked for, which may come with the next path; None for that of the token to come."""
 
@@ -211,7 +354,7 @@ class Timeline(Struct):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """What is on show, the settings that are tried with it: while it is equal, no panel of records changes."""
+        """All that panels of records show, and the settings that are tried: while it is equal, none of them changes."""
         return (
             self.changes, self.generation, self.slot, self.tip, self.phase, self.running, self.concealed,
             self.concealed_as, self.load_failure, self.tree.marks.version, self.trials,
@@ -220,7 +363,7 @@ class Timeline(Struct):
 
     @property
     def segments(self) -> PathSegments:
-        """Whose each token of the current path is."""
+        """Segments of the current path."""
         over = self.tip in self.finished
         return self.of(Segments).path(self.items, self.generation, self.readings, over)
 
@@ -241,7 +384,7 @@ class Timeline(Struct):
         self._look()
 
     def _look(self) -> None:
-        """Find what the path and the selected slot come to, once for all who show it."""
+        """Read the state of the selected slot from the path, once for all views."""
         items, end = self.items, len(self.items)
         last = items[-1] if items else None
         self.tip = last.node if last is not None else ROOT
@@ -255,10 +398,8 @@ class Timeline(Struct):
         read = last if self.following else item
         self.step = read if isinstance(read, Step) else None
         self.older = item.index + 1 if isinstance(item, Step) else None
-        if self.following:
-            self.distribution = self.next
-        else:
-            self.distribution = item.choice if isinstance(item, Step) else None
+        choice = item.choice if isinstance(item, Step) else None
+        self.distribution = self.next if self.following else choice
         if self.distribution is not None:
             self.candidates = self.distribution.candidates
         else:
@@ -310,7 +451,7 @@ class Timeline(Struct):
         return [item for slot in self.completion_slots if isinstance(item := self.items[slot], Step)]
 
     def steps_before(self, slot: int) -> int:
-        """How many steps the path has before a slot."""
+        """Number of steps of the path before a slot."""
         return bisect_left(self.step_slots, slot)
 
     def explanation(self) -> StageExplanation | None:
@@ -320,17 +461,15 @@ class Timeline(Struct):
 
     @property
     def tried(self) -> Distribution | None:
-        """What the settings that are tried would draw from at the selected slot, once the engine told; None where they
+        """The distribution of the settings that are tried at the selected slot, once the engine answered; None if they
         are those that were used."""
-        told = self.explanation() if self.trial is not None else None
-        explained = told.explained if told is not None else None
+        explanation = self.explanation() if self.trial is not None else None
+        explained = explanation.explained if explanation is not None else None
         return explained.next if explained is not None and not explained.used else None
 
     def siblings(self, slot: int) -> list[int]:
         """The token of a slot and its siblings, as nodes, oldest first."""
-        if not 0 <= slot < len(self.items):
-            return []
-        return self.tree.siblings(self.items[slot].node)
+        return self.tree.siblings(self.items[slot].node) if 0 <= slot < len(self.items) else []
 
     def visit(self, node: int) -> None:
         """Show the path to a token with its readings as recorded; for a recording, where no engine moves."""
@@ -363,12 +502,16 @@ class Timeline(Struct):
             case protocol.PromptOpened():
                 self._open(record)
             case protocol.PrefillChunk():
-                self._chunk(record)
+                self.prompts.apply(record, self.items)
+                self.kv = record.kv
             case protocol.PromptReadings():
-                self.prompts.take_readings(record)
-                self._read(record.tokens)
+                self.prompts.apply(record, self.items)
+                for item in filter(self.tree.add_readings, record.tokens):
+                    if item.position < len(self.items) and self.items[item.position].node == item.node:
+                        self.items[item.position] = item
+                self.readings += bool(record.tokens)
             case protocol.Prefilled():
-                self.prompts.finish(record)
+                self.prompts.apply(record, self.items)
                 self.next, self.kv, self.memory = record.next, record.kv, record.memory
             case Step():
                 self._step(record)
@@ -376,7 +519,10 @@ class Timeline(Struct):
                 self._stand(record.next.node)
                 self.next = record.next
             case protocol.Moved():
-                self._move(record)
+                self.moved, self.next, self.kv, self.prompts.reading = record, record.next, record.kv, False
+                self.tree.marks.reveal(record.node, self.tree)
+                if record.node != self.tip:
+                    self._rebuild(record.node)
             case protocol.Restored():
                 self._stand(record.node)
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
@@ -398,56 +544,35 @@ class Timeline(Struct):
                 self.load_failure = record
             case protocol.Failure(command="Prefill"):
                 self.prompts.failure = record
-            case _:
-                pass
         self._look()
 
     def _open(self, record: protocol.PromptOpened) -> None:
         if record.new_tree:
             self.tree, self.items, self.prompts = SessionTree(), [], Prompts()
             self.finished, self.rows = {}, set()
-        self.next = self.moved = None
+        self.next = self.moved = self._slot = None
         end = record.parent
         for item in record.tokens:
-            self.tree.add(self.tree.known(item), end)
+            known = self.tree.nodes.get(item.node)  # stepped, or read in an earlier prompt: it has readings
+            self.tree.add(item if known is None or known.logprob is None else known, end)
             end = item.node
-        self.prompts.open(record, end)
-        self._slot = None
+        self.prompts.apply(record, self.items)
         self._rebuild(end)
 
-    def _chunk(self, record: protocol.PrefillChunk) -> None:
-        self.prompts.take_chunk(record, self.items)
-        self.kv = record.kv
-
-    def _read(self, echo: Sequence[PromptToken]) -> None:
-        for item in filter(self.tree.add_readings, echo):
-            if item.position < len(self.items) and self.items[item.position].node == item.node:
-                self.items[item.position] = item
-        if echo:
-            self.readings += 1
-
     def _step(self, record: Step) -> None:
-        follow = self.following
-        at_tip = record.parent == self.tip
+        if self.following:
+            self._slot = None
         self.tree.add(record, record.parent)
-        if at_tip:
+        if record.parent == self.tip:
             self.step_slots.append(len(self.items))
             self.items.append(record)
             self.tree.tip = record.node
         else:
             self._rebuild(record.node)
         self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
-        if follow:
-            self._slot = None
-
-    def _move(self, record: protocol.Moved) -> None:
-        self.moved, self.next, self.kv, self.prompts.reading = record, record.next, record.kv, False
-        self.tree.marks.reveal(record.node, self.tree)
-        if record.node != self.tip:
-            self._rebuild(record.node)
 
     def _stand(self, node: int) -> None:
-        """Go where a record is about that leads nowhere by itself: a person may have gone elsewhere in a recording."""
+        """Go where a record belongs that leads nowhere by itself: the user of a recording may have gone elsewhere."""
         if node != self.tip and node in self.tree.nodes:
             self.visit(node)
 

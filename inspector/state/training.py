@@ -11,34 +11,33 @@ from msgspec import Struct
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
 
 RECORDING = Path(__file__).with_name("training.trace.zst")
-"""A longer training: what `inspector.demo.train` recorded."""
+"""A longer training: what `tests.make_demo.train` recorded."""
 RECENT = 10
 """Steps whose mean is shown as the present figure."""
 
 
 class LookAt(Struct, frozen=True):
-    """What the model knew at a step."""
+    """A look at the model's knowledge at a step."""
 
     step: int
     look: TrainingLook
 
 
 class TrainingSoFar:
-    """What the records of one training come to."""
+    """One training, as far as its records came."""
 
     def __init__(self) -> None:
         self.begun: TrainingBegun | None = None
         self.steps: list[TrainedStep] = []
         self.looks: list[LookAt] = []
         self.checkpoints: list[CheckpointSaved] = []
-        """Those that can be gone back to, the earliest first."""
+        """Checkpoints to go back to, the earliest first."""
 
     @property
     def step(self) -> int:
         """Steps made."""
-        if self.steps:
-            return self.steps[-1].step
-        return self.begun.step if self.begun is not None else 0
+        latest = self.steps[-1] if self.steps else self.begun
+        return latest.step if latest is not None else 0
 
     @property
     def over(self) -> bool:
@@ -48,24 +47,18 @@ class TrainingSoFar:
     def apply(self, record: Record) -> None:
         """Take in one record; one of something else changes nothing."""
         match record:
-            case TrainingBegun():
-                self._begin(record)
+            case TrainingBegun():  # or a step of this training that was gone back to: forget what came after it
+                last = record.step if self.begun is not None and record.step > 0 else -1
+                self.begun = record
+                self.steps = [each for each in self.steps if each.step <= last]
+                self.looks = [each for each in self.looks if each.step <= last]
+                self.checkpoints = [each for each in self.checkpoints if each.step <= last]
             case TrainedStep():
                 self.steps.append(record)
                 if record.look is not None:
                     self.looks.append(LookAt(record.step, record.look))
             case CheckpointSaved():
                 self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
-            case _:
-                pass
-
-    def _begin(self, record: TrainingBegun) -> None:
-        """A new training, or a step of this one that was gone back to: what came after it is forgotten."""
-        same = self.begun is not None and record.step > 0
-        self.begun = record
-        self.steps = [each for each in self.steps if same and each.step <= record.step]
-        self.looks = [each for each in self.looks if same and each.step <= record.step]
-        self.checkpoints = [each for each in self.checkpoints if same and each.step <= record.step]
 
 
 @cache

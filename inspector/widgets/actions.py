@@ -20,11 +20,11 @@ from textual import events
 from textual.actions import SkipAction
 from textual.binding import Binding
 from textual.content import Content
+from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
 
 from inspector.keys import KEYS, TABS_OF, names_of, shown, typed, with_keys
-from inspector.widgets.painting import LaidOutOnce
 
 Result = TypeVar("Result")
 Run = Callable[[Any], Awaitable[None] | None]
@@ -497,7 +497,7 @@ def key_event(key: str) -> events.Key:
     return events.Key(key, typed(key))
 
 
-class KeyedScreen(LaidOutOnce[Result]):
+class KeyedScreen(Screen[Result]):
     """A screen whose keys do what tables of actions say."""
 
     def bind(self, actions: Iterable[Action], priority: bool) -> None:

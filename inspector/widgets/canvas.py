@@ -181,6 +181,7 @@ class Canvas(Inked):
         """Draw again, and repaint the rows that came out differently."""
         if not self.is_attached or not self.display or not self.size.width:
             self._drawn_size = None  # it is drawn when it is painted
+            self.refresh()  # Textual keeps the lines it painted last
             return
         before, size = self._strips, self._drawn_size
         self._draw_strips()
@@ -208,10 +209,7 @@ class Canvas(Inked):
         others: the frame's texts are set with the rows, and Textual, which reads them as it begins to paint, would keep
         the old ones."""
         if self._drawn_size != self.size or self._mixed_inks is None:
-            asked = self._repaint_required
             self._draw_strips()
-            self._repaint_required = asked  # another text of the frame asks for a paint: it is in this one
-            self._styles_cache.clear()  # has the rows before these, of which nobody said that they changed
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:

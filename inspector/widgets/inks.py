@@ -187,7 +187,9 @@ class Inked(Widget):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._mixed_inks = None
+        if self._mixed_inks is not None:
+            self._mixed_inks = None
+            self.refresh()
 
 
 def _theme_colour(widget: Widget, name: str, share: float, ground: Color) -> Color:

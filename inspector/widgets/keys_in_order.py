@@ -22,8 +22,6 @@ from textual.app import App
 from textual.dom import DOMNode
 from textual.message import Message
 
-from inspector.widgets.overlay import Overlay
-
 PATIENCE = 2.0
 """Seconds after which the next key is handed on, whatever became of the one before."""
 
@@ -33,17 +31,23 @@ class KeysInOrder:
 
     Args:
         app: Whose keys they are.
+        top: The view or dialog on top.
         hand_on: Gives one to the screen on top; awaited in the application's own queue.
     """
 
-    def __init__(self, app: App[Any], hand_on: Callable[[events.Event], Awaitable[None]]) -> None:
-        self._app, self._hand_on = app, hand_on
+    def __init__(
+        self,
+        app: App[Any],
+        hand_on: Callable[[events.Event], Awaitable[None]],
+        top: Callable[[], DOMNode],
+    ) -> None:
+        self._app, self._hand_on, self._top = app, hand_on, top
         self._waiting: deque[events.Event] = deque()
         self._way: deque[DOMNode] = deque()
         """The nodes that the key which is under way has yet to pass, the application at the end."""
         self._at: DOMNode | None = None
         """In whose queue it is followed; None while nothing is under way, or in the application's."""
-        self._opened: Overlay[Any] | None = None
+        self._opened: DOMNode | None = None
         """The screen whose queue was waited for since the last key: by then it has its widgets."""
         self._turn = 0
         """Counts the keys that were followed: a callback of an earlier one is late."""
@@ -92,8 +96,8 @@ class KeysInOrder:
             if not self.busy:
                 return
             self._turn += 1
-            top = self._app.screen
-            if isinstance(top, Overlay) and not top.takes_keys and self._opened is not top:
+            top = self._top()
+            if not getattr(top, "takes_keys", True) and self._opened is not top:
                 way: list[DOMNode] = [top]
                 self._opened = top
             else:

@@ -1,7 +1,4 @@
-"""What every screen over the main one has in common: it is painted once it is whole, left once, and maybe kept.
-
-The toolkit's `dismiss` closes whatever is on top, so a second one, from a key that was pressed twice, closed the screen
-below. Its widgets go one by one after that, while keys, messages and answers are still on their way.
+"""A dialog's screen: it is left once, and maybe kept.
 
 Building the widgets of a form takes most of the time of opening it. A form that names in `KEPT` what an opening sets is
 built once: whoever opens it makes a new one, as of any other, but what is shown is the first one, with what the new one
@@ -15,13 +12,10 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from textual import events
-from textual._types import CallbackType as Callback
+from textual import events, on
 from textual.app import App
 from textual.await_complete import AwaitComplete
-from textual.css.query import NoMatches
 from textual.geometry import Size
-from textual.message import Message
 from textual.messages import Prune
 from textual.timer import Timer
 
@@ -39,21 +33,32 @@ def read_styles(app: App[Any]) -> None:
         app.stylesheet.read(STYLES)
 
 
+def size_classes(app: App[Any], room: Size) -> dict[str, bool]:
+    """The classes of a size, by the breakpoints of the application.
+
+    Args:
+        room: Cells of the screen, or of the view, that has the classes.
+    """
+    classes: dict[str, bool] = {}
+    sides = (app.HORIZONTAL_BREAKPOINTS or [], app.VERTICAL_BREAKPOINTS or [])
+    for cells, breakpoints in zip(room, sides, strict=True):
+        _, held = max(each for each in breakpoints if each[0] <= cells)
+        classes |= {name: name == held for _, name in breakpoints}
+    return classes
+
+
 class Overlay(KeyedScreen[Result]):
     """A screen or a dialog over the main screen."""
 
     ACTIONS: ClassVar[ActionTable] = ActionTable("Over the main screen", (), told=False)
     KEPT: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that an opening sets; none where all is built anew each time."""
-    _since: float = 0
-    """When it was shown again: what its widgets sent before is of no concern any more."""
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    """None: Textual sets these classes after the first layout, which would be a second one."""
     _begun: bool = False
     """True if its widgets were filled since it was opened."""
     _dismissed: bool = False
-    _settled: bool = False
-    """True if it was laid out with its widgets at their sizes: what is painted before that is painted twice."""
-    painted: bool = False
-    """True if it was painted since it was shown."""
     takes_keys: bool = False
     """True if its widgets are there and the first one has the focus: keys that come before that wait."""
     _styled: str = ""
@@ -66,22 +71,12 @@ class Overlay(KeyedScreen[Result]):
         read_styles(self.app)
         for table in reversed(self.tables):
             self.bind(table.actions, table.priority)
-        self.update_classes(self._size_classes(self.app.size), update=False)
+        self.update_classes(size_classes(self.app, self.app.size), update=False)
 
-    def _size_classes(self, room: Size) -> dict[str, bool]:
-        """The classes of a size. The toolkit sets them after the first layout, and then styles and lays out everything
-        again.
-
-        Args:
-            room: The screen's, or that of the part of it that they are for.
-        """
-        classes: dict[str, bool] = {}
-        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
-        for cells, breakpoints in zip(room, sides, strict=True):
-            held = self._get_breakpoint_classes(cells, breakpoints)
-            for _, name in breakpoints:
-                classes[name] = name in held
-        return classes
+    @on(events.Resize)
+    def _resized(self) -> None:
+        """Another size has other classes."""
+        self.update_classes(size_classes(self.app, self.app.size), animate=False)
 
     # ---- kept -------------------------------------------------------------------------------
 
@@ -104,15 +99,12 @@ class Overlay(KeyedScreen[Result]):
         """
         for name in self.KEPT:
             setattr(self, name, getattr(made, name))
-        self._begun, self._dismissed, self._held, self._since = False, False, None, Message().time
-        self._settled, self.painted, self.takes_keys = False, False, False
-        if self._compositor.size != self.app.size:
-            self.update_classes(self._size_classes(self.app.size), animate=False)
+        self._begun, self._dismissed, self._held, self.takes_keys = False, False, None, False
         if self.is_mounted:  # before the toolkit, which focuses the first field where none is, pushes it
             self._begun = True
             self.begin()
 
-    def after_paint(self, callback: Callback, *args: Any, **kwargs: Any) -> bool:
+    def after_paint(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
         """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
         return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
 
@@ -159,24 +151,10 @@ class Overlay(KeyedScreen[Result]):
         if not (self._begun or self.left):
             self._begun = True
             self.begin()
-        self.call_later(
-            setattr, self, "takes_keys", True
-        )  # behind this event, with which the toolkit sets the focus
-        if not self._settled:
-            self.call_later(self.call_later, self._settle)
+        # behind this event, with which Textual sets the focus
+        self.call_later(setattr, self, "takes_keys", True)
         if self._held is not None:
             self.dismiss(self._held[0])
-
-    def _settle(self) -> None:
-        """The widgets know their sizes: paint."""
-        self._settled = True
-        self.refresh()
-
-    def _compositor_refresh(self) -> None:
-        """Paint, once there is something whole to paint."""
-        if self._settled:
-            super()._compositor_refresh()
-            self.painted = self.painted or not self._repaint_required
 
     def from_thread(self, callback: Callable[..., object], *args: object) -> None:
         """Have the screen's thread call something, unless this is left by then; called in another thread."""
@@ -228,13 +206,3 @@ class Overlay(KeyedScreen[Result]):
         """Do something."""
         if action.run is not None and (done := action.run(self)) is not None:
             await done
-
-    async def _dispatch_message(self, message: Message) -> None:
-        """Dispatch a message, unless a widget or the terminal sent it to a screen that was left."""
-        if message.bubble and (self.left or message.time < self._since):
-            return
-        try:
-            await super()._dispatch_message(message)
-        except NoMatches:
-            if not self.left:
-                raise

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.race [--count TOKENS]
 
-That is `inspector race --from 16 --to 480 --seed 1 --dtype file --blas bundled`; it takes some eight minutes.
+That is `inspector show race --from 16 --to 480 --seed 1 --dtype file --blas bundled`; it takes some eight minutes.
 Tokens are those after the last step.
 """
 

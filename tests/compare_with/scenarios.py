@@ -136,7 +136,7 @@ def _commands() -> Iterator[Scenario]:
         ),
     )
     for name, flags in INSIDE.items():
-        argv = ("inside", "--prompt", RED, *RAW, "--temp", "0", "--seed", "7", "--show", name, *flags)
+        argv = ("show", name, "--prompt", RED, *RAW, "--temp", "0", "--seed", "7", *flags)
         yield Scenario(f"inside-{name}", (Command((*argv, "--jsonl")), Command(argv)))
     yield Scenario(
         "score",
@@ -195,8 +195,8 @@ def _commands() -> Iterator[Scenario]:
         "train", (Command((*train, "--every", "4", "--seed", "3", "--jsonl", "--output", "trained")),)
     )
     yield Scenario("models", (
-        Command(("models",)), Command(("models", "--jsonl")), Command(("sessions",)), Command(("keys", "--jsonl")),
-        Command(("keys",)),
+        Command(("models",)), Command(("models", "--jsonl")), Command(("sessions",)), Command(("--keys", "--jsonl")),
+        Command(("--keys",)),
     ))  # fmt: skip
     yield Scenario("served", (
         Command(("open", "served.har", "--check", "--model", "pocket", "--jsonl")),
@@ -245,7 +245,7 @@ def _commands() -> Iterator[Scenario]:
         ("generate", "--prompt", "x", "--kv-bits", "4", "--max-kv-size", "8", "--max-tokens", "4", *DRAWN),
         ("generate", "--prompt-file", "none.txt"),
         ("score", "none.txt"), ("replay", "none"), ("export", "text.txt", "--to", "html"),
-        ("open", "text.txt", "--check"), ("inside", "--prompt", "a", "--off", "L99 h1", "--temp", "0"),
+        ("open", "text.txt", "--check"), ("show", "--prompt", "a", "--off", "L99 h1", "--temp", "0"),
     ))))  # fmt: skip
 
 

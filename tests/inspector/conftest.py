@@ -21,7 +21,6 @@ from textual.css.stylesheet import Stylesheet
 from engine.models_on_disk import models as model_places
 from inspector import keys, places
 from inspector.recordings import sessions
-from inspector.widgets.painting import RememberingStylesheet
 from tests.inspector.painting import paint_when_looked_at
 
 
@@ -40,23 +39,6 @@ def parse_once() -> None:
         return parsed[key]
 
     Stylesheet._parse_rules = found  # type: ignore[method-assign]
-
-
-def match_once() -> None:
-    """Have every application find what rules give which widgets where another one found it, by the same rules: an
-    eighth of what an application costs."""
-    forget, known = RememberingStylesheet._forget, dict[tuple[int, ...], tuple[Any, ...]]()
-
-    def remember(sheet: RememberingStylesheet) -> None:
-        rules = sheet.rules
-        key = tuple(map(id, rules))  # of what `parse_once` keeps
-        if key not in known:
-            forget(sheet)
-            known[key] = sheet._order, sheet._ids, sheet._candidates, sheet._found
-        sheet._every = rules
-        sheet._order, sheet._ids, sheet._candidates, sheet._found = known[key]
-
-    RememberingStylesheet._forget = remember  # type: ignore[method-assign]
 
 
 SECONDS = 600.0
@@ -109,7 +91,6 @@ def options(request: pytest.FixtureRequest, marker: str, *names: str) -> dict[st
 
 
 parse_once()
-match_once()
 paint_when_looked_at()
 
 

@@ -69,7 +69,7 @@ def busy(app: Any) -> bool:
         return False
     working = app.controller.client.outstanding or app.inbox.waiting or app.keys.busy
     screen = app.screen
-    stale = app.main._stale or getattr(screen, "_stale", False)
+    stale = app.main._stale or getattr(app.top, "_stale", False) or not getattr(app.top, "takes_keys", True)
     stale = (
         stale
         or screen._layout_required

@@ -133,6 +133,8 @@ class Rig:
                     [key]
                 )  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
+        while self.app.is_running and self.app.screen._layout_required:
+            await self.pilot.pause(0.01)
 
     async def do(self, *actions: str) -> None:
         """Do actions of the main screen by their ids, as from the finder."""
@@ -146,7 +148,7 @@ class Rig:
         main = self.app.main
         told = main.narrator.narration() if main.narrator is not None else None
         taken = told is not None and key in told.keys
-        if self.app.screen is not main or main.meaning(key) is not None or taken:
+        if self.app.top is not main or main.meaning(key) is not None or taken:
             return None
         found = [each.id for each in main.table.actions if key in each.names]
         assert len(found) < 2, f"{key} is a key of {found}: name the one that is meant with `do`"
@@ -219,8 +221,12 @@ class Rig:
         for case in cases:
             try:
                 await test(case)
-                while len(self.app.screen_stack) > 1:
-                    self.app.pop_screen()
+                while self.app.top is not self.app.main:
+                    opened = self.app.main.tool_screen if self.app.screen is self.app.main else None
+                    if opened is not None:
+                        opened.dismiss(None)
+                    else:
+                        self.app.pop_screen()
                 for command in [*self.app.controller.client.outstanding]:
                     await self.end(command.kind, cancelled=True)
                 await self.pilot.pause()
@@ -246,7 +252,7 @@ class Rig:
 
     def answer_words(self) -> str:
         """The words in the place of the answer, on one line."""
-        area = self.app.main.host.area
+        area = self.app.main.area
         strips = [*self.app.screen._compositor.render_strips()][area.y : area.bottom]
         text = " ".join(strip.crop(area.x, area.right).text for strip in strips)
         return " ".join(word for word in text.split() if word.strip("│╭╮╰╯─"))
@@ -257,7 +263,7 @@ class Rig:
 
     def answer_text(self) -> str:
         """What it shows in the place of the answer, without the text beside it."""
-        area = self.app.main.host.area
+        area = self.app.main.area
         strips = self.app.screen._compositor.render_strips()[area.y : area.bottom]
         return "\n".join(strip.crop(area.x, area.right).text.rstrip() for strip in strips)
 

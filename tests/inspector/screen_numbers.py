@@ -301,7 +301,7 @@ class ScreenNumbers:
         """Whether the panels were shown all that is known, and wait for no answer on what they show."""
         app, queries = self._app, self._app.controller.queries
         asking = queries._explain.waiting or queries._what_if.waiting
-        if isinstance(app.screen, ToolScreen) and app.screen._stale:
+        if isinstance(app.top, ToolScreen) and app.top._stale:
             return False
         return not (asking or app.inbox.waiting or app.main._stale or app.main._expects)
 

@@ -19,14 +19,12 @@ from engine import protocol
 from engine.protocol import Record
 from inspector.api import Branch
 from inspector.display import quoted, token_label
-from inspector.state.inside import InsideViews, checked
+from inspector.state.inside import KEYS, Answers, checked
 from inspector.state.session_tree import SessionTree
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.evidence import evidence
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from inspector.tools.exports import EXPORTS
-from inspector.tools.gradients.control import key_of
-from inspector.tools.interventions.control import sweep_key
 from inspector.version import program
 from mlx_inspector import Session, open
 from tests.inspector.replays import on_recording
@@ -142,12 +140,20 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
         again = main.at(place).sampler().record.next
         assert (again.picked, again.draw) == (drawn.picked, drawn.draw)
         # the state that screens and documents read
-        seen = s._line.timeline.of(InsideViews)
+        seen = s._line.timeline.of(Answers)
         for of, told in ((step, before), (twin, beside)):
             found = (
-                seen.contributions[of.parent, of.id],
-                seen.gradients[(of.parent, of.id), "input"],
-                seen.sweeps[(of.parent, of.id), "token"],
+                *(
+                    each
+                    for kind in (protocol.AttributionRead, protocol.GradientsRead)
+                    for each in seen.found(kind)
+                    if (each.node, each.tokens[0].id) == (of.parent, of.id)
+                ),
+                *(
+                    each
+                    for each in seen.found(protocol.HeadsSwept)
+                    if (each.node, each.token) == (of.parent, of.id)
+                ),
             )
             names = ("contributions", "gradients", "sweep")
             for name, record in zip(names, found, strict=True):
@@ -242,8 +248,8 @@ def test_screens_know_an_answer_by_the_token_that_it_explains() -> None:
         swept, slopes = _sweep(s.at(3), step), _gradients(s.at(3), step)
         assert isinstance(swept, protocol.HeadsSwept)
         assert isinstance(slopes, protocol.GradientsRead)
-        assert sweep_key(swept) == (step.parent, step.id, "token", None)
-        assert key_of(slopes) == (step.parent, (step.id,), "input")
+        assert KEYS[protocol.HeadsSwept](swept) == (step.parent, step.id, "token", None)
+        assert KEYS[protocol.GradientsRead](slopes) == (step.parent, (step.id,), "input")
 
 
 async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_path: Path) -> None:
@@ -264,11 +270,11 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
         for end, of in ((main.node, step), (side.node, twin)):
             rig.timeline.visit(end)
             rig.timeline.select([item.node for item in rig.timeline.items].index(of.node))
-            rig.app.main.host.changed()
+            rig.app.main.changed()
             await rig.pilot.pause()
             for action in ("attribution", "gradients", "interventions"):
                 await rig.do(action)
-                answer = rig.app.screen.answer  # type: ignore[attr-defined]
+                answer = rig.app.top.answer  # type: ignore[attr-defined]
                 told = answer.token if isinstance(answer, protocol.HeadsSwept) else answer.tokens[0].id
                 assert told == of.id, action
                 await rig.press("escape")

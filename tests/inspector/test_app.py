@@ -193,7 +193,7 @@ def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing(
 
             app.announce("Something happened.", "Notice")
             await until(lambda: any(toast.region for toast in app.screen.query(Toast)))
-            place = app.screen.query_one(Toast).content_region.offset
+            place = app.top.query_one(Toast).content_region.offset
             with app.batch_update():  # nothing is painted
                 press()
                 await until(lambda: not app.screen.query(Toast))
@@ -204,6 +204,6 @@ def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing(
                 press()
                 await pilot._wait_for_screen()
             await pilot.press("question_mark")
-            assert isinstance(app.screen, HelpDialog)
+            assert isinstance(app.top, HelpDialog)
 
     asyncio.run(test())

@@ -51,8 +51,8 @@ class Keyboard:
         self.keys: Queue[Any] = Queue()
         read, self.end = os.pipe()
         reader = TerminalDriver.__new__(TerminalDriver)
-        vars(reader).update(fileno=read, exit_event=threading.Event(), _debug=False)
-        vars(reader).update(process_message=self.keys.put, _lost=lambda: os.close(read))
+        vars(reader).update(fileno=read, exit_event=threading.Event())
+        vars(reader).update(process_message=self.keys.put, lost=lambda: os.close(read))
         self._thread = threading.Thread(target=reader.run_input_thread)
         self._thread.start()
 

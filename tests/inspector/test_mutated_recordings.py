@@ -171,7 +171,7 @@ def shown(path: Path) -> None:
     async def test(rig: Rig) -> None:
         for key in KEYS:
             await (rig.do(key[1:]) if key.startswith("@") else rig.press(key))
-        while len(rig.app.screen_stack) > 1:
+        while rig.app.top is not rig.app.main:
             await rig.press("escape")
 
     replayed(test, path, size=(80, 24))

@@ -96,7 +96,7 @@ async def on_screen(folder: Path) -> dict[str, str]:
 
     def painted(answer: bool = True) -> str:
         strips = [*app.screen._compositor.render_strips()]
-        area = app.main.host.area
+        area = app.main.area
         if answer:
             strips = [each.crop(area.x, area.right) for each in strips[area.y : area.bottom]]
         return "\n".join(each.text.rstrip() for each in strips).replace("\xa0", " ")
@@ -167,7 +167,7 @@ def ask() -> Asked:
     unit = re.search(r"With (L\d h\d) off", markdown)
     assert unit is not None
     views = "attention,lens,contributions,gradients"
-    inside = command("inside", "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", AT, "--show", views,
+    inside = command("show", views, "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", AT,
                      "--method", "input", "--off", unit[1], "--positions", "3", "--jsonl")  # fmt: skip
     return Asked(
         screen=screen,

@@ -46,7 +46,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
     await rig.press("f5")
     assert rig.engine.names == ["TakeStep"]
     await rig.press("f1")
-    assert isinstance(rig.app.screen, HelpDialog)
+    assert isinstance(rig.app.top, HelpDialog)
     await rig.press("slash", *"picked")
     await rig.until(lambda: "Take the token that the sampler picked" in rig.screen_text())
     [row] = [
@@ -59,7 +59,7 @@ async def test_an_own_key_does_it_and_is_named_everywhere(rig: Rig) -> None:
 async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.ready()
     await rig.press("f3")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, RaceScreen)
     text = rig.screen_text()
     assert "Press g to race to" in text
@@ -72,7 +72,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.press("right")  # which keeps its meaning
     assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
     await rig.press("f3")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     dark = rig.app.current_theme.dark
     await rig.press("6", "T", "f2")
     assert rig.app.current_theme.dark is not dark
@@ -96,7 +96,7 @@ async def test_own_keys_of_a_dialog(rig: Rig) -> None:
 async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -> None:
     [told] = notices(rig)
     first, second = told.splitlines()
-    assert first == "keys.toml: there is no action [/b]␛. `inspector keys` lists them."
+    assert first == "keys.toml: there is no action [/b]␛. `inspector --keys` lists them."
     assert second.startswith("keys.toml: n for step is not used: it is the key of skip in the tab Next.")
     await rig.ready()
     await rig.press("space")
@@ -108,7 +108,7 @@ async def test_what_is_wrong_is_told_at_the_start_and_the_rest_holds(rig: Rig) -
 async def test_many_problems_are_a_few_lines(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 9
-    assert told.endswith("32 more: `inspector keys` lists all")
+    assert told.endswith("32 more: `inspector --keys` lists all")
 
 
 @own('step = "f5"\n')
@@ -126,12 +126,12 @@ def test_the_next_program_begins_with_its_own_keys(config: Path) -> None:
 
 @own('step = "f5"\nrace = "v"\n')
 def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["keys"]) == 0
+    assert main(["--keys"]) == 0
     text = capsys.readouterr().out
     assert "\n  step                         f5              Take the token" in text
     assert "\nIn a race:\n  race.go " in text
     assert "keys.toml: v for race is not used: it is the key of verify in the tab Cost." in text
-    assert main(["keys", "--json"]) == 0
+    assert main(["--keys", "--json"]) == 0
     listed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     problems = [each for each in listed if "problem" in each]
     actions = [each for each in listed if "problem" not in each]
@@ -148,4 +148,4 @@ def test_the_subcommand_lists_all_with_the_person_s_own(capsys: pytest.CaptureFi
 async def test_in_a_low_terminal_they_are_fewer_and_the_notice_is_whole(rig: Rig) -> None:
     [told] = notices(rig)
     assert len(told.splitlines()) == 5
-    assert told.endswith("2 more: `inspector keys` lists all")
+    assert told.endswith("2 more: `inspector --keys` lists all")

@@ -42,7 +42,7 @@ def test_presets_and_breakpoints_of_both_are_kept(tmp_path: Path) -> None:
     presets = Presets(tmp_path / "presets.json")
     assert sum(map(presets.is_own, presets.names)) == 2 * EACH
     stored = SavedBreakpoints(tmp_path / "breakpoints.json").read()
-    assert stored.points in (Breakpoints(text="one"), Breakpoints(text="other"))
+    assert stored.values in (Breakpoints(text="one"), Breakpoints(text="other"))
     content = json.loads((tmp_path / "breakpoints.json").read_text())
     assert (content["more"], content["breakpoints"]["from another version"]) == (2, 1)
     assert {each.name for each in tmp_path.iterdir()} == {"presets.json", "breakpoints.json"}

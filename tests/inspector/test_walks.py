@@ -90,7 +90,7 @@ class Walker:
     def text(self) -> str:
         """The words on the screen: of its lines, and of the answer as running text."""
         strips = [*self.app.screen._compositor.render_strips()]
-        area = self.app.main.host.area
+        area = self.app.main.area
         whole = " ".join(strip.text for strip in strips)
         answer = " ".join(strip.crop(area.x, area.right).text for strip in strips[area.y : area.bottom])
         return " ".join(FRAMES.sub(" ", f"{whole} {answer}").split())

@@ -5,25 +5,27 @@ By argcomplete, which is imported for these two alone: the shell's function runs
 
 from __future__ import annotations
 
+import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping
 
 from engine.settings import BY_NAME
+from inspector.cli import flags
 from inspector.cli.exit import OK, output
-from inspector.cli.flags import Parser, Subcommand, command_parser
+from inspector.cli.subcommands import show
 
 SHELLS = {
     "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
     "zsh": 'eval "$(inspector completion zsh)" in ~/.zshrc, after compinit',
     "fish": "inspector completion fish | source in ~/.config/fish/config.fish",
 }
-"""How each shell is told."""
+"""The line in each shell's start-up file."""
 
 
-def completion_parser() -> Parser:
+def completion_parser() -> flags.Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
-    made = command_parser(
+    made = flags.command_parser(
         "completion",
         "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
         "values "
@@ -41,11 +43,6 @@ def run_completion(args: Namespace) -> int:
     return OK
 
 
-COMPLETION = Subcommand(
-    "completion", completion_parser, run_completion, "print the code for tab completion in bash, zsh or fish"
-)
-
-
 # ---- the shell asks ---------------------------------------------------------------------------
 
 
@@ -59,13 +56,18 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
     from argcomplete import autocomplete
     from argcomplete.completers import SuppressCompleter
 
-    under = screen.add_subparsers()
-    for made in subcommands:
-        under.add_parser(made.prog.partition(" ")[2], parents=[made], add_help=False)
+    under, words = screen.add_subparsers(), os.environ.get("COMP_LINE", "").split()[:3]
+    names = {made: made.prog.split() for made in subcommands}
+    chosen = {name[1]: made for made, name in names.items() if len(name) == 2 or name == words}
+    for name, made in chosen.items():
+        if len(names[made]) == 3:
+            made.add_argument("view")  # the second word of `show race`
+        under.add_parser(name, parents=[made], add_help=False)
     for each in (screen, *subcommands):
         for action in each._actions:
             if (values := _known(action.dest)) is not None and not action.choices:
-                setattr(action, "completer", _completer(values))  # noqa: B010 (argcomplete's own attribute)
+                completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
+                setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
     # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
 
@@ -74,15 +76,6 @@ def _known(name: str) -> Callable[[], Iterable[str]] | None:
     """The values of an argument that are known beforehand."""
     field = BY_NAME.get(name)
     return field.choices.keys if field is not None and field.choices else VALUES.get(name)
-
-
-def _completer(values: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
-    """What argcomplete calls, for values that don't depend on what else is typed."""
-
-    def offered(prefix: str, **_: object) -> list[str]:
-        return [value for value in values() if value.startswith(prefix)]
-
-    return offered
 
 
 def _sessions() -> Iterable[str]:
@@ -102,5 +95,6 @@ VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": _sessions,
     "preset": _presets,
     "model": lambda: ("pocket",),
+    "views": lambda: (*show.VIEWS, "race", "profile"),
 }
-"""By the name of an argument: the values that are known beforehand, beside those of settings."""
+"""Values that are known beforehand, beside those of settings, by the name of their argument."""

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from engine.settings import BY_NAME
+from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, NOT_SHOWN, OK, leave_at_once, output
-from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_setting, command_parser
-
-FLAGS = ("model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas")
 
 
-def doctor_parser() -> Parser:
-    """The parser of `inspector doctor`."""
-    made = command_parser(
-        "doctor",
-        "Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the "
-        "program computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two "
-        "ranks. Each check has a line: ok, or the difference beside the one that rounding explains. The report has no "
-        "path, prompt or token.",
-        f"{EXIT_STATUS} 3 if a check fails.",
-    )
-    add_jsonl(made, "lines", "one JSON object")
-    group = made.add_argument_group("model")
-    for name in FLAGS:
-        add_setting(group, BY_NAME[name])
+def doctor_parser() -> flags.Parser:
+    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
+    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
+    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
+    flags.add_jsonl(made, "lines", "one JSON object")
+    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
+    flags.add_named(made.add_argument_group("model"), *names)
     return made
 
 
@@ -39,13 +30,9 @@ def run_doctor(args: Namespace) -> int:
 
     report = Report(output(), jsonl=args.jsonl)
     try:
-        for each in results(load_settings(args), report):
+        for each in results(load_settings(args)):
             report.take(each)
     except KeyboardInterrupt:
         leave_at_once(INTERRUPTED)  # a forward may be under way
     report.end()
     return OK if report.holds else NOT_SHOWN
-
-
-PURPOSE = "check that everything works on this machine; the output is for a report"
-DOCTOR = Subcommand("doctor", doctor_parser, run_doctor, PURPOSE)

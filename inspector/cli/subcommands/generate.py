@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
 from engine.setting import check
-from engine.settings import BY_NAME, DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
+from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
+from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known, request_from
-from inspector.cli.exit import output
-from inspector.cli.flags import (
-    STEER,
-    Parser,
-    Subcommand,
-    add_extra_eos,
-    add_generation,
-    add_jsonl,
-    add_load,
-    add_prompt,
-    add_setting,
-    add_settings,
-    add_template,
-    add_trace,
-    command_parser,
-    flag_errors,
-    whole,
-)
-from inspector.cli.inputs import add_grammar, read_file, read_stdin, unescaped
+from inspector.cli.inputs import STDIN, add_grammar, read_file, read_text, unescaped
 from inspector.texts import decoded
 
 if TYPE_CHECKING:
@@ -41,17 +22,14 @@ if TYPE_CHECKING:
 UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 
-def generate_parser() -> Parser:
-    """The parser of `inspector generate`."""
-    made = command_parser(
-        "generate",
-        "The same engine without a screen: the text to standard output, the figures to standard error.",
-    )
-    add_generation(made)
+def generate_parser() -> flags.Parser:
+    """The same engine without a screen: the text to standard output, the figures to standard error."""
+    made = flags.command_parser("generate", generate_parser.__doc__)
+    flags.add_generation(made)
     add_speculation(made)
     add_steer(made)
-    add_jsonl(made, "text")
-    add_trace(made)
+    flags.add_jsonl(made, "text")
+    flags.add_trace(made)
     return made
 
 
@@ -61,52 +39,44 @@ def run_generate(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import place, run
-    from inspector.cli.writers.generation import SteeredWriter, text_writer
+    from engine.protocol import HoldInterventions, LoadDraft, Run, RunRounds
+    from inspector.cli.driver import Summary, place
+    from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
     from inspector.config.directions import steering
 
     path, request = place(args.output, args.force, "the text does"), request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
-    writer, (first, commands) = (
-        text_writer(request, output(), sys.stderr),
-        _generation(speculation_from(args)),
-    )
+    speculation, figures = speculation_from(args), GenerationFigures(request)
+    how = {"trace": path, "force": args.force}
+    first: list[Command] = []
+    commands: list[Command] = [Run()]
+    if speculation is not None:  # loaded before the prompt: a draft may be refused, and then there is no text
+        first, commands = [LoadDraft(speculation)], [RunRounds(speculation, plain=PLAIN_STEPS)]
     if args.steer is None:
-        return run(args, request, writer, commands, trace=path, first=first)
+        return report(request, GeneratedText, figures, commands, first=first, **how)
     if request.settings.grammar is not None:
-        hint = "Leave out the grammar, or --steer."
-        raise EngineError(
-            "--steer computes the prompt's last token again, so a grammar would have to allow it.",
-            hint,
-        )
-    steered = SteeredWriter(writer, steering(args.steer).intervention)
-    return run(args, request, steered, [], lambda: [steered.hold(), *commands], path, first=first)
+        message = "--steer computes the prompt's last token again, so a grammar would have to allow it."
+        raise EngineError(message, "Leave out the grammar, or --steer.")
+    direction = steering(args.steer).intervention
 
+    def steered(summary: Summary) -> list[Command]:
+        """The prompt's last token, and all after it, are steered."""
+        assert summary.prefilled is not None
+        return [HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
-def _generation(speculation: SpeculationSettings | None) -> tuple[list[Command], list[Command]]:
-    """The commands before the prompt and those of the run itself: a draft may be refused, and then there is no text."""
-    from engine.protocol import LoadDraft, Run, RunRounds
-
-    if speculation is None:
-        return [], [Run()]
-    return [LoadDraft(speculation)], [RunRounds(speculation, plain=PLAIN_STEPS)]
-
-
-GENERATE = Subcommand(
-    "generate", generate_parser, run_generate, "write one completion, as text or JSON lines"
-)
+    return report(request, GeneratedText, figures, first=first, after=steered, **how)
 
 
 # ---- steering --------------------------------------------------------------------------------
 
 
-def add_steer(parser: Parser) -> None:
+def add_steer(parser: flags.Parser) -> None:
     """The flag of a direction that is added from the prompt's last token on."""
     text = "add a direction from a file to the residual stream, from the prompt's last token on: its forward " \
            "predicts the first token of the text. It runs again, and counts as one of --max-tokens; the KV of the " \
            "tokens before it stays as it was"  # fmt: skip
-    parser.add_argument_group("steering").add_argument("--steer", metavar=STEER, help=text)
+    parser.add_argument_group("steering").add_argument("--steer", metavar=flags.STEER, help=text)
 
 
 # ---- the flags of speculative decoding -------------------------------------------------------
@@ -116,7 +86,7 @@ PLAIN_STEPS = 9
 against."""
 
 
-def add_speculation(parser: Parser) -> None:
+def add_speculation(parser: flags.Parser) -> None:
     """The flags of a draft."""
     text = "the text is the same with a draft and without one; only the time differs"
     add = parser.add_argument_group("speculative decoding", text).add_argument
@@ -126,7 +96,7 @@ def add_speculation(parser: Parser) -> None:
             "self-4bit is the model itself, quantized on loading"  # fmt: skip
     add("--draft", choices=[kind for kind in DRAFT_KINDS if kind != "model"], help=kinds)
     number = f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})"
-    add("--num-draft-tokens", type=whole, metavar="N", help=number)
+    add("--num-draft-tokens", type=flags.whole, metavar="N", help=number)
 
 
 def speculation_from(args: Namespace) -> SpeculationSettings | None:
@@ -144,47 +114,44 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
             raise EngineError("--num-draft-tokens has no effect without a draft.", hint)
         return None
     settings = SpeculationSettings(args.draft or "model", args.draft_model or "")
-    with flag_errors():
+    with flags.flag_errors():
         return check(settings if number is None else replace(settings, num_draft_tokens=number))
 
 
 # ---- inspector beam --------------------------------------------------------------------------
 
 
-def beam_parser() -> Parser:
-    """The parser of `inspector beam`."""
-    made = command_parser(
-        "beam",
-        "Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy "
-        "decoding.",
-    )
+def beam_parser() -> flags.Parser:
+    """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
+    decoding."""
+    made = flags.command_parser("beam", beam_parser.__doc__)
     prompt = made.add_argument_group("prompt")
-    add_prompt(prompt)
+    flags.add_prompt(prompt)
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
-    add("--width", type=whole, metavar="N", help=f"number of beams, 1 to {WIDEST} (default: {default.width})")
+    width = f"number of beams, 1 to {WIDEST} (default: {default.width})"
+    add("--width", type=flags.whole, metavar="N", help=width)
     penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 favours length " \
               "itself"  # fmt: skip
     add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
     early = "end once as many beams are finished as --width, even if a live beam could still become better"
     add("--early-stopping", action="store_true", default=None, help=early)
-    for name in ("max_tokens", "min_tokens"):
-        add_setting(group, BY_NAME[name])
+    flags.add_named(group, "max_tokens", "min_tokens")
     add_grammar(group)
-    add_extra_eos(group)
-    add_load(made.add_argument_group("model and cache"))
-    add_jsonl(made, "ranking")
+    flags.add_extra_eos(group)
+    flags.add_load(made.add_argument_group("model and cache"))
+    flags.add_jsonl(made, "ranking")
     return made
 
 
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from engine.protocol import SearchBeams
-    from inspector.cli.driver import run
-    from inspector.cli.writers.sequences import beam_writer
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.sequences import BeamReport, SearchResult
 
     request, search = request_from(args), SearchBeams(beam_settings(args))
-    return run(args, request, beam_writer(request, output(), sys.stderr), [search])
+    return report(request, BeamReport, SearchResult(), [search])
 
 
 def beam_settings(args: Namespace) -> BeamSettings:
@@ -193,28 +160,22 @@ def beam_settings(args: Namespace) -> BeamSettings:
     Raises:
         EngineError: A value is out of range.
     """
-    with flag_errors():
+    with flags.flag_errors():
         return check(BeamSettings(**known(BeamSettings, given(args))))
-
-
-BEAM = Subcommand("beam", beam_parser, run_beam, "search with beams; write the ranking or JSON lines")
 
 
 # ---- inspector batch -------------------------------------------------------------------------
 
 FORM = '{"prompt": "...", "seed": 1, "temp": 0.7}'
-"""Of such a line, as `inspector.config.presets` reads it."""
+"""Example of such a line, as `inspector.config.presets` reads it."""
 SIZE = 32
 """Lanes at once, as in `engine.protocol.StartBatch`."""
 
 
-def batch_parser() -> Parser:
-    """The parser of `inspector batch`."""
-    made = command_parser(
-        "batch",
-        "Generate from several prompts at once, with one forward for all of them, or draw many continuations of one "
-        "prompt.",
-    )
+def batch_parser() -> flags.Parser:
+    """Generate from several prompts at once, with one forward for all of them, or draw many continuations of one
+    prompt."""
+    made = flags.command_parser("batch", batch_parser.__doc__)
     prompt = made.add_argument_group("prompts")
     add = prompt.add_argument
     text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
@@ -223,25 +184,24 @@ def batch_parser() -> Parser:
     lines = f"read a prompt from each line of the file or of standard input; a line with settings of its own is {FORM}"
     add("--lines", action="store_true", help=lines)
     add("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_template(prompt)
+    flags.add_template(prompt)
     add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
-    made.set_defaults(
-        messages=None, use_default_chat_template=None, prefill_response=None, prompt_logprobs=False
-    )
+    absent = dict.fromkeys(("messages", "use_default_chat_template", "prefill_response"))
+    made.set_defaults(**absent, prompt_logprobs=False)
     add = made.add_argument_group("batch").add_argument
     size = f"prompts at once; the others wait for a free lane (default: {SIZE})"
-    add("--batch-size", type=whole, metavar="N", default=SIZE, help=size)
+    add("--batch-size", type=flags.whole, metavar="N", default=SIZE, help=size)
     static = "keep the rows of lanes that have ended until all have: this shows what a batch without a queue wastes"
     add("--static", action="store_true", help=static)
     compare = "also run each prompt alone, and compare the token ids and the time"
     add("--compare", action="store_true", help=compare)
     draws = "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of the first " \
             "token with its probabilities; draw k is what k re-rolls of each token give"  # fmt: skip
-    add("--draws", "-n", type=whole, metavar="N", help=draws)
-    add_settings(made.add_argument_group("sampling and stops"))
-    add_load(made.add_argument_group("model and cache"))
-    add_jsonl(made, "table")
-    add_trace(made)
+    add("--draws", "-n", type=flags.whole, metavar="N", help=draws)
+    flags.add_settings(made.add_argument_group("sampling and stops"))
+    flags.add_load(made.add_argument_group("model and cache"))
+    flags.add_jsonl(made, "table")
+    flags.add_trace(made)
     return made
 
 
@@ -251,14 +211,15 @@ def run_batch(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import place, run
-    from inspector.cli.writers.sequences import batch_writer
+    from inspector.cli.driver import place
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.sequences import BatchEnd, BatchTable
 
     path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
-    commands = partial(commands_for, args, request, texts)
-    list(commands())  # which refuses a wrong line before the model is loaded
-    return run(args, request, batch_writer(request, output(), sys.stderr), [], commands, path)
+    list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
+    commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
+    return report(request, BatchTable, BatchEnd(request), after=commands, trace=path, force=args.force)
 
 
 def prompts_from(args: Namespace) -> list[str]:
@@ -269,8 +230,8 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        if text == "-":
-            texts += _cut(args, decoded(read_stdin("Give prompts with --prompt TEXT."), "Standard input"))
+        if text == STDIN:
+            texts += _cut(args, read_text(STDIN, "Give prompts with --prompt TEXT."))
         else:
             texts.append(unescaped(text))
     if args.prompt_file is not None:
@@ -290,7 +251,7 @@ def _cut(args: Namespace, text: str) -> list[str]:
 
 
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
-    """What the flags ask for; the prompt is that of draws, lanes have theirs in their command."""
+    """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
     return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
 
@@ -317,6 +278,3 @@ def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iter
         yield DrawMany(args.draws, tokens=tokens, size=args.batch_size)
     if args.compare and (args.draws is None or tokens > 1):
         yield CompareBatch()
-
-
-BATCH = Subcommand("batch", batch_parser, run_batch, "several prompts at once, or many draws of one")

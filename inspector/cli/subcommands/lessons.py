@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.files import replacing, typed
-from engine.settings import LoadSettings, Settings
-from inspector.cli import screen
-from inspector.cli.exit import BAD_INPUT, OK, note, output
-from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_theme, command_parser, whole
+from engine.settings import LoadSettings
+from inspector.cli import flags, screen
+from inspector.cli.exit import BAD_INPUT, OK, note, output, write
 
 if TYPE_CHECKING:
     from inspector.lessons.catalogue import Listed
@@ -27,18 +27,17 @@ if TYPE_CHECKING:
     from inspector.lessons.lesson import Lesson
     from inspector.lessons.play import LessonPlay
 
-STDOUT = "-"
 LONGEST_ANSWER = 1000
 """Characters of a line that are read at once."""
 
 
-def learn_parser() -> Parser:
-    """The parser of `inspector learn`."""
-    made = command_parser(
+def learn_parser() -> flags.Parser:
+    """Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a
+    LESSON they are listed."""
+    made = flags.command_parser(
         "learn",
-        "Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a "
-        "LESSON they are listed.",
-        f"A course of your own: inspector/help/learning.md. {EXIT_STATUS}",
+        learn_parser.__doc__,
+        f"A course of your own: inspector/help/learning.md. {flags.EXIT_STATUS}",
     )
     add = made.add_argument
     add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own; with --course "
@@ -50,9 +49,9 @@ def learn_parser() -> Parser:
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
     add("--present", action="store_true", help="present to a class: one panel, 60 columns wide, with the "
         "speaker's notes under each answer")  # fmt: skip
-    add("--from", dest="beat", metavar="N", type=whole, help="begin with beat N (default: where you left the lesson; "
-        "with --present, the first beat)")  # fmt: skip
-    add_theme(made)
+    beat = "begin with beat N (default: where you left the lesson; with --present, the first beat)"
+    add("--from", dest="beat", metavar="N", type=flags.whole, help=beat)
+    flags.add_theme(made)
     return made
 
 
@@ -65,7 +64,7 @@ def run_learn(args: Namespace) -> int:
     from inspector.lessons.catalogue import find
 
     if args.lesson is None and args.course is None:
-        return _list()
+        return write(_list())
     place = _place(args) if args.course is not None else None
     listed = place.listed if place is not None else find(args.lesson)
     beat = _beat(listed, args.beat)
@@ -76,35 +75,29 @@ def run_learn(args: Namespace) -> int:
             _plain(listed, args.recorded, beat)
         return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
-    from inspector.app import InspectorApp
     from inspector.session.playback import Opening, checked
     from inspector.tools.registry import with_lesson
 
-    tools = with_lesson(listed, args.present, beat, place)
-    recorded = args.recorded or not _has_mlx()
+    recorded = args.recorded or find_spec("mlx") is None or find_spec("mlx_lm") is None  # without an engine
     trace = Opening(checked(listed.trace), play=True) if recorded else None
-    app = InspectorApp(
-        LoadSettings(model=listed.lesson.model), listed.lesson.settings if trace is None else Settings(),
-        trace=trace, tools=tools, theme=args.theme or "",
-    )  # fmt: skip
-    return screen.run_app(app)
+    load, settings = LoadSettings(model=listed.lesson.model), None if recorded else listed.lesson.settings
+    tools = with_lesson(listed, args.present, beat, place)
+    return screen.run_app(load, settings, trace=trace, tools=tools, theme=args.theme)
 
 
-def _list() -> int:
-    """Print all lessons, and all courses with what was done of them."""
-    from inspector.display import visible
+def _list() -> Iterator[str]:
+    """All lessons, and all courses with their progress."""
     from inspector.lessons.catalogue import Progress, shipped
     from inspector.lessons.courses import shipped_courses
 
-    out, progress = output(), Progress().read()
-    for listed in shipped():
-        own = listed.lesson
-        out.write(visible(f"{listed.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}") + "\n")
-    out.write("\nCourses, with --course NAME:\n")
+    progress = Progress().read()
+    for each in shipped():
+        own = each.lesson
+        yield f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}"
+    yield from ("", "Courses, with --course NAME:")
     for course in shipped_courses():
         done = f"{course.done(progress)} of {len(course.parts)} lessons done"
-        out.write(visible(f"    {course.id:<26}{course.minutes:>3g} min  {done}. {course.about}") + "\n")
-    return OK
+        yield f"    {course.id:<26}{course.minutes:>3g} min  {done}. {course.about}"
 
 
 def _place(args: Namespace) -> CoursePlace:
@@ -122,33 +115,27 @@ def _place(args: Namespace) -> CoursePlace:
 
 
 def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:
-    """Hold the lessons of a course as dialogues, one after another, until whoever answers leaves."""
-    from inspector.display import visible
-
+    """Hold the lessons of a course as dialogues, one after another, until the user leaves."""
     following: CoursePlace | None = place
     while following is not None:
-        output().write(visible(f"{following.course.title}, {following.named}.") + "\n")
+        write([f"{following.course.title}, {following.named}."])
         if not _plain(following.listed, recorded, beat):
             return
         following, beat = following.following, None
-    output().write("The course is at its end.\n")
+    write(["The course is at its end."])
 
 
 def _beat(listed: Listed, number: int | None) -> int | None:
-    """The beat to begin with, from 0; None where none is named."""
+    """The beat to begin with, from 0; None if none is named."""
     beats = len(listed.lesson.beats)
-    if number is not None and number > beats:
-        hint = f"It has {beats}: --from 1 to {beats}."
-        raise EngineError(f"{listed.lesson.title} has no beat {number}.", hint)
-    return number - 1 if number is not None else None
+    if number is None or number <= beats:
+        return None if number is None else number - 1
+    raise EngineError(f"{listed.lesson.title} has no beat {number}.", f"It has {beats}: --from 1 to {beats}.")
 
 
 def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
-    """Hold a lesson as a dialogue; from its recording, where its model can't be loaded.
-
-    Returns:
-        Whether it came to its end.
-    """
+    """Hold a lesson as a dialogue, from its recording if its model can't be loaded; returns whether it came to its
+    end."""
     from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
 
@@ -167,7 +154,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         out.flush()
         answer = sys.stdin.readline(LONGEST_ANSWER)
         if not sys.stdin.isatty():
-            out.write("\n")  # which whoever types has written
+            out.write("\n")  # which a terminal shows as it is typed
         return answer or None
 
     def keep() -> None:
@@ -179,11 +166,9 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = (
-            Progress().read().get(listed.lesson.id, LessonProgress())
-            if beat is None
-            else LessonProgress(beat)
-        )
+        known = LessonProgress(beat or 0)
+        if beat is None:
+            known = Progress().read().get(listed.lesson.id, known)
         play.know(known, known.beat)
         return LessonDialogue(session, play, ask, tell, known.beat, keep).hold()
 
@@ -204,40 +189,25 @@ def _begun(listed: Listed, recorded: bool, stack: ExitStack) -> tuple[HeadlessSe
     return session, recorded_play(session, player, lesson)
 
 
-def _has_mlx() -> bool:
-    """True if there is an engine: without one a lesson is shown from its recording."""
-    from importlib.util import find_spec
-
-    return find_spec("mlx") is not None and find_spec("mlx_lm") is not None
-
-
-LEARN = Subcommand("learn", learn_parser, run_learn, "take a lesson: predict, try it, and see")
-
-
 # ---- inspector lesson ------------------------------------------------------------------------
 
 SEEDS = 100
-"""That a search tries, where nothing else is asked for."""
+"""Number of seeds that a search tries by default."""
 OF_CHECK = ("verbose", "static", "dtype", "all_dtypes", "find_seed", "seeds")
 
 
-def lesson_parser() -> Parser:
-    """The parser of `inspector lesson`."""
-    made = command_parser(
+def lesson_parser() -> flags.Parser:
+    """Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: FILE:LINE,
+    the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model,
+    FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and --present."""
+    made = flags.command_parser(
         "lesson",
-        "Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: "
-        "FILE:LINE, "
-        "the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model, "
-        "FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and "
-        "--present.",
-        f"The format: inspector/help/lessons.md. {EXIT_STATUS} check: 2 if anything is wrong.",
+        lesson_parser.__doc__,
+        f"The format: inspector/help/lessons.md. {flags.EXIT_STATUS} check: 2 if anything is wrong.",
     )
     made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
-    made.add_argument(
-        "file",
-        metavar="FILE",
-        help="the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml",
-    )
+    file = "the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml"
+    made.add_argument("file", metavar="FILE", help=file)
     made.add_argument("--force", action="store_true",
                       help="new: replace the file if it exists; record: write it even if the check fails")  # fmt: skip
     check = made.add_argument_group("check").add_argument
@@ -248,8 +218,8 @@ def lesson_parser() -> Parser:
           help="check in each type that the program may choose by itself: the file's, and float32")  # fmt: skip
     seed = "look for a seed with which nothing is wrong; ctrl+c ends the search"
     check("--find-seed", action="store_true", help=seed)
-    check("--seeds", type=whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
-    add_theme(made.add_argument_group("run"))
+    check("--seeds", type=flags.whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
+    flags.add_theme(made.add_argument_group("run"))
     return made
 
 
@@ -260,9 +230,8 @@ def run_lesson(args: Namespace) -> int:
         EngineError: The file can't be read or written, or a flag is of another verb.
     """
     if args.verb != "check" and (given := next((each for each in OF_CHECK if getattr(args, each)), None)):
-        raise EngineError(
-            f"--{given.replace('_', '-')} is a flag of `inspector lesson check` only.", "Leave it out."
-        )
+        flag = given.replace("_", "-")
+        raise EngineError(f"--{flag} is a flag of `inspector lesson check` only.", "Leave it out.")
     return VERBS[args.verb](args)
 
 
@@ -272,9 +241,8 @@ def run_lesson(args: Namespace) -> int:
 def _lesson_path(args: Namespace) -> Path:
     path = typed(args.file)
     if path.suffix != ".md":
-        raise EngineError(
-            f"The name of a lesson ends in .md, unlike {args.file}.", f"Call it {path.stem}.md."
-        )
+        message = f"The name of a lesson ends in .md, unlike {args.file}."
+        raise EngineError(message, f"Call it {path.stem}.md.")
     return path
 
 
@@ -285,11 +253,8 @@ def _new(args: Namespace) -> int:
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
     with replacing(path, args.force) as file:
         file.write(new_lesson(title).encode())
-    from inspector.display import visible
-
     next_one = f"inspector lesson check {shlex.quote(args.file)}"
-    output().write(f"{visible(f'{args.file}: written. Change it, then: {next_one}')}\n")
-    return OK
+    return write([f"{args.file}: written. Change it, then: {next_one}"])
 
 
 def _learn(args: Namespace) -> int:
@@ -303,37 +268,25 @@ def _learn(args: Namespace) -> int:
 
 def _check(args: Namespace) -> int:
     from inspector.lessons.check import OWN_DTYPES, check_live
-    from inspector.lessons.courses import ENDING
+    from inspector.lessons.courses import ENDING, read_course
 
     if args.dtype and args.all_dtypes:
         raise EngineError("--dtype and --all-dtypes were both given.", "Leave one of them out.")
-    if args.file.endswith(ENDING):
-        return _check_course(args)
+    if args.file.endswith(ENDING):  # its lessons are checked by themselves
+        course, faults = read_course(typed(args.file))
+        return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
+    beats = len(lesson.beats) if lesson is not None else 0
     if lesson is None or faults or args.static:
-        return _faults_told(args, faults, lesson)
+        return _report(args, faults, beats)
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         return _find_seed(args, lesson, load)
     dtypes = OWN_DTYPES if args.all_dtypes else (args.dtype or load.dtype,)
     runs, faults = check_live(lesson, load, dtypes, note if args.verbose else lambda _: None)
     if args.verbose:
-        for examined in runs:
-            output().writelines(f"{line}\n" for line in _computed(examined))
-    return _faults_told(args, faults, lesson)
-
-
-def _check_course(args: Namespace) -> int:
-    """Name all that is wrong with a course's file; its lessons are checked by themselves."""
-    from inspector.display import visible
-    from inspector.lessons.courses import read_course
-
-    course, faults = read_course(typed(args.file))
-    parts = len(course.parts) if course is not None else 0
-    fine = f"{args.file}: nothing is wrong in {parts} part{'s' * (parts != 1)}."
-    lines = [fault.at(args.file) for fault in faults] or [fine]
-    output().writelines(f"{visible(line)}\n" for line in lines)
-    return BAD_INPUT if faults else OK
+        write(line for examined in runs for line in _computed(examined))
+    return _report(args, faults, beats)
 
 
 def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
@@ -347,26 +300,21 @@ def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
         return None, [error]
 
 
-def _faults_told(args: Namespace, faults: Iterable[LessonError], lesson: Lesson | None) -> int:
-    from inspector.display import visible
-
+def _report(args: Namespace, faults: Iterable[LessonError], count: int, unit: str = "beat") -> int:
+    """Write the faults of a file, or that there is none."""
     lines = [fault.at(args.file) for fault in faults]
-    beats = len(lesson.beats) if lesson is not None else 0
-    fine = f"{args.file}: nothing is wrong in {beats} beat{'s' * (beats != 1)}."
-    output().writelines(f"{visible(line)}\n" for line in lines or [fine])
+    write(lines or [f"{args.file}: nothing is wrong in {count} {unit}{'s' * (count != 1)}."])
     return BAD_INPUT if lines else OK
 
 
-def _computed(examined: Examination) -> Iterable[str]:
-    """What a run came to, a beat a line."""
-    from inspector.display import visible
-
+def _computed(examined: Examination) -> Iterator[str]:
+    """The answers that a run computed, a beat a line."""
     yield f'{examined.dtype}, fingerprint = "{examined.fingerprint}"'
     for each in examined.findings:
         answer = each.answer.written() if each.answer is not None else "no question"
         right = f" ({each.right.text})" if each.right is not None else ""
         margin = f", {each.margin}" if each.margin else ""
-        yield visible(f"  {each.beat + 1} {each.title}: {answer}{right}{margin}")
+        yield f"  {each.beat + 1} {each.title}: {answer}{right}{margin}"
 
 
 def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
@@ -379,12 +327,9 @@ def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
 
     seed, examined = find_seed(lesson, load, range(tried), tell)
     if seed is None or examined is None:
-        hint = "Try more with --seeds, or ask for another quantity."
-        output().write(f"None of {tried} seeds will do. {hint}\n")
+        write([f"None of {tried} seeds will do. Try more with --seeds, or ask for another quantity."])
         return BAD_INPUT
-    output().writelines(f"{line}\n" for line in _computed(examined))
-    output().write(f"With seed = {seed} nothing is wrong.\n")
-    return OK
+    return write([*_computed(examined), f"With seed = {seed} nothing is wrong."])
 
 
 # ---- record -----------------------------------------------------------------------------------
@@ -400,15 +345,11 @@ def _record(args: Namespace) -> int:
     if lesson is not None and not faults:
         _, faults = check_live(lesson, LoadSettings(lesson.model), ("auto",))
     if lesson is None or (faults and not args.force):
-        return _faults_told(args, faults, lesson)
+        return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
     trace = recording_of(path)
     size = record(lesson, trace, LoadSettings(lesson.model), note)
-    output().write(f"{trace}: {size / 1024:,.0f} KiB\n")
-    return OK
+    return write([f"{trace}: {size / 1024:,.0f} KiB"])
 
 
 VERBS: dict[str, Callable[[Namespace], int]]
 VERBS = {"new": _new, "check": _check, "record": _record, "run": _learn}
-LESSON = Subcommand(
-    "lesson", lesson_parser, run_lesson, "write a lesson of your own: new, check, record, run"
-)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
+from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings
-from inspector.cli.exit import OK, note, output
-from inspector.cli.flags import (
-    EXIT_STATUS,
-    Parser,
-    Subcommand,
-    add_jsonl,
-    add_load,
-    add_theme,
-    command_parser,
-    whole,
-)
-from inspector.cli.screen import open_reply, open_request
+from inspector.cli.exit import OK, note, output, write
 
 if TYPE_CHECKING:
     from engine.protocol import Command, Failure, Record
@@ -34,32 +26,31 @@ if TYPE_CHECKING:
     from inspector.served.rescoring import Rescored, Rescoring
 
 
-def open_parser() -> Parser:
-    """The parser of `inspector open`."""
-    made = command_parser(
+def open_parser() -> flags.Parser:
+    """Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply
+    becomes a branch, token by token, beside the tokens that are computed here."""
+    made = flags.command_parser(
         "open",
-        "Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply "
-        "becomes a branch, token by token, beside the tokens that are computed here.",
+        open_parser.__doc__,
         "FILE is a HAR file of mitmdump or a browser, the body of a request "
         f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
-        f"{EXIT_STATUS}",
+        f"{flags.EXIT_STATUS}",
     )
     made.add_argument("file", metavar="FILE", help="what to open")
-    made.add_argument("number", metavar="N", nargs="?", type=whole, help="number of the request in a recording; "
+    made.add_argument("number", metavar="N", nargs="?", type=flags.whole, help="number of the request in a recording; "
         "without it the requests are listed, if there are several")  # fmt: skip
     no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
     made.add_argument("--no-model", action="store_true", help=no_model)
-    made.add_argument(
-        "--output", "-o", metavar="RECORDING", help="write that recording instead of opening the screen"
-    )
+    out = "write that recording instead of opening the screen"
+    made.add_argument("--output", "-o", metavar="RECORDING", help=out)
     made.add_argument("--force", action="store_true", help="replace the file if it exists")
     check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
     made.add_argument("--check", action="store_true", help=check)
-    add_jsonl(made, "table")
-    add_load(made.add_argument_group("model and cache"))
+    flags.add_jsonl(made, "table")
+    flags.add_load(made.add_argument_group("model and cache"))
     session = made.add_argument_group("session")
     session.add_argument("--no-save", action="store_true", help="do not save the session")
-    add_theme(session)
+    flags.add_theme(session)
     return made
 
 
@@ -69,52 +60,60 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
+    from inspector.cli.writers.json_lines import json_line
+    from inspector.served.listing import listed_line, listed_request
     from inspector.served.opening import ServedFile, exchanges_of, opened_request
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
-        exchanges = [_numbered(exchanges, args.number)]
+        exchanges = [each for each in every if each.number == args.number]
+    if not exchanges:
+        hint = f"They go from {every[0].number} to {every[-1].number}."
+        raise PromptError(f"There is no request {args.number}.", hint)
     if args.check:
         return _check(args, exchanges)
     if len(exchanges) > 1:
-        _list(exchanges, output(), args.jsonl)
+        lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
+        write(lines if args.jsonl else map(listed_line, exchanges))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:
         return _replay(args, exchanges[0])
     opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
-    return open_request(args, loaded_for(args, exchanges), opened)
+    load, request = loaded_for(args, exchanges), opened.request
+    screen.check_terminal(instead="Without one, compare its reply with --check.")
+    from inspector.tools.registry import with_request
 
-
-def _numbered(exchanges: Sequence[Exchange], number: int) -> Exchange:
-    found = next((each for each in exchanges if each.number == number), None)
-    if found is None:
-        first, last = exchanges[0].number, exchanges[-1].number
-        raise PromptError(f"There is no request {number}.", f"They go from {first} to {last}.")
-    return found
-
-
-def _list(exchanges: Sequence[Exchange], out: TextIO, jsonl: bool) -> None:
-    """Write a line for each request."""
-    from inspector.cli.writers.json_lines import json_line
-    from inspector.served.listing import listed_line, listed_request
-
-    for each in exchanges:
-        out.write(json_line(listed_request(each)) if jsonl else f"{listed_line(each)}\n")
+    return screen.run_app(
+        load,
+        request.settings,
+        prompt=request.prompt,
+        chat=request.chat,
+        messages=request.messages,
+        options=request.options,
+        save=screen.saved_in(args),
+        tools=with_request(opened),
+        theme=args.theme,
+    )
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
-    """Show a reply without its model, or write it as a recording."""
+    """Show a reply without its model, from a recording that lasts as long as the screen; or write that recording."""
     from engine.recording import save_as
     from inspector.cli.driver import place
     from inspector.served.reply_recording import recording_of
+    from inspector.session.playback import Opening, checked
     from inspector.version import program
 
     entries, path = recording_of(exchange), place(args.output, args.force, "the recording does")
-    if path is None:
-        return open_reply(args, entries)
-    save_as(path, entries, program(), args.force)
-    return OK
+    if path is not None:
+        save_as(path, entries, program(), args.force)
+        return OK
+    screen.check_terminal(instead="Without one, write it with -o RECORDING.")
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        path = Path(folder) / "reply.trace"
+        save_as(path, entries, program())
+        return screen.run_app(trace=Opening(checked(path)), theme=args.theme)
 
 
 # ---- checking all of them ---------------------------------------------------------------------------
@@ -122,13 +121,13 @@ def _replay(args: Namespace, exchange: Exchange) -> int:
 
 def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
     from engine.settings import Settings
-    from inspector.cli.driver import drive, exit_status
+    from inspector.cli.driver import run
     from inspector.served.opening import ServedFile
 
     load = loaded_for(args, exchanges)
     checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), sys.stderr, args.jsonl)
     request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
-    return exit_status(drive(request, checks, (), after=checks.commands, forgives=checks.forgives))
+    return run(request, checks, after=checks.commands, forgives=checks.forgives)
 
 
 def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
@@ -144,16 +143,11 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
         return load
     bodies = (each.body for each in exchanges if isinstance(each.body, dict))
     named = next((name for body in bodies if isinstance(name := body.get("model"), str)), "")
-    if named and any(
-        named in (place.name, place.hub_id, str(place.path)) for place in all_places() if not place.problem
-    ):
+    there = (each for each in all_places() if not each.problem)
+    if named and any(named in (each.name, each.hub_id, str(each.path)) for each in there):
         return replace(load, model=named)
-    which = (
-        f"The request asks for {named[:80]!r}, which isn't on the disk"
-        if named
-        else "The request names no model"
-    )
-    raise PromptError(f"{which}.", "Give the model that answered with --model.")
+    which = f"asks for {named[:80]!r}, which isn't on the disk" if named else "names no model"
+    raise PromptError(f"The request {which}.", "Give the model that answered with --model.")
 
 
 class Checks:
@@ -169,27 +163,25 @@ class Checks:
     def __init__(self, file: ServedFile, out: TextIO, err: TextIO, jsonl: bool) -> None:
         self._file, self._out, self._err, self._jsonl = file, out, err, jsonl
         self._rescoring: Rescoring | None = None
-        self._facts: Record | None = None
         self._failure: Failure | None = None
         self._results: list[Rescored] = []
 
     def take(self, record: Record, text: str) -> None:
-        """Take in a record."""
-        from engine.protocol import ModelFacts
+        """Compare what a record says with the reply that is computed again, or note why one can't be."""
+        from engine.protocol import Failure
 
-        if isinstance(record, ModelFacts):
-            self._facts = record
-        if self._rescoring is not None:
+        if isinstance(record, Failure):
+            self._failure = record
+        elif self._rescoring is not None:
             self._rescoring.take(record)
 
     def forgives(self, failure: Failure) -> bool:
-        """Note the failure of one of them; continue with the next, unless the program is at fault."""
-        self._failure = failure
+        """True if the next one is checked after the failure of one: the program isn't at fault."""
         return failure.expected and self._rescoring is not None
 
-    def commands(self) -> Iterator[Command]:
-        """The commands of each, one after another."""
-        from engine.protocol import Configure, ModelFacts
+    def commands(self, summary: Summary) -> Iterator[Command]:
+        """The commands of each, one after another; the summary has the facts of the model."""
+        from engine.protocol import Configure
         from inspector.served.opening import opened_request
         from inspector.served.rescoring import Rescoring
 
@@ -199,17 +191,16 @@ class Checks:
             except EngineError as error:
                 self._write(exchange, None, None, str(error))
                 continue
-            assert isinstance(self._facts, ModelFacts)
-            request, reply = opened.request.within(self._facts.vocabulary), opened.reply
+            assert summary.facts is not None
+            request, reply = opened.request.within(summary.facts.vocabulary), opened.reply
             self._failure, self._rescoring = None, Rescoring(request, reply)
-            self._rescoring.take(self._facts)
+            self._rescoring.take(summary.facts)
             yield Configure(request.settings)
             yield request.prompted(echo=False)
             if self._failure is None:
                 yield from self._rescoring.commands()
-            why = (
-                f"{self._failure.message} {self._failure.hint}".rstrip() if self._failure is not None else ""
-            )
+            failed = self._failure
+            why = f"{failed.message} {failed.hint}".rstrip() if failed is not None else ""
             self._write(exchange, reply, self._rescoring.result(), why)
 
     def _write(
@@ -233,8 +224,3 @@ class Checks:
 
         if len(self._file.exchanges) > 1:
             self._err.write(sums(self._results, len(self._file.exchanges)))
-
-
-OPEN = Subcommand(
-    "open", open_parser, run_open, "open a recorded request as a session, and compare its reply"
-)

@@ -1,42 +1,35 @@
-"""`inspector replay`, `sessions` and `export`: what was recorded, shown, listed and written; without MLX."""
+"""`inspector replay` and `export`: what was recorded, on the screen and as a document; without MLX."""
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import to_builtins
-
 from engine.errors import EngineError
 from engine.files import free, replacing, typed
-from engine.settings import LoadSettings, Settings
-from inspector.cli import screen
-from inspector.cli.exit import OK, output
-from inspector.cli.flags import EXIT_STATUS, Parser, Subcommand, add_jsonl, add_theme, command_parser
+from inspector.cli import flags, screen
+from inspector.cli.exit import OK, note, output
 from inspector.keys import key_for
 
 if TYPE_CHECKING:
     from inspector.lessons.catalogue import Listed
-    from inspector.recordings.sessions import SavedSession
 
 _SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
 _NAMES = ", ".join(_SPEEDS)
 
 
-def replay_parser() -> Parser:
+def replay_parser() -> flags.Parser:
     """The parser of `inspector replay`."""
-    made = command_parser(
+    made = flags.command_parser(
         "replay",
         "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
         f"{key_for('go_live')} loads the recorded model and continues live.",
         f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} "
-        f"and {key_for('slower')} change the speed, backspace goes back. {EXIT_STATUS}",
+        f"and {key_for('slower')} change the speed, backspace goes back. {flags.EXIT_STATUS}",
     )
     add = made.add_argument
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
@@ -46,7 +39,7 @@ def replay_parser() -> Parser:
     follow = "follow a recording that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="do not save what you add when you continue live")
-    add_theme(made)
+    flags.add_theme(made)
     return made
 
 
@@ -90,118 +83,23 @@ def run_replay(args: Namespace) -> int:
     from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
-    if args.follow:
-        return _follow(args)
-    path, shipped = named(args.trace)
-    path = checked(path)
-    screen.check_terminal(instead="Without one, use inspector export.")
-    from inspector.app import InspectorApp
-    from inspector.lessons.catalogue import listed
-    from inspector.tools.registry import TOOLS, with_lesson
-
-    opening = Opening(path, play=args.play or shipped, speed=args.speed)
-    save = None if args.no_save else sessions.folder()
-    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
-    app = InspectorApp(
-        LoadSettings(),
-        Settings(),
-        save=save,
-        trace=opening,
-        theme=args.theme or "",
-        tools=tools,
-    )
-    return screen.run_app(app)
-
-
-def _follow(args: Namespace) -> int:
-    """Show a session as it goes; without a name the last one."""
-    from inspector.recordings import sessions
-    from inspector.session.playback import Opening, checked
-
-    if args.play:
+    if args.follow and args.play:
         hint = f"Leave --play out: {key_for('run')} plays it later."
         raise EngineError("--follow shows what comes, so it can't --play from the start.", hint)
-    path = checked(sessions.find_growing(args.trace or ""))
+    growing = sessions.find(args.trace or "", growing=True) if args.follow else None
+    path, shipped = (growing, False) if growing is not None else named(args.trace)
+    path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
-    from inspector.app import InspectorApp
     from inspector.config.preferences import SavedPreferences
-    from inspector.tools.registry import FOLLOWING
+    from inspector.lessons.catalogue import listed
+    from inspector.tools.registry import FOLLOWING, TOOLS, with_lesson
 
-    look = SavedPreferences().read().values
-    opening, theme = Opening(path, follow=True, speed=args.speed), args.theme or look.theme
-    app = InspectorApp(
-        LoadSettings(), Settings(), trace=opening, theme=theme, begins=look, tools=FOLLOWING,
-    )  # fmt: skip
-    return screen.run_app(app)
-
-
-REPLAY = Subcommand(
-    "replay", replay_parser, run_replay, "show a recorded session on the screen, without a model"
-)
-
-
-# ---- inspector sessions ----------------------------------------------------------------------
-
-_PROMPT = 40
-"""Characters of a prompt that the table shows."""
-
-
-def sessions_parser() -> Parser:
-    """The parser of `inspector sessions`."""
-    from inspector.recordings import sessions
-
-    made = command_parser(
-        "sessions",
-        "List the saved sessions, the most recently written one first.",
-        f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
-        "but never one with a mark of yours (a name, a bookmark, a note, a caption), nor one whose file you renamed. "
-        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file.",
-    )
-    add_jsonl(made, "table")
-    return made
-
-
-def run_sessions(args: Namespace) -> int:
-    """Run `inspector sessions`."""
-    from inspector.recordings import sessions
-
-    out, listed = output(), sessions.saved_sessions()
-    if args.jsonl:
-        from inspector.cli.writers.json_lines import json_line
-
-        for session in listed:
-            out.write(json_line({"name": session.name, **to_builtins(session, enc_hook=str)}))
-        return OK
-    for line in _session_table(listed):
-        out.write(line + "\n")
-    return OK
-
-
-SESSIONS = Subcommand("sessions", sessions_parser, run_sessions, "list the saved sessions")
-
-
-def _session_table(listed: Sequence[SavedSession]) -> Iterator[str]:
-    from inspector.display import pad, visible  # drawn with characters; not needed for --help
-    from inspector.recordings import sessions
-
-    if not listed:
-        yield f"No session is saved in {visible(str(sessions.folder()))}."
-        return
-    names = max(len("name"), *(len(visible(s.name)) for s in listed))
-    yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for s in listed:
-        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
-        yield (f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}")
-
-
-def _about(session: SavedSession) -> str:
-    from inspector.display import truncate, visible
-
-    if session.peek is None:
-        return visible(session.problem)
-    runs = "(runs) " if session.peek.in_use else ""
-    made = f" · {session.made}" if session.made else ""
-    return runs + truncate(visible(session.peek.user_message), _PROMPT) + made
+    if args.follow:
+        look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
+        return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
+    opening = Opening(path, play=args.play or shipped, speed=args.speed)
+    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 
 
 # ---- inspector export ------------------------------------------------------------------------
@@ -214,29 +112,26 @@ SIZE = (120, 40)
 SMALLEST, LARGEST = (40, 10), (500, 300)
 
 
-def export_parser() -> Parser:
-    """The parser of `inspector export`."""
-    made = command_parser(
+def export_parser() -> flags.Parser:
+    """Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a
+    picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and reveals,
+    without a network or a model."""
+    made = flags.command_parser(
         "export",
-        "Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or "
-        "a picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and "
-        "reveals, without a network or a model.",
+        export_parser.__doc__,
         "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
         "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
-        f"{EXIT_STATUS}",
+        f"{flags.EXIT_STATUS}",
     )
     add = made.add_argument
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or a lesson by "
         "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
-    to = "the kind of document (default: by the ending of OUT)"
-    to = f"{', '.join(NAMES)}: {to}"
+    to = f"{', '.join(NAMES)}: the kind of document (default: by the ending of OUT)"
     add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
     out = "file to write; - is standard output (default: FILE's name, in this directory)"
     add("--output", "-o", metavar="OUT", help=out)
-    node = (
-        "select this node, or the first one of this named branch, and show the path to it and on along the oldest "
-        "branch"
-    )
+    node = "select this node, or the first one of this named branch, and show the path to it and on along the " \
+           "oldest branch"  # fmt: skip
     add("--node", metavar="N|NAME", help=node)
     of = "for a web page: the lesson that was recorded in it, by its number, name or .md file"
     add("--lesson", metavar="LESSON", help=of)
@@ -271,13 +166,14 @@ def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
     from inspector.demo import DEMONSTRATION
     from inspector.lessons.catalogue import of_recording
+    from inspector.scales import size
 
     listed, trace = _source(args)
     name, out = _target(args, trace)
     if out is not None:
         free(out, args.force)
-    if name == "html" and trace is not None:
-        listed = listed or _read_lesson(str(trace), lambda: of_recording(trace))
+    if name == "html" and trace is not None and listed is None:
+        listed = _read_lesson(str(trace), lambda: of_recording(trace))
     if name == "html" and listed is not None:
         document = _lesson(args, listed, trace or listed.trace)
     elif args.lesson is not None:
@@ -285,7 +181,13 @@ def run_export(args: Namespace) -> int:
         raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
     else:
         document = _session(args, name, DEMONSTRATION if trace is None else trace)
-    _deliver(document, out, args.force)
+    if out is None:
+        output().write(document)
+        return OK
+    raw = document.encode()
+    with replacing(out, args.force) as file:
+        file.write(raw)
+    note(f"{out}: {size(len(raw))}")
     return OK
 
 
@@ -330,7 +232,7 @@ def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
-    """What is read; what is wrong in a lesson's file is told with its line."""
+    """Call `read`; an error in a lesson's file is reported with its line."""
     from inspector.lessons.errors import LessonError
 
     try:
@@ -356,25 +258,4 @@ def stem(trace: Path | None) -> str:
     """A recording's name without its endings; None for the demonstration."""
     if trace is None:
         return "demonstration"
-    name = trace.name
-    for end in (".zst", ".trace"):
-        name = name.removesuffix(end)
-    return name or "session"
-
-
-def _deliver(text: str, out: Path | None, force: bool) -> None:
-    from inspector.display import visible
-    from inspector.scales import size
-
-    if out is None:
-        output().write(text)
-        return
-    raw = text.encode()
-    with replacing(out, force) as file:
-        file.write(raw)
-    if sys.stderr is not None:
-        sys.stderr.write(f"{visible(str(out))}: {size(len(raw))}\n")
-
-
-PURPOSE = "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"
-EXPORT = Subcommand("export", export_parser, run_export, PURPOSE)
+    return trace.name.removesuffix(".zst").removesuffix(".trace") or "session"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from argparse import Namespace
 from pathlib import Path
@@ -12,18 +11,8 @@ from typing import TYPE_CHECKING
 from engine.errors import EngineError, PathError
 from engine.files import message_and_hint, shorter, typed
 from engine.settings import LoadSettings, Settings
+from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known
-from inspector.cli.exit import output
-from inspector.cli.flags import (
-    EXIT_STATUS,
-    Parser,
-    Subcommand,
-    add_jsonl,
-    add_setting,
-    command_parser,
-    flag_errors,
-    whole,
-)
 
 if TYPE_CHECKING:
     from engine.protocol import ResumeTraining
@@ -35,20 +24,16 @@ PATTERN = "step-*"
 """Names of checkpoints."""
 
 
-def train_parser() -> Parser:
-    """The parser of `inspector train`."""
+def train_parser() -> flags.Parser:
+    """Train a small llama from random weights, on a text of your own or on stories that come with the program, and
+    watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and the
+    text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model that mlx_lm
+    loads: inspector --model DIR/step-000300."""
     from engine.setting import settings_of
     from engine.settings import TrainingSettings
 
     default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
-    made = command_parser(
-        "train",
-        "Train a small llama from random weights, on a text of your own or on stories that come with the program, and "
-        "watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and "
-        "the text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model "
-        "that mlx_lm loads: inspector --model DIR/step-000300.",
-        EXIT_STATUS,
-    )
+    made = flags.command_parser("train", train_parser.__doc__, flags.EXIT_STATUS)
     text = made.add_argument_group("text")
     file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: the stories)"
     text.add_argument("--text", "-t", metavar="FILE", action="append", dest="texts", help=file)
@@ -56,20 +41,20 @@ def train_parser() -> Parser:
     text.add_argument("--prompt", "-p", metavar="TEXT", help=shown)
     model = made.add_argument_group("model")
     for name in ("layers", "width", "vocabulary"):
-        add_setting(model, declared[name])
+        flags.add_setting(model, declared[name])
     training = made.add_argument_group("training")
     batch = f"rows and tokens per row of a training step (default: {default.rows}x{default.row_tokens})"
     training.add_argument("--batch", type=_batch, metavar="ROWSxTOKENS", help=batch)
     for name in ("steps", "rate", "seed", "every"):
-        add_setting(training, declared[name])
+        flags.add_setting(training, declared[name])
     out = made.add_argument_group("output")
     where = "directory for the checkpoints (default: a new one in the program's own folder)"
     out.add_argument("--output", "-o", metavar="DIR", help=where)
     saved = f"steps between two checkpoints (default: {SAVE_EVERY})"
-    out.add_argument("--save-every", type=whole, metavar="N", default=SAVE_EVERY, help=saved)
+    out.add_argument("--save-every", type=flags.whole, metavar="N", default=SAVE_EVERY, help=saved)
     resume = "continue from a checkpoint, or from the last one in the directory of a training"
     out.add_argument("--resume", metavar="DIR", help=resume)
-    add_jsonl(out, "lines")
+    flags.add_jsonl(out, "lines")
     return made
 
 
@@ -78,7 +63,7 @@ def _batch(text: str) -> tuple[int, int]:
     rows, by, tokens = text.lower().partition("x")
     if not by or not rows.isdecimal() or not tokens.isdecimal():
         raise argparse.ArgumentTypeError(f"must be rows x tokens, such as 8x64, not {text!r}")
-    return whole(rows), whole(tokens)
+    return flags.whole(rows), flags.whole(tokens)
 
 
 def run_train(args: Namespace) -> int:
@@ -89,8 +74,9 @@ def run_train(args: Namespace) -> int:
     """
     from engine.protocol import BeginTraining, Train
     from engine.settings import MOST_STEPS
-    from inspector.cli.driver import drive, exit_status
-    from inspector.cli.writers.training import training_writer
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.json_lines import EndFigures
+    from inspector.cli.writers.measured import TrainingLooks
 
     if args.save_every < 1:
         raise EngineError("--save-every: must be at least 1.", f"Take {SAVE_EVERY}, for example.")
@@ -103,9 +89,7 @@ def run_train(args: Namespace) -> int:
         directory = _new_directory(args.output)
     request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
     then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
-    return exit_status(
-        drive(request, training_writer(request, output(), sys.stderr), then, loads=False, awaits=True)
-    )
+    return report(request, TrainingLooks, EndFigures(), then, loads=False, awaits=True)
 
 
 def _settings(args: Namespace) -> TrainingSettings:
@@ -117,7 +101,7 @@ def _settings(args: Namespace) -> TrainingSettings:
         values["rows"], values["row_tokens"] = args.batch
     values["texts"] = tuple(args.texts or ())
     try:
-        with flag_errors():
+        with flags.flag_errors():
             return check(TrainingSettings(**known(TrainingSettings, values)))
     except EngineError as error:
         message = error.message.replace("--rows:", "--batch:").replace("--row-tokens:", "--batch:")
@@ -125,7 +109,7 @@ def _settings(args: Namespace) -> TrainingSettings:
 
 
 def _resumed(args: Namespace) -> ResumeTraining:
-    """Go on from the checkpoint that was named, or from the last one in the directory."""
+    """Continue from the checkpoint that was named, or from the last one in the directory."""
     from engine.protocol import ResumeTraining
 
     begun = ("texts", "prompt", "layers", "width", "vocabulary", "batch", "rate", "seed", "every", "output")
@@ -138,9 +122,8 @@ def _resumed(args: Namespace) -> ResumeTraining:
     named = typed(args.resume)
     newest = max(checkpoints(named), default=named)
     if not newest.is_dir():
-        raise EngineError(
-            f"There is no checkpoint {shorter(named)}.", "Check the name, or begin a new training."
-        )
+        hint = "Check the name, or begin a new training."
+        raise EngineError(f"There is no checkpoint {shorter(named)}.", hint)
     return ResumeTraining(str(newest.absolute()), args.steps)
 
 
@@ -158,10 +141,8 @@ def _new_directory(name: str | None) -> Path:
     if directory.exists() and not directory.is_dir():
         raise EngineError(f"{shorter(directory)} is a file.", "Name a directory with -o.")
     if checkpoints(directory):
-        message = f"{shorter(directory)} has the checkpoints of another training."
-        raise EngineError(
-            message, f"Continue it with --resume {shorter(directory)}, or name another directory."
-        )
+        hint = f"Continue it with --resume {shorter(directory)}, or name another directory."
+        raise EngineError(f"{shorter(directory)} has the checkpoints of another training.", hint)
     return _made(directory.absolute())
 
 
@@ -172,8 +153,3 @@ def _made(directory: Path) -> Path:
     except OSError as error:
         raise PathError(*message_and_hint(directory, error, "written")) from error
     return directory
-
-
-TRAIN = Subcommand(
-    "train", train_parser, run_train, "train a small model on a text of yours, and watch it learn"
-)

@@ -1,35 +1,97 @@
-"""Two models over one text: the figures of llama.cpp's KL tool with its names, KL in bits; or JSON lines a token."""
+"""Two models over one text: the figures of llama.cpp's KL tool with its names, KL in bits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import TextIO
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from msgspec import Struct
 
 from engine import protocol
-from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan
-from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
+from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan, Record
+from inspector.cli.driver import Summary
 from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
-from inspector.cli.writers.generation import PlainText, figures
-from inspector.cli.writers.json_lines import JsonLines
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
-from inspector.state.lockstep import PERCENTILES, Bounds, Divergences, Judged, Mean, judge, mean, percentile
+from inspector.state.lockstep import Divergences, Mean, mean, percentile
 
-FIGURES = ("model",)
 WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
 Line = tuple[str, str]
+PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
-def writer(request: CliRequest, out: TextIO, err: TextIO | None, reading: DiffReading) -> Writer:
-    """The writer that a request asks for; the records are taken in by `reading`, which judges them."""
-    return JsonLines(out, request, reading) if request.jsonl else DiffTable(out, err, request, reading)
+# ---- a gate: bounds that a comparison must hold --------------------------------------------------
+
+Verdict = Literal["holds", "undecided", "broken", "unknown"]
+"""`undecided`: within two standard errors of the bound; a longer text decides. `unknown`: there is no figure."""
+
+
+class Bounds(Struct, frozen=True):
+    """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
+
+    max_kld: float | None = None
+    """Mean KL divergence, in bits a token."""
+    min_same_top: float | None = None
+    """Share of places where both have the same most probable token, 0 to 1."""
+    max_ppl_ratio: float | None = None
+    """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
+
+    def __bool__(self) -> bool:
+        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
+
+
+class Judged(Struct, frozen=True):
+    """One figure against its bound."""
+
+    name: str
+    bound: float
+    verdict: Verdict
+    value: Mean | None
+    """The figure; None if there is none."""
+
+
+def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
+    """Hold the figures of a comparison against bounds.
+
+    Args:
+        bounds: The requested ones.
+        figures: Those of all that was read.
+        complete: Whether the whole text was read; of a part nothing is known.
+    """
+    judged = []
+    if bounds.max_kld is not None:
+        kl = mean(figures.kl) if complete and figures.kl else None
+        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
+    if bounds.min_same_top is not None:
+        top = figures.same_top if complete and figures.tops else None
+        off = None if top is None else Mean(1 - top.value, top.error)
+        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
+    if bounds.max_ppl_ratio is not None:
+        known = complete and figures.by_ids
+        log, ratio = (figures.log_ratio, figures.ratio) if known else (None, None)
+        either = None if log is None else Mean(abs(log.value), log.error)
+        most = math.log(bounds.max_ppl_ratio)
+        judged.append(_judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, most))
+    return judged
+
+
+def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
+    """A figure as it is shown, and a value that must not be above `most`; not a number is unknown."""
+    if held is None or math.isnan(held.value):
+        return Judged(name, bound, "unknown", shown)
+    holds = held.value <= most
+    distance = most - held.value if holds else held.value - most
+    verdict: Verdict = "undecided" if distance < 2 * held.error else "holds" if holds else "broken"
+    return Judged(name, bound, verdict, shown)
+
+
+# ---- the figures ---------------------------------------------------------------------------------
 
 
 class KLSpread(Struct, frozen=True):
@@ -38,7 +100,7 @@ class KLSpread(Struct, frozen=True):
     mean: Mean
     min: float
     percentiles: dict[str, float]
-    """By share: `p99.9`."""
+    """Percentiles by their share: `p99.9`."""
     max: float
 
 
@@ -50,14 +112,14 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     scored: tuple[int, int]
     logprobs: tuple[float, float]
     bytes: int
-    """Of the spans that both score, as all below."""
+    """Bytes of the spans that both score, as all fields below."""
     bits_per_byte: tuple[Mean, ...] | None
-    """Of the first, of the second, and their difference."""
+    """Bits per byte of the first, of the second, and their difference."""
     perplexity: Mean | None
     other_perplexity: Mean | None
     log_ratio: Mean | None
     ratio: Mean | None
-    """Of the perplexities, the second's over the first's."""
+    """The second perplexity over the first."""
     correlation: float | None
     probability_change: Mean | None
     rms_probability_change: Mean | None
@@ -66,12 +128,12 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     gate: tuple[Judged, ...]
     """The bounds, and whether they hold."""
     worst: tuple[LockstepSpan, ...]
-    """Where they differ most."""
+    """The spans at which they differ most."""
     ms: float
     other_ms: float
 
 
-class DiffReading:
+class DiffReading(EndFigures):
     """The figures of a comparison so far.
 
     Args:
@@ -89,8 +151,8 @@ class DiffReading:
         self.total = 0
         self.ms = self.other_ms = 0.0
 
-    def take(self, record: protocol.Record) -> None:
-        """Take in a record."""
+    def take(self, record: Record) -> None:
+        """Add a record."""
         match record:
             case LockstepMemory():
                 self.memory = record
@@ -104,8 +166,6 @@ class DiffReading:
                 self.total = record.total
                 self.ms += record.ms
                 self.other_ms += record.other_ms
-            case _:
-                pass
 
     @property
     def judged(self) -> list[Judged]:
@@ -150,16 +210,10 @@ class DiffReading:
 # ---- the table --------------------------------------------------------------------------------
 
 
-class DiffTable(PlainText):
-    """Writes the figures once the text is read, or as far as it was; what both need and took to standard error."""
+class DiffTable(PlainText[DiffReading]):
+    """Writes the figures once the text is read, or as far as it was; memory and time of both to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, reading: DiffReading) -> None:
-        super().__init__(out, err, request)
-        self._reading = reading
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in a record, and show how far it is."""
-        self._reading.take(record)
+    def _take(self, record: Record) -> None:
         match record:
             case LockstepMemory():
                 self._show("")
@@ -171,23 +225,18 @@ class DiffTable(PlainText):
             case LockstepRead():
                 self._show(f"read {record.done}/{record.total} tokens")
             case _:
-                super().take(record, text)
+                super()._take(record)
 
-    def end(self, summary: Summary) -> None:
-        """Write the figures."""
-        self._show("")
-        reading = self._reading
-        if reading.total:
-            lines = [*report(reading), *gate(reading)]
+    def _rest(self) -> Iterator[str]:
+        if self._figures.total:
+            lines = [*report(self._figures), *gate(self._figures)]
             width = max(len(name) for name, value in lines if value)
-            self._out.write("".join(_line(name, value, width) for name, value in lines))
-            self._out.flush()
-        against = [("against", reading.opened.title)] if reading.opened else []
-        self._sum_up([*figures(summary, self._request, FIGURES), *against, *cost(reading)])
+            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
 
-
-def _line(name: str, value: str, width: int) -> str:
-    return f"{name:<{width}}: {value}\n" if value else f"{name}\n"
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        opened = self._figures.opened
+        against = [("against", opened.title)] if opened else []
+        return [*super()._costs(summary), *against, *cost(self._figures)]
 
 
 def needs(memory: LockstepMemory) -> str:
@@ -204,31 +253,26 @@ def report(reading: DiffReading) -> Iterator[Line]:
     if not made.logprobs:
         yield "tokens", f"none that both score{broken}"
         return
-    if made.by_ids:
-        yield "====== Perplexity statistics ======", ""
-        yield from _perplexity(made)
-    else:
-        yield "====== Between common borders ======", ""
-    yield from _bytes(made, broken)
-    if made.kl:
-        yield "", ""
-        yield "====== KL divergence statistics ======", ""
-        yield from _kl(made)
-    if made.by_ids:
-        yield "", ""
-        yield "====== Token probability statistics ======", ""
-        yield from _tokens(made)
-    yield "", ""
-    yield "====== Where they differ most ======", ""
-    yield from _worst(made)
+    sections = [
+        ("Perplexity statistics" if made.by_ids else "Between common borders", _perplexity(made, broken)),
+        *([("KL divergence statistics", _kl(made))] if made.kl else []),
+        *([("Token probability statistics", _tokens(made))] if made.by_ids else []),
+        ("Where they differ most", _worst(made)),
+    ]
+    for place, (title, lines) in enumerate(sections):
+        yield from _section(title, lines, apart=place > 0)
+
+
+def _section(title: str, lines: Iterable[Line], apart: bool = True) -> Iterator[Line]:
+    yield from [("", "")] if apart else []
+    yield f"====== {title} ======", ""
+    yield from lines
 
 
 def gate(reading: DiffReading) -> Iterator[Line]:
-    """The bounds, and whether they hold, where some were given."""
+    """The bounds, and whether they hold, if some were given."""
     if judged := reading.judged:
-        yield "", ""
-        yield "====== Gate ======", ""
-        yield from map(_verdict, judged)
+        yield from _section("Gate", map(_verdict, judged))
 
 
 def _verdict(judged: Judged) -> Line:
@@ -243,27 +287,23 @@ def _verdict(judged: Judged) -> Line:
     return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"
 
 
-def _perplexity(made: Divergences) -> Iterator[Line]:
-    theirs, mine = made.perplexities
-    yield "Mean PPL(Q)", _with_error(theirs)
-    yield "Mean PPL(base)", _with_error(mine)
-    correlation = made.correlation
-    if correlation is not None:
-        yield "Cor(ln(PPL(Q)), ln(PPL(base)))", f"{100 * correlation:6.2f}%"
-    yield "Mean ln(PPL(Q)/PPL(base))", _with_error(made.log_ratio)
-    yield "Mean PPL(Q)/PPL(base)", _with_error(made.ratio)
-    yield "Mean PPL(Q)-PPL(base)", _with_error(made.perplexity_change)
-
-
-def _bytes(made: Divergences, broken: str) -> Iterator[Line]:
-    mine, theirs = made.scored
-    counts = f"{mine}" if mine == theirs else f"{mine} and {theirs} in {len(made.logprobs)} spans"
+def _perplexity(made: Divergences, broken: str) -> Iterator[Line]:
+    if made.by_ids:
+        theirs, mine = made.perplexities
+        yield "Mean PPL(Q)", _with_error(theirs)
+        yield "Mean PPL(base)", _with_error(mine)
+        if made.correlation is not None:
+            yield "Cor(ln(PPL(Q)), ln(PPL(base)))", f"{100 * made.correlation:6.2f}%"
+        yield "Mean ln(PPL(Q)/PPL(base))", _with_error(made.log_ratio)
+        yield "Mean PPL(Q)/PPL(base)", _with_error(made.ratio)
+        yield "Mean PPL(Q)-PPL(base)", _with_error(made.perplexity_change)
+    first, second = made.scored
+    counts = f"{first}" if first == second else f"{first} and {second} in {len(made.logprobs)} spans"
     yield "Tokens scored", f"{counts}, {made.bytes} bytes{broken}"
-    totals = made.totals
-    yield "Logprob of base, of Q", f"{totals[0]:.4f}, {totals[1]:.4f}"
+    yield "Logprob of base, of Q", f"{made.totals[0]:.4f}, {made.totals[1]:.4f}"
     if made.bytes:
-        first, second, change = made.bits_per_byte
-        yield "Bits per byte of base, of Q", f"{first.value:.4f}, {second.value:.4f}"
+        base, other, change = made.bits_per_byte
+        yield "Bits per byte of base, of Q", f"{base.value:.4f}, {other.value:.4f}"
         yield "Bits per byte, Q less base", _with_error(change)
 
 
@@ -278,14 +318,15 @@ def _kl(made: Divergences) -> Iterator[Line]:
 
 
 def _tokens(made: Divergences) -> Iterator[Line]:
-    ordered, changed = sorted(made.changes), mean(made.changes)
-    yield "Mean    Δp", f"{100 * changed.value:6.3f} ± {100 * changed.error:.3f} %"
-    yield "Maximum Δp", f"{100 * ordered[-1]:6.3f} %"
-    yield "Median  Δp", f"{100 * percentile(ordered, 0.5):6.3f} %"
-    yield "Minimum Δp", f"{100 * ordered[0]:6.3f} %"
-    rms, same = made.rms_change, made.same_top
-    yield "RMS Δp", f"{100 * rms.value:6.3f} ± {100 * rms.error:.3f} %"
-    yield "Same top p", f"{100 * same.value:6.3f} ± {100 * same.error:.3f} %"
+    ordered = sorted(made.changes)
+    for name, share in (
+        ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
+        ("Minimum Δp", ordered[0]), ("RMS Δp", made.rms_change), ("Same top p", made.same_top),
+    ):  # fmt: skip
+        if isinstance(share, Mean):
+            yield name, f"{100 * share.value:6.3f} ± {100 * share.error:.3f} %"
+        else:
+            yield name, f"{100 * share:6.3f} %"
 
 
 def worst_places(made: Divergences) -> list[int]:
@@ -301,22 +342,15 @@ def worst_places(made: Divergences) -> list[int]:
     return sorted(range(len(spans)), key=apart, reverse=True)[:WORST]
 
 
-def _before(spans: Sequence[LockstepSpan], place: int) -> str:
-    """The text before a place; none of another text."""
-    around = spans[max(0, place - AROUND) : place]
-    return "".join(each.text for each in around if each.position < spans[place].position)
-
-
 def _worst(made: Divergences) -> Iterator[Line]:
-    spans = made.spans
     for place in worst_places(made):
-        span, before = spans[place], _before(spans, place)
-        label = token_label(span.text, span.raw)
+        span, around = made.spans[place], made.spans[max(0, place - AROUND) : place]
+        before = "".join(each.text for each in around if each.position < span.position)  # not of another text
         if span.kl_bits is not None:
             value = f"KLD {span.kl_bits:.4f}, rank {span.rank} → {span.other_rank}"
         else:
             value = f"{span.logprob_change or 0:+.3f} nats over {len(span.raw)} bytes"
-        yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{label}"
+        yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{token_label(span.text, span.raw)}"
 
 
 def cost(reading: DiffReading) -> Iterator[Line]:
@@ -331,10 +365,8 @@ def cost(reading: DiffReading) -> Iterator[Line]:
     )  # fmt: skip
     yield "memory", f"{size(memory.first_bytes)} and {size(opened.facts.weight_bytes)} of weights{shared}{kv}"
     if ended is not None and ended.window:
-        yield (
-            "windows",
-            f"of {ended.window} tokens at most; from the second on each token has {ended.context} or more before it",
-        )
+        more = f"from the second on each token has {ended.context} or more before it"
+        yield "windows", f"of {ended.window} tokens at most; {more}"
 
 
 def _with_error(of: Mean) -> str:

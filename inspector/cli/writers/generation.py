@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from typing import TextIO
+import sys
+from collections.abc import Collection, Iterable
+from typing import Any, Generic, TextIO, TypeVar
 
 from msgspec import Struct
 
 from engine import protocol
-from engine.protocol import FinishReason, Intervention
+from engine.protocol import Command, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary
-from inspector.cli.writers.json_lines import JsonLines
+from inspector.cli.driver import Summary, Writer, run
+from inspector.cli.exit import output
+from inspector.cli.writers.json_lines import EndFigures, JsonLines
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
@@ -24,47 +26,93 @@ from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
+Figures = TypeVar("Figures", bound=EndFigures)
 
 
-def text_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> PlainText | JsonLines:
-    """The writer that a request asks for."""
-    if request.jsonl:
-        return JsonLines(out, request, GenerationFigures(request))
-    return PlainText(out, err, request)
+def writer(
+    request: CliRequest,
+    table: type[PlainText[Figures]],
+    figures: Figures,
+    out: TextIO | None = None,
+    err: TextIO | None = None,
+) -> Writer:
+    """The writer that a request asks for: a table or JSON lines.
+
+    Args:
+        request: Says which.
+        table: Class of the table.
+        figures: Adds up the records, for both.
+        out: Receives the result; None for standard output, with standard error for the rest.
+        err: Receives the progress if it is a terminal, and the summary.
+    """
+    if out is None:
+        out, err = output(), sys.stderr
+    return JsonLines(out, request, figures) if request.jsonl else table(out, err, request, figures)
+
+
+def report(
+    request: CliRequest,
+    table: type[PlainText[Figures]],
+    figures: Figures,
+    then: Iterable[Command] = (),
+    **how: Any,
+) -> int:
+    """Drive the engine, and write a table or JSON lines; returns the exit status.
+
+    Args:
+        request: The model, the settings and the prompt.
+        table: Class of the table.
+        figures: Adds up the records.
+        then: Commands after the prompt.
+        how: As for `run` and `drive`.
+    """
+    return run(request, writer(request, table, figures), then, **how)
 
 
 # ---- as text ------------------------------------------------------------------------------------
 
 
-class PlainText:
-    """Streams the text and sums up.
+class PlainText(Generic[Figures]):
+    """Streams the text and sums up. A table of a subcommand has its own `_take`, `_rest` and `_costs`.
 
     Args:
-        out: Receives the text: unchanged where it is a pipe or a file, made visible where it is a terminal.
-        err: Receives the progress, where it is a terminal, and the summary.
+        out: Receives the text: unchanged in a pipe or a file, made visible on a terminal.
+        err: Receives the progress if it is a terminal, and the summary.
         request: Its seed and its notes are part of the summary.
+        figures: Adds up the records.
     """
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
+    streams = False
+    """True if the text of the completion is written as it comes."""
+    names: Collection[str] = ("model",)
+    """Figures of the summary that are written; empty for all."""
+
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, figures: Figures) -> None:
         self._out = out
         self._err = err
         self._request = request
+        self._figures = figures
         self._terminal = out.isatty()
         self._progress = ""
         self._notes: list[str] = []
         self._line_open = False
         self._warned = ""
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write what a record made certain of the text, and how far the work is."""
+    def take(self, record: Record, text: str) -> None:
+        """Write a record, or the text that it made certain."""
+        self._figures.take(record)
+        self._take(record)
+        if self.streams:
+            self._stream(text)
+
+    def _take(self, record: Record) -> None:
+        """Write what a record shows: here the progress, and in tables more."""
         match record:
             case protocol.Loading():
                 self._warn(record.warning)
                 self._show(loading(record))
             case protocol.DraftLoading():
                 self._show(f"loading the draft: {record.done}/{record.total} {record.name}")
-            case protocol.DraftReady():
-                self._show("")
             case protocol.ModelFacts():
                 self._notes += self._request.notes
                 self._notes += (note for note in record.notes if note != self._warned)
@@ -73,23 +121,32 @@ class PlainText:
                 self._show(f"prefill 0/{len(record.tokens)}")
             case protocol.PrefillChunk():
                 self._show(f"prefill {record.done}/{record.total}")
-            case protocol.Prefilled():
+            case protocol.DraftReady() | protocol.Prefilled():
                 self._show("")
-            case _:
-                pass
-        self._stream(text)
 
     def end(self, summary: Summary) -> None:
-        """Write the rest of the text and the figures."""
+        """Write the rest of the text, and the figures and the notes to standard error."""
         self._show("")
         if self._line_open:
             self._stream("\n")
-        self._sum_up(figures(summary, self._request))
-
-    def _sum_up(self, lines: Collection[tuple[str, str]]) -> None:
-        """Write figures by name to standard error, and the notes below them."""
-        lines = [*lines, *(("note", note) for note in self._notes)]
+        self._write(self._rest())
+        lines = [*self._costs(summary), *(("note", note) for note in self._notes)]
         self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
+
+    def _rest(self) -> Iterable[str]:
+        """The lines that come last."""
+        return ()
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        """Figures by name, for standard error."""
+        return figures(summary, self._request, self.names)
+
+    def _write(self, lines: Iterable[str]) -> None:
+        """Write lines in place of the progress."""
+        if text := "".join(f"{line}\n" for line in lines):
+            self._show("")
+            self._out.write(text)
+            self._out.flush()
 
     def _stream(self, text: str) -> None:
         if text:
@@ -121,13 +178,20 @@ class PlainText:
             self._err = None
 
 
+class GeneratedText(PlainText[EndFigures]):
+    """The text of one completion, and all its figures."""
+
+    streams = True
+    names = ()
+
+
 def for_terminal(text: str) -> str:
     """Model text that a terminal may show: its line breaks and tabs stay, all else is made visible."""
     return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
 
 
 def loading(record: protocol.Loading) -> str:
-    """How far the loading is, on one line."""
+    """The progress of the loading, on one line."""
     if not record.total:
         return f"loading: {record.stage} {record.detail}".rstrip()
     share = 100 * record.done // record.total
@@ -163,10 +227,9 @@ def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -
     if summary.speculation.rounds:
         lines += _speculation(summary.speculation)
     lines.append(("finished", _finish(summary)))
-    if (kv := summary.kv) is not None:
-        lines.append(("KV cache", _kv(kv)))
-    if summary.memory is not None:
-        lines.append(("memory", f"{size(summary.memory.peak_bytes)} at its peak"))
+    if (latest := summary.latest) is not None:
+        lines.append(("KV cache", _kv(latest.kv)))
+        lines.append(("memory", f"{size(latest.memory.peak_bytes)} at its peak"))
     lines.append(("sampling", _sampling(summary, request.settings)))
     lines.append(("seed", str(request.settings.seed)))
     return [line for line in lines if not only or line[0] in only or line in made]
@@ -188,7 +251,7 @@ def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
 
 
 def _kv(kv: protocol.KVReading) -> str:
-    """What the cache holds; without one, what the last pass ran and dropped."""
+    """The contents of the cache; without one, the tokens that the last pass ran and dropped."""
     if kv.passed_tokens:
         return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
     return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
@@ -213,38 +276,38 @@ def _finish(summary: Summary) -> str:
 
 
 class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
-    """How a generation ended, and its figures, as far as it came."""
+    """The end of a generation, and its figures so far."""
 
     reason: FinishReason
     detail: str
     text: str
-    """Of the completion, without the end-of-sequence token and cut before a stop string."""
+    """Text of the completion, without the end-of-sequence token and cut before a stop string."""
     pending: bytes
     """Bytes of a character that the last token left unfinished."""
     steps: int
     seed: int
     ttft_ms: float | None
     first_token_ms: float | None
-    """From the encoded prompt until the first token was there to be written."""
+    """Time from the encoded prompt until the first token could be written."""
     tpot: Tpot | None
-    """Of the steps that are no cold start."""
+    """Time per step, without a cold start."""
     pipelined: bool
     """True if steps overlapped while they were timed."""
     cold: bool | None
     """True if `ttft_ms` holds a cold start."""
     cold_step_ms: float | None
-    """Of a first step that was a cold start."""
+    """Time of a first step that was a cold start."""
     prompt_tps: float | None
     generation_tps: float | None
     peak_bytes: int | None
     made_with: tuple[str, ...]
-    """What the text was made with, beside the model and its sampler."""
+    """The methods with which the text was made, beside the model and its sampler."""
     segments: tuple[PathRun, ...]
-    """Whose the tokens of the completion are, by its steps."""
+    """The segments of the completion, by its steps."""
     speculation: SpeculationTotals | None
 
 
-class GenerationFigures:
+class GenerationFigures(EndFigures):
     """Sums a generation up.
 
     Args:
@@ -271,7 +334,7 @@ class GenerationFigures:
         return GenerationSummary(
             reason=summary.reason,
             detail=summary.detail,
-            text=summary.text,
+            text=summary.completion.text,
             pending=summary.pending,
             steps=summary.steps,
             seed=self._request.settings.seed,
@@ -283,37 +346,8 @@ class GenerationFigures:
             cold_step_ms=summary.cold_ms,
             prompt_tps=prefilled.prompt_tps or None if prefilled else None,
             generation_tps=tpot.tps if tpot else None,
-            peak_bytes=summary.memory.peak_bytes if summary.memory else None,
+            peak_bytes=summary.latest.memory.peak_bytes if summary.latest else None,
             made_with=tuple(each.short for each in made),
             segments=tuple(self._reply.runs),
             speculation=summary.speculation.totals if rounds else None,
         )
-
-
-# ---- under steering -----------------------------------------------------------------------------
-
-
-class SteeredWriter:
-    """Hands everything on to another writer, and knows where the prompt ends.
-
-    Args:
-        writer: Receives the records and the summary.
-        how: A direction, with its strength.
-    """
-
-    def __init__(self, writer: PlainText | JsonLines, how: Intervention) -> None:
-        self._writer, self._how, self._end = writer, how, 0
-
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Hand a record on."""
-        if isinstance(record, protocol.PromptOpened):
-            self._end = record.tokens[-1].node
-        self._writer.take(record, text)
-
-    def end(self, summary: Summary) -> None:
-        """Hand the summary on."""
-        self._writer.end(summary)
-
-    def hold(self) -> protocol.Command:
-        """The command that has the prompt's last token, and all after it, steered."""
-        return protocol.HoldInterventions(self._end, (self._how,))

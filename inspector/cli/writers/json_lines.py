@@ -1,4 +1,4 @@
-"""What happens as JSON, one object a line: the records with the names of their fields, and figures at the end.
+"""JSON lines: the records with the names of their fields, and figures at the end.
 
 JSON is strict and in ASCII, so that any parser reads it and no terminal obeys it.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
@@ -38,62 +37,58 @@ class CheckFailed(Struct, frozen=True, tag_field="event"):
     facts: CaptureFacts
 
 
-class EndFigures(Protocol):
-    """What sums the records up."""
+class EndFigures:
+    """Sums up what the records say: here nothing, since each record is a result of its own."""
 
-    def take(self, record: Record) -> object:
-        """Take in a record."""
+    def take(self, record: Record) -> None:
+        """Add a record."""
 
     def end(self, summary: Summary) -> Struct | None:
-        """The last line; None for none."""
+        """The last line; None for no such line."""
+        return None
+
+    def shown(self, record: Record) -> Record | None:
+        """The part of a record that is written; None for nothing."""
+        return record
 
 
 class JsonLines:
     """Writes a line for each record, and beside the facts of a model the settings, as a recording has them.
 
     Args:
-        out: Where to; flushed after each line.
+        out: Receives the lines; flushed after each.
         request: Has the settings and the notes.
-        figures: What the last line has; None for no such line.
-        shown: What is written of a record; None for nothing.
+        figures: Makes the last line.
     """
 
-    def __init__(
-        self,
-        out: TextIO,
-        request: CliRequest,
-        figures: EndFigures | None = None,
-        shown: Callable[[Record], Record | None] = lambda record: record,
-    ) -> None:
-        self._out, self._request, self._figures, self._shown = out, request, figures, shown
+    def __init__(self, out: TextIO, request: CliRequest, figures: EndFigures) -> None:
+        self._out, self._request, self._figures = out, request, figures
 
     def take(self, record: Record, text: str) -> None:
         """Write a record."""
-        if self._figures is not None:
-            self._figures.take(record)
-        written = None if isinstance(record, PROGRESS) else self._shown(record)
+        self._figures.take(record)
+        written = None if isinstance(record, PROGRESS) else self._figures.shown(record)
         if written is None:
             return
-        if isinstance(record, ModelFacts):
-            self._write(LoadSettingsUsed(self._request.load))
         facts = getattr(record, "facts", None)
-        if isinstance(facts, CaptureFacts) and facts.failed is not None:
+        if isinstance(record, ModelFacts):
+            notes = [FlagNotes(self._request.notes)] if self._request.notes else []
+            self._write(LoadSettingsUsed(self._request.load), record)
+            self._write(SettingsUsed(self._request.settings), *notes)
+        elif isinstance(facts, CaptureFacts) and facts.failed is not None:
             self._write(CheckFailed(type(record).__name__, facts))
         else:
             self._write(written)
-        if isinstance(record, ModelFacts):
-            self._write(SettingsUsed(self._request.settings))
-            if self._request.notes:
-                self._write(FlagNotes(self._request.notes))
 
     def end(self, summary: Summary) -> None:
         """Write the figures."""
-        if self._figures is not None and (last := self._figures.end(summary)) is not None:
+        if (last := self._figures.end(summary)) is not None:
             self._write(last)
 
-    def _write(self, value: object) -> None:
-        self._out.write(json_line(value))
-        self._out.flush()
+    def _write(self, *values: Struct) -> None:
+        for value in values:
+            self._out.write(json_line(value))
+            self._out.flush()
 
 
 def json_line(value: object) -> str:

@@ -1,100 +1,152 @@
-"""Measurements as tables or as JSON: a profile, a race."""
+"""Measurements as tables: a profile, a race, a training as it runs."""
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterable
-from typing import TextIO
+from pathlib import PurePath
 
 from engine import protocol
-from engine.protocol import KVCompared, Profiled, RaceEnded, RaceOpened, RaceStep, RooflineMeasured
+from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
 from inspector.blocks.blocks import Block, sentences
 from inspector.blocks.paint import plain_lines
-from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
-from inspector.cli.writers.generation import PlainText, figures
-from inspector.cli.writers.json_lines import JsonLines
-from inspector.display import visible
+from inspector.cli.driver import Summary
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
+from inspector.display import token_label, truncate, visible
 from inspector.documents.costs import document
+from inspector.scales import amount, count, milliseconds, time_left
 from inspector.tools.race.report import progress, report
 
-
-def profile_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for a profile asks for."""
-    return JsonLines(out, request) if request.jsonl else ProfileTables(out, err, request)
-
-
-def race_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for a race asks for."""
-    return JsonLines(out, request) if request.jsonl else RaceTable(out, err, request)
+SHOWN = 3
+"""Candidates after the prompt that a line names."""
+TEXT_CELLS = 110
+"""Cells of a sample, which is on a line of its own."""
 
 
-# ---- a profile --------------------------------------------------------------------------------
-
-
-class ProfileTables(PlainText):
+class ProfileTables(PlainText[EndFigures]):
     """Writes each measurement as it comes."""
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in one record, and show how far the measuring is."""
+    def _take(self, record: Record) -> None:
         match record:
             case protocol.Measuring():
                 self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
             case protocol.Step():
                 self._show(f"decoding: {record.index + 1} tokens")
-            case Profiled() | RooflineMeasured() | KVCompared(last=True):
-                self._write(document(record))
+            case protocol.Profiled() | protocol.RooflineMeasured() | protocol.KVCompared(last=True):
+                self._tabulate(document(record))
             case protocol.MetalCaptured():
                 took = f"A step of {record.ms:.1f} ms, as Metal recorded it; Xcode opens the file."
-                self._write(sentences([f"Metal wrote {visible(record.path)}", took], ""))
+                self._tabulate(sentences([f"Metal wrote {visible(record.path)}", took], ""))
             case _:
-                super().take(record, "")
+                super()._take(record)
 
-    def end(self, summary: Summary) -> None:
-        """Write what the model is, and the notes."""
-        self._show("")
-        self._sum_up(figures(summary, self._request, ("model",)))
-
-    def _write(self, blocks: Iterable[Block]) -> None:
-        self._show("")
+    def _tabulate(self, blocks: Iterable[Block]) -> None:
         width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        self._out.write("\n".join([*plain_lines(blocks, width), "", ""]))
-        self._out.flush()
+        self._write([*plain_lines(blocks, width), ""])
 
 
-# ---- a race -----------------------------------------------------------------------------------
+class RaceSteps(EndFigures):
+    """The steps of a race so far."""
+
+    def __init__(self) -> None:
+        self.opened: protocol.RaceOpened | None = None
+        self.steps: list[protocol.RaceStep] = []
+        self.over = False
+
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        match record:
+            case protocol.RaceOpened():
+                self.opened = record
+            case protocol.RaceStep():
+                self.steps.append(record)
+            case protocol.RaceEnded():
+                self.over = True
 
 
-class RaceTable(PlainText):
+class RaceTable(PlainText[RaceSteps]):
     """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
-        super().__init__(out, err, request)
-        self._opened: RaceOpened | None = None
-        self._steps: list[RaceStep] = []
-        self._over = False
+    names = ("model", "seed")
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in one record, and show how far the race is."""
+    def _take(self, record: Record) -> None:
         match record:
-            case RaceOpened():
-                self._opened = record
             case protocol.Measuring():
                 self._show(f"race: {record.detail} {record.done}/{record.total}")
-            case RaceStep() if self._opened is not None:
-                self._steps.append(record)
-                self._show(progress(self._opened, record))
-            case RaceEnded():
-                self._over = True
+            case protocol.RaceStep() if self._figures.opened is not None:
+                self._show(progress(self._figures.opened, record))
             case _:
-                super().take(record, text)
+                super()._take(record)
 
-    def end(self, summary: Summary) -> None:
-        """Write what was measured."""
-        self._show("")
-        if self._opened is not None and self._steps:
-            columns = shutil.get_terminal_size().columns
-            self._out.write(report(self._opened, self._steps, columns))
-            self._out.flush()
-        cancelled = [] if self._over else [("race", "cancelled")]
-        self._sum_up([*figures(summary, self._request, ("model", "seed")), *cancelled])
+    def _rest(self) -> Iterable[str]:
+        race = self._figures
+        if race.opened is None or not race.steps:
+            return ()
+        return report(race.opened, race.steps, shutil.get_terminal_size().columns).splitlines()
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        return super()._costs(summary) + ([] if self._figures.over else [("race", "cancelled")])
+
+
+class TrainingLooks(PlainText[EndFigures]):
+    """Writes what is trained, a few lines at each evaluation, and where the checkpoints are."""
+
+    _begun: TrainingBegun | None = None
+    _saved: protocol.CheckpointSaved | None = None
+
+    def _take(self, record: Record) -> None:
+        match record:
+            case TrainingBegun():
+                self._begun = record
+                self._write(opening_lines(record))
+            case TrainedStep() if self._begun is not None:
+                if record.look is not None:
+                    sample = truncate(visible(self._begun.settings.prompt + record.look.sample), TEXT_CELLS)
+                    self._write([step_line(record, record.look, self._begun), f"  {sample}"])
+                steps = self._begun.settings.steps
+                left = time_left(record.left_ms) if record.step < steps else ""
+                made = f"loss {record.loss:.3f}  {milliseconds(record.ms)}{left}"
+                self._show(f"step {record.step}/{steps}  {made}")
+            case protocol.CheckpointSaved():
+                self._saved = record
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        begun, lines = self._begun, []
+        if begun is not None and begun.step >= begun.settings.steps:
+            lines = [("over", f"all {count(begun.settings.steps)} steps were made; --steps N gives it more")]
+        if self._saved is not None:
+            path = PurePath(self._saved.directory)
+            lines.append(("saved", str(path)))
+            lines.append(("open it", f"inspector --model {shlex.quote(str(path))}"))
+            lines.append(("continue", f"inspector train --resume {shlex.quote(str(path.parent))}"))
+        return lines
+
+
+def opening_lines(begun: TrainingBegun) -> list[str]:
+    """Lines on the model that is trained, and its text."""
+    settings, ms = begun.settings, begun.tokenizer_ms
+    made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
+    taken_up = f", after {count(begun.step)} steps" if begun.step else ""
+    return [
+        f"{'text':<12}{visible(begun.text)}: {count(begun.tokens)} tokens, "
+        f"and {count(begun.held_out_tokens)} held out",
+        f"{'tokenizer':<12}{count(begun.vocabulary)} tokens, {made}",
+        f"{'model':<12}llama, {settings.layers} layers of width {settings.width}, "
+        f"{amount(begun.parameters)} parameters{taken_up}",
+        f"{'training':<12}{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, "
+        f"seed {settings.seed}; loss in nats, as a mean over tokens",
+        "",
+    ]
+
+
+def step_line(record: TrainedStep, look: TrainingLook, begun: TrainingBegun) -> str:
+    """The losses, the gradient and the most probable next tokens, on one line."""
+    nexts = "  ".join(f"{token_label(each.text)} {each.prob:.0%}" for each in look.candidates[:SHOWN])
+    norm = sum(each**2 for each in record.norms) ** 0.5
+    width = len(str(begun.settings.steps))
+    return (
+        f"step {record.step:>{width}}  loss {record.loss:.3f}  held out {look.held_out_loss:.3f}  "
+        f"gradient {norm:.2f}  rate {record.rate:.5f}  next {nexts}"
+    )

@@ -1,46 +1,34 @@
-"""Several sequences at once, a batch and a beam search: tables, or JSON lines."""
+"""Several sequences at once, a batch and a beam search, as tables."""
 
 from __future__ import annotations
 
-from typing import TextIO
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 from rich.cells import cell_len
 
 from engine import protocol
-from engine.protocol import LaneEnd
+from engine.protocol import LaneEnd, Record
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Completion, Summary, Writer
-from inspector.cli.writers.generation import PlainText, figures
-from inspector.cli.writers.json_lines import JsonLines
+from inspector.cli.driver import Completion, Summary
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, visible
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
 from inspector.tools.beams.entries import endings
 
-LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}\n"
-HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}\n"
-
-
-def batch_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for a batch asks for."""
-    if request.jsonl:
-        return JsonLines(out, request, BatchEnd(request))
-    return BatchTable(out, err, request)
-
-
-def beam_writer(request: CliRequest, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for a beam search asks for."""
-    return JsonLines(out, request) if request.jsonl else BeamReport(out, err, request)
+LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
+HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
 
 
 # ---- a batch ----------------------------------------------------------------------------------
 
 
 def completion(lane: LaneSoFar, request: CliRequest) -> str:
-    """What a lane says, cut before a stop string."""
+    """The text of a lane, cut before a stop string."""
     made = Completion(request.settings.stop)
     made.add(lane.text)
     made.close()
@@ -48,7 +36,7 @@ def completion(lane: LaneSoFar, request: CliRequest) -> str:
 
 
 class LaneSummary(Struct, frozen=True):
-    """What a lane came to."""
+    """The result of a lane."""
 
     lane: int
     reason: LaneEnd
@@ -59,15 +47,15 @@ class LaneSummary(Struct, frozen=True):
 
 
 class BatchSummary(Struct, frozen=True, tag_field="event"):
-    """What a batch came to, or as much of it as there was."""
+    """The result of a batch, or of the part that ran."""
 
     complete: bool
     lanes: tuple[LaneSummary, ...]
     generation_tps: float | None
-    """Of all lanes together."""
+    """Tokens a second of all lanes together."""
 
 
-class BatchEnd:
+class BatchEnd(EndFigures):
     """Sums a batch up.
 
     Args:
@@ -75,18 +63,17 @@ class BatchEnd:
     """
 
     def __init__(self, request: CliRequest) -> None:
-        self._request, self._seen = request, Batches()
+        self._request, self.seen = request, Batches()
 
-    def take(self, record: protocol.Record) -> None:
-        """Take in a record."""
-        self._seen.apply(record)
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        self.seen.apply(record)
 
     def end(self, summary: Summary) -> BatchSummary | None:
-        """All lanes, those too that were broken off; None where there was no batch."""
-        if (batch := self._seen.current) is None:
+        """All lanes, also those that were broken off; None without a batch."""
+        if (batch := self.seen.current) is None:
             return None
-        lanes = tuple(self._lane(lane) for lane in batch.lanes)
-        return BatchSummary(batch.over, lanes, batch.rate)
+        return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
 
     def _lane(self, lane: LaneSoFar) -> LaneSummary:
         reason, detail = (lane.ended.reason, lane.ended.detail) if lane.ended else ("cancelled", "")
@@ -94,17 +81,13 @@ class BatchEnd:
         return LaneSummary(lane.number, reason, detail, text, len(lane.tokens))
 
 
-class BatchTable(PlainText):
-    """Writes a line a lane; for draws the frequencies of the first token, and a tree of what came."""
+class BatchTable(PlainText[BatchEnd]):
+    """Writes a line a lane; for draws the frequencies of the first token, and a tree of the continuations."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
-        super().__init__(out, err, request)
-        self._seen = Batches()
+    names = ("model", "prompt", "seed")
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Take in one record, and show how far the batch is."""
-        self._seen.apply(record)
-        batch = self._seen.current
+    def _take(self, record: Record) -> None:
+        batch = self._figures.seen.current
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -116,133 +99,105 @@ class BatchTable(PlainText):
             case protocol.Measuring():
                 self._show(f"{record.detail}, {record.done} of {record.total}")
             case _:
-                super().take(record, text)
+                super()._take(record)
 
-    def end(self, summary: Summary) -> None:
-        """Write the lanes and the figures."""
-        self._show("")
-        batch, drawn = self._seen.current, self._seen.drawn
+    def _rest(self) -> Iterator[str]:
+        batch, drawn = self._figures.seen.current, self._figures.seen.drawn
         if drawn is not None:
-            self._out.write("\n".join(plain_lines(frequencies(drawn), 100)) + "\n")
+            yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
-            self._out.write("\n" + "\n".join(tree_lines(batch)) + "\n")
+            yield from ("", *tree_lines(batch))
         elif batch is not None:
-            self._out.write(lanes_table(batch, self._request))
-        self._out.flush()
-        lines = figures(summary, self._request, ("model", "prompt", "seed"))
-        if batch is not None:
-            lines += totals_words(batch)
-            lines += compared_words(batch)
-        self._sum_up(lines)
+            yield from lanes_table(batch, self._request)
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        batch = self._figures.seen.current
+        of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
+        return super()._costs(summary) + of_batch
 
 
-def lanes_table(batch: BatchSoFar, request: CliRequest) -> str:
+def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
     """A line a lane, in the order of the prompts."""
     ends = [ending(lane) if lane.ended else "cancelled" for lane in batch.lanes]
     wide = max([len("ends"), *map(cell_len, ends)])
-    head = LANES.format("row", "prompt", "padding", "tokens", "first", "last", "ends", "text", wide=wide)
-    rows = [
-        LANES.format(
-            lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens),
-            milliseconds(lane.started.ms) if lane.started else "", milliseconds(lane.ended.ms) if lane.ended else "",
-            pad(end, wide), visible(completion(lane, request)), wide=wide,
-        )
-        for lane, end in zip(batch.lanes, ends, strict=True)
-    ]  # fmt: skip
-    return head + "".join(rows)
+    yield LANES.format("row", "prompt", "padding", "tokens", "first", "last", "ends", "text", wide=wide)
+    for lane, end in zip(batch.lanes, ends, strict=True):
+        first, last = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
+        numbers = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens), first, last
+        yield LANES.format(*numbers, pad(end, wide), visible(completion(lane, request)), wide=wide)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
 
 
-class SearchResult:
-    """The result of a search, or where it was broken off."""
+class SearchResult(EndFigures):
+    """The result of a search, or of the part until it was broken off."""
 
     def __init__(self) -> None:
         self.opened: protocol.BeamOpened | None = None
         self.step: protocol.BeamStep | None = None
-        self.end: protocol.BeamEnded | None = None
+        self.ended: protocol.BeamEnded | None = None
 
-    def take(self, record: protocol.Record) -> None:
-        """Take in one record."""
+    def take(self, record: Record) -> None:
+        """Add a record."""
         match record:
             case protocol.BeamOpened():
                 self.opened = record
             case protocol.BeamStep():
                 self.step = record
             case protocol.BeamEnded():
-                self.end = record
-            case _:
-                pass
+                self.ended = record
 
     @property
     def ranking(self) -> tuple[protocol.Hypothesis, ...]:
         """The final one, or the hypotheses that were finished when the search was broken off."""
-        if self.end is not None:
-            return self.end.ranking
+        if self.ended is not None:
+            return self.ended.ranking
         return self.step.finished if self.step is not None else ()
 
     def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
-        """True if greedy decoding comes to the same hypothesis."""
-        return self.end is not None and hypothesis.node == self.end.greedy.node
+        """True if greedy decoding gives the same hypothesis."""
+        return self.ended is not None and hypothesis.node == self.ended.greedy.node
 
 
-class BeamReport(PlainText):
-    """Writes the final ranking, and what it took to standard error."""
+class BeamReport(PlainText[SearchResult]):
+    """Writes the final ranking, and its costs to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest) -> None:
-        super().__init__(out, err, request)
-        self._search = SearchResult()
+    names = ("model", "prompt", "first token")
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Show how far the search is."""
-        self._search.take(record)
-        opened = self._search.opened
+    def _take(self, record: Record) -> None:
+        opened = self._figures.opened
         if isinstance(record, protocol.BeamOpened) and record.note:
             self._notes.append(record.note)
         if isinstance(record, protocol.BeamStep) and opened is not None:
             self._show(f"beam search {record.step}/{opened.max_tokens}")
         else:
-            super().take(record, text)
+            super()._take(record)
 
-    def end(self, summary: Summary) -> None:
-        """Write the ranking and the figures."""
-        self._show("")
-        self._out.write(ranking_table(self._search))
-        self._out.flush()
-        self._sum_up(
-            [
-                *figures(summary, self._request, ("model", "prompt", "first token")),
-                ("beams", _cost(self._search)),
-            ]
-        )
+    def _rest(self) -> Iterable[str]:
+        return ranking_table(self._figures)
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        opened, ended, went = self._figures.opened, self._figures.ended, "cancelled"
+        if opened is not None and ended is not None:
+            early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
+            went = f"width {opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
+        return [*super()._costs(summary), ("beams", went)]
 
 
-def ranking_table(search: SearchResult) -> str:
-    """The ranking, best first, greedy marked in it or below it; empty where nothing is finished."""
+def ranking_table(search: SearchResult) -> Iterator[str]:
+    """The ranking, best first, greedy marked in it or below it; empty if nothing is finished."""
     rows = [
         (f"{rank} greedy" if search.is_greedy(hypothesis) else str(rank), hypothesis)
         for rank, hypothesis in enumerate(search.ranking, 1)
     ]
-    if search.end is not None and not any(map(search.is_greedy, search.ranking)):
-        rows.append(("greedy", search.end.greedy))
+    if search.ended is not None and not any(map(search.is_greedy, search.ranking)):
+        rows.append(("greedy", search.ended.greedy))
+    if not rows:
+        return
     ends = endings([hypothesis for _, hypothesis in rows])
     wide = max([len("length"), *map(cell_len, ends)])
-    head = HYPOTHESES.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
-    lines = [_row(rank, hypothesis, end, wide) for (rank, hypothesis), end in zip(rows, ends, strict=True)]
-    return head + "".join(lines) if rows else ""
-
-
-def _row(rank: str, hypothesis: protocol.Hypothesis, end: str, wide: int) -> str:
-    numbers = f"{hypothesis.score:.4f}", f"{hypothesis.logprob:.3f}", hypothesis.length
-    return HYPOTHESES.format(rank, *numbers, pad(end, wide), visible(hypothesis.text), wide=wide)
-
-
-def _cost(search: SearchResult) -> str:
-    """How the search went, in a line."""
-    opened, end = search.opened, search.end
-    if opened is None or end is None:
-        return "cancelled"
-    went = f"width {opened.width}, {end.steps} steps, {milliseconds(end.ms)}"
-    early = "" if end.reason == "length" else ", ended with enough finished hypotheses"
-    return went + early
+    yield HYPOTHESES.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
+    for (rank, each), end in zip(rows, ends, strict=True):
+        numbers = f"{each.score:.4f}", f"{each.logprob:.3f}", each.length
+        yield HYPOTHESES.format(rank, *numbers, pad(end, wide), visible(each.text), wide=wide)

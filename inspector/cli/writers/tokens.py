@@ -1,58 +1,46 @@
-"""The tokens of a text, cut and scored: tables, or JSON lines."""
+"""The tokens of a text, cut, scored, and compared with another tokenizer's, as tables."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import TextIO
+from typing import Any
 
-from msgspec import Struct, convert
+from msgspec import Struct
+from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import Piece, PromptToken, SegmentKind, Tokenized
+from engine.errors import EngineError
+from engine.protocol import Piece, PromptToken, Record, SegmentKind, TakenApart, Tokenized
 from engine.segments import MARKUP
-from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Summary, Writer
-from inspector.cli.writers.generation import PlainText, figures
-from inspector.cli.writers.json_lines import JsonLines
-from inspector.display import pad, shown_bytes, token_label
+from engine.settings import LoadSettings
+from inspector.cli.driver import Summary
+from inspector.cli.writers.generation import PlainText
+from inspector.cli.writers.json_lines import EndFigures
+from inspector.display import pad, shown_bytes, token_label, visible
 from inspector.scales import bits, milliseconds, percent, prompt_rate
+from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
 from inspector.state.segments import labels, left_out_words
 
-FIGURES = ("model",)
 _BYTES = 64
 """Bytes of a token that the table shows at most."""
 
 
-def score_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for scores asks for.
+class Listing(EndFigures):
+    """The figures of a list of tokens.
 
     Args:
-        request: What is scored.
-        summary: Whether the tokens are left out.
-        out: Receives the scores.
-        err: Receives the progress, where it is a terminal, and what it took.
+        listed: Whether the tokens are written, and not the figures alone.
     """
-    if not request.jsonl:
-        return ScoreTable(out, err, request, not summary)
-    return JsonLines(out, request, Score(), _model_alone if summary else _whole)
 
+    def __init__(self, listed: bool = True) -> None:
+        self.listed = listed
 
-def token_writer(request: CliRequest, summary: bool, out: TextIO, err: TextIO | None) -> Writer:
-    """The writer that a request for tokens asks for; as `score_writer`."""
-    if not request.jsonl:
-        return TokenTable(out, err, request, not summary)
-    return JsonLines(out, request, CountedTokens(), _model_alone if summary else _whole)
-
-
-def _whole(record: protocol.Record) -> protocol.Record:
-    return record
-
-
-def _model_alone(record: protocol.Record) -> protocol.Record | None:
-    return record if isinstance(record, protocol.ModelFacts) else None
+    def shown(self, record: Record) -> Record | None:
+        """Every record, or the model's facts alone."""
+        return record if self.listed or isinstance(record, protocol.ModelFacts) else None
 
 
 # ---- scores -----------------------------------------------------------------------------------
@@ -76,58 +64,40 @@ class ScoreSummary(Struct, frozen=True, tag_field="event"):
     tps: float
 
 
-class Score:
+class Score(Listing):
     """The figures of a text, from its tokens as they become known; the first has nothing before it, and so no score."""
 
-    def __init__(self) -> None:
-        self.tokens = 0
-        """Tokens of the text."""
-        self.bytes = 0
-        """Of the text, in the tokens that were scored."""
-        self.characters = 0
-        """Of the text, that these tokens finished."""
+    def __init__(self, listed: bool = True) -> None:
+        super().__init__(listed)
+        self.tokens = self._bytes = self._characters = 0
         self._own: list[int] = []
-        self.ms = 0.0
-        """Of the model, the logits of every token included."""
-        self._warm_tokens, self._warm_ms, self._read_ms = 0, 0.0, 0.0
+        """Bytes of each token that are the text's own."""
+        self._warm_tokens, self._warm_ms, self._read_ms, self._ms = 0, 0.0, 0.0, 0.0
         self._done = 0
         """Tokens that ran."""
         self._logprobs: list[float] = []
 
-    def take(self, record: protocol.Record) -> tuple[PromptToken, ...]:
-        """Take in one record; returns the tokens that it made known."""
+    def take(self, record: Record) -> None:
+        """Add a record."""
         match record:
             case protocol.PromptOpened():
                 self.tokens = len(record.tokens)
                 self._own = _text_bytes(record)
-                return record.tokens[:1]
             case protocol.PrefillChunk():
-                self.ms += record.ms
+                self._ms += record.ms
                 if not record.cold:
                     self._warm_tokens += record.done - self._done
                     self._warm_ms += record.ms
                 self._done = record.done
             case protocol.PromptReadings():
-                self.ms += record.ms
+                self._ms += record.ms
                 self._read_ms += record.ms
                 for token in record.tokens:
-                    self._add(token)
-                return record.tokens
-        return ()
-
-    def _add(self, token: PromptToken) -> None:
-        if token.logprob is not None:
-            self._logprobs.append(token.logprob)
-            own = self._own[token.position]
-            self.bytes += own
-            self.characters += max(0, len(token.text) - (len(token.raw) - own))
-
-    @property
-    def tps(self) -> float:
-        """Tokens scored a second, without the model's first chunk, a cold start; 0 where there was no other."""
-        if not self._warm_tokens or not self.scored:
-            return 0.0
-        return 1000 / (self._warm_ms / self._warm_tokens + self._read_ms / self.scored)
+                    if token.logprob is not None:
+                        self._logprobs.append(token.logprob)
+                        own = self._own[token.position]
+                        self._bytes += own
+                        self._characters += max(0, len(token.text) - (len(token.raw) - own))
 
     @property
     def scored(self) -> int:
@@ -135,103 +105,82 @@ class Score:
         return len(self._logprobs)
 
     @property
-    def complete(self) -> bool:
-        """True if all tokens but the first are scored."""
-        return self.tokens > 0 and self.scored == self.tokens - 1
-
-    @property
-    def logprob(self) -> float:
-        """Of all scored tokens together, natural logarithm."""
-        return math.fsum(self._logprobs)
-
-    @property
-    def mean(self) -> float | None:
-        """Logprob of a token, None where none is scored."""
-        return self.logprob / self.scored if self.scored else None
-
-    @property
-    def perplexity(self) -> float | None:
-        """exp(-mean): of how many equally probable tokens the model had to choose, as it were."""
-        return None if self.mean is None else math.exp(-self.mean) if self.mean > -700 else math.inf
-
-    @property
-    def bits(self) -> float:
-        """Surprisal of all scored tokens together."""
-        return max(0.0, -self.logprob / math.log(2))
-
-    @property
-    def bits_per_byte(self) -> float | None:
-        """Over the bytes of the text in the scored tokens; None where they have none."""
-        return self.bits / self.bytes if self.bytes else None
-
-    @property
-    def bits_per_character(self) -> float | None:
-        """Over the characters that the scored tokens finished; None where they finished none."""
-        return self.bits / self.characters if self.characters else None
+    def figures(self) -> ScoreSummary:
+        """The figures so far."""
+        scored, logprob = self.scored, math.fsum(self._logprobs)
+        mean, surprisal = logprob / scored if scored else None, max(0.0, -logprob / math.log(2))
+        warm = self._warm_ms / self._warm_tokens if self._warm_tokens and scored else None
+        return ScoreSummary(
+            complete=self.tokens > 0 and scored == self.tokens - 1,
+            tokens=self.tokens,
+            scored=scored,
+            bytes=self._bytes,
+            characters=self._characters,
+            logprob=logprob,
+            mean=mean,
+            perplexity=None if mean is None else math.exp(-mean) if mean > -700 else math.inf,
+            bits=surprisal,
+            bits_per_byte=surprisal / self._bytes if self._bytes else None,
+            bits_per_character=surprisal / self._characters if self._characters else None,
+            ms=self._ms,
+            tps=0.0 if warm is None else 1000 / (warm + self._read_ms / scored),
+        )
 
     def end(self, summary: Summary) -> ScoreSummary:
-        """All of them."""
-        return convert(self, ScoreSummary, from_attributes=True)
+        """The figures of the whole text."""
+        return self.figures
 
 
-class ScoreTable(PlainText):
-    """Writes a line a token as they become known, then the text's figures; what it took to standard error."""
+class ScoreTable(PlainText[Score]):
+    """Writes a line a token as they become known, then the text's figures; the costs to standard error."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
-        super().__init__(out, err, request)
-        self._tokens = tokens
-        self._score = Score()
+    def _take(self, record: Record) -> None:
+        score, known = self._figures, tuple[PromptToken, ...]()
+        match record:
+            case protocol.PromptOpened():
+                super()._take(record)
+                known = record.tokens[:1]
+            case protocol.PrefillChunk() | protocol.PromptReadings():
+                streams = score.listed and self._terminal  # progress enough
+                self._show("" if streams else f"scored {score.scored + 1}/{score.tokens}")
+                known = record.tokens if isinstance(record, protocol.PromptReadings) else ()
+            case _:
+                super()._take(record)
+        if known and score.listed:
+            heading = [SCORED] if isinstance(record, protocol.PromptOpened) else []
+            self._write([*heading, *map(score_row, known)])
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the tokens that a record made known, or show how far it is."""
-        known = self._score.take(record)
-        if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
-            self._show("" if self._streams else f"scored {self._score.scored + 1}/{self._score.tokens}")
-        else:
-            super().take(record, text)
-        if known and self._tokens:
-            self._show("")
-            self._write(known, heading=isinstance(record, protocol.PromptOpened))
+    def _rest(self) -> Iterator[str]:
+        if self._figures.tokens:
+            yield from [""] if self._figures.listed else []
+            yield from (f"{name:<19}{value}" for name, value in sums(self._figures.figures))
 
-    @property
-    def _streams(self) -> bool:
-        """True if the terminal shows the tokens as they come, which is progress enough."""
-        return self._tokens and self._out.isatty()
-
-    def _write(self, tokens: Iterable[PromptToken], heading: bool) -> None:
-        lines = [score_line("pos", "token", "p", "logprob", "bits", "rank", "entropy")] if heading else []
-        self._out.write("".join([*lines, *(score_row(token) for token in tokens)]))
-        self._out.flush()
-
-    def end(self, summary: Summary) -> None:
-        """Write the figures."""
-        self._show("")
-        if self._score.tokens:
-            apart = "\n" if self._tokens else ""
-            self._out.write(apart + "".join(f"{name:<19}{value}\n" for name, value in sums(self._score)))
-            self._out.flush()
-        self._sum_up([*figures(summary, self._request, FIGURES), ("took", _cost(self._score))])
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        score = self._figures.figures
+        rate = f" for {score.scored} tokens, {prompt_rate(score.tps)}" if score.scored and score.ms else ""
+        return [*super()._costs(summary), ("took", milliseconds(score.ms) + rate)]
 
 
 def score_row(token: PromptToken) -> str:
     """One token as a line of the table."""
-    label = token_label(token.text, token.raw)
-    if token.logprob is None or token.prob is None:
-        return score_line(str(token.position + 1), label, "", "", "", "", "")
-    entropy = "" if token.entropy_bits is None else bits(token.entropy_bits)
-    surprisal = bits(-token.logprob / math.log(2))
-    cells = percent(token.prob), f"{token.logprob:.4f}", surprisal, str(token.rank), entropy
-    return score_line(str(token.position + 1), label, *cells)
+    cells: Sequence[str] = ()
+    if token.logprob is not None and token.prob is not None:
+        entropy = "" if token.entropy_bits is None else bits(token.entropy_bits)
+        surprisal = bits(-token.logprob / math.log(2))
+        cells = percent(token.prob), f"{token.logprob:.4f}", surprisal, str(token.rank), entropy
+    return score_line(str(token.position + 1), token_label(token.text, token.raw), *cells)
 
 
 def score_line(number: str, label: str, *others: str) -> str:
     """Cells as a line of the table of scores."""
-    widths = (9, 10, 7, 7, 8)
-    numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(others, widths, strict=True))
-    return f"{number:>6}  {pad(label, 20)}{numbers}".rstrip() + "\n"
+    numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(others, (9, 10, 7, 7, 8), strict=False))
+    return f"{number:>6}  {pad(label, 20)}{numbers}".rstrip()
 
 
-def sums(score: Score) -> list[tuple[str, str]]:
+SCORED = score_line("pos", "token", "p", "logprob", "bits", "rank", "entropy")
+
+
+def sums(score: ScoreSummary) -> list[tuple[str, str]]:
     """The figures of a text as names and values."""
     broken = "" if score.complete else " before it was stopped"
     if score.mean is None or score.perplexity is None:
@@ -242,23 +191,17 @@ def sums(score: Score) -> list[tuple[str, str]]:
         ("perplexity", f"{score.perplexity:.4f}"),
         ("bits", f"{score.bits:.2f}, {score.bits / score.scored:.4f} a token"),
     ]
-    if score.bits_per_byte is not None:
-        lines.append(("bits per byte", f"{score.bits_per_byte:.4f} over {score.bytes} bytes"))
-    if score.bits_per_character is not None:
-        lines.append(
-            ("bits per character", f"{score.bits_per_character:.4f} over {score.characters} characters")
-        )
+    for unit, rate, number in (
+        ("byte", score.bits_per_byte, score.bytes),
+        ("character", score.bits_per_character, score.characters),
+    ):
+        if rate is not None:
+            lines.append((f"bits per {unit}", f"{rate:.4f} over {number} {unit}s"))
     return lines
 
 
-def _cost(score: Score) -> str:
-    if not score.scored or not score.ms:
-        return milliseconds(score.ms)
-    return f"{milliseconds(score.ms)} for {score.scored} tokens, {prompt_rate(score.tps)}"
-
-
 def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
-    """How many bytes of each token are the text's own.
+    """The number of bytes of each token that are the text's own.
 
     Not the text's own are the marks that a tokenizer adds at both ends, and the space that sentencepiece puts before
     the first word. Where the tokens don't spell the text, as with a tokenizer that changes letters, all bytes count.
@@ -278,7 +221,7 @@ def _text_bytes(opened: protocol.PromptOpened) -> list[int]:
 
 
 class TokenCounts(Struct, frozen=True, tag_field="event"):
-    """How many tokens a text has; bytes and characters are those of the tokens that are no special ones."""
+    """The number of tokens of a text; bytes and characters are those of the tokens that are not special."""
 
     tokens: int
     special: int
@@ -287,8 +230,23 @@ class TokenCounts(Struct, frozen=True, tag_field="event"):
     bytes_per_token: float | None
 
 
+class CountedTokens(Listing):
+    """The counts of the text that was cut."""
+
+    _counts: TokenCounts | None = None
+
+    def take(self, record: Record) -> None:
+        """Count the tokens of a cut text."""
+        if isinstance(record, Tokenized):
+            self._counts = counts(record)
+
+    def end(self, summary: Summary) -> TokenCounts | None:
+        """The counts of all of it."""
+        return self._counts
+
+
 def counts(cut: Tokenized) -> TokenCounts:
-    """Count them."""
+    """Count the tokens of a text."""
     text = [piece for piece in cut.pieces if not piece.special]
     size = sum(len(piece.raw) for piece in text)
     return TokenCounts(
@@ -300,46 +258,19 @@ def counts(cut: Tokenized) -> TokenCounts:
     )
 
 
-class CountedTokens:
-    """The counts of the text that was cut."""
-
-    def __init__(self) -> None:
-        self._counts: TokenCounts | None = None
-
-    def take(self, record: protocol.Record) -> None:
-        """Take in a record."""
-        if isinstance(record, Tokenized):
-            self._counts = counts(record)
-
-    def end(self, summary: Summary) -> TokenCounts | None:
-        """Of all of it."""
-        return self._counts
-
-
-class TokenTable(PlainText):
+class TokenTable(PlainText[CountedTokens]):
     """Writes a line a token, then their counts."""
 
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, tokens: bool) -> None:
-        super().__init__(out, err, request)
-        self._tokens = tokens
+    def _take(self, record: Record) -> None:
+        super()._take(record)
+        if isinstance(record, Tokenized):
+            kinds = labels(record.segments, len(record.pieces))
+            rows = (token_row(record.pieces, index, kind) for index, (kind, _) in enumerate(kinds))
+            head = token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
+            self._write([*([head, *rows, ""] if self._figures.listed else []), *in_words(record)])
 
-    def take(self, record: protocol.Record, text: str) -> None:
-        """Write the table, once the tokens are known, or show how far it is."""
-        super().take(record, text)
-        if not isinstance(record, Tokenized):
-            return
-        self._show("")
-        kinds = labels(record.segments, len(record.pieces))
-        rows = [token_row(record.pieces, index, kinds[index][0]) for index in range(len(record.pieces))]
-        head = token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
-        table = [head, *rows, "\n"] if self._tokens else []
-        self._out.write("".join([*table, in_words(record)]))
-        self._out.flush()
-
-    def end(self, summary: Summary) -> None:
-        """Write the notes."""
-        self._show("")
-        self._sum_up([])
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        return []
 
 
 def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = None) -> str:
@@ -348,7 +279,7 @@ def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = 
     Args:
         pieces: All tokens.
         index: Of this one.
-        kind: Whose it is; None where nothing tells that.
+        kind: Its segment; None if it is not known.
     """
     piece = pieces[index]
     mark = "special" if piece.special else ""
@@ -358,21 +289,110 @@ def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = 
 
 
 def token_line(index: str, id: str, label: str, special: str, shown: str, whose: str | None = None) -> str:
-    """Cells as a line of the table of tokens; without a column for whose a token is where that is None."""
+    """Cells as a line of the table of tokens; None for `whose` leaves its column out."""
     kind = "" if whose is None else f"{whose:<11}  "
-    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {kind}{special:<7}  {shown}".rstrip() + "\n"
+    return f"{index:>6}  {id:>7}  {pad(label, 24)}  {kind}{special:<7}  {shown}".rstrip()
 
 
-def in_words(cut: Tokenized) -> str:
-    """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`."""
+def in_words(cut: Tokenized) -> Iterator[str]:
+    """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`; and the segments."""
     told = counts(cut)
-    special, each = told.special, told.bytes_per_token
     words = f"{told.tokens:,} token{'s' * (told.tokens != 1)}"
-    words += f", {special:,} of them special" if special else ""
-    if each is not None:
-        words += "; the others have " if special else " of "
-        words += f"{told.bytes:,} bytes and {told.characters:,} characters, {each:.2f} bytes a token"
+    words += f", {told.special:,} of them special" if told.special else ""
+    if told.bytes_per_token is not None:
+        words += "; the others have " if told.special else " of "
+        words += f"{told.bytes:,} bytes and {told.characters:,} characters, "
+        words += f"{told.bytes_per_token:.2f} bytes a token"
+    yield words
     kinds = Counter(kind for kind, _ in labels(cut.segments, len(cut.pieces)) if kind is not None)
-    whose = ", ".join(f"{kind} {number:,}" for kind, number in kinds.items())
-    left = "".join(f"{left_out_words(each)}\n" for each in cut.segments.left_out)
-    return words + "\n" + (f"Segments: {whose}\n" if whose else "") + left
+    if kinds:
+        yield "Segments: " + ", ".join(f"{kind} {number:,}" for kind, number in kinds.items())
+    yield from map(left_out_words, cut.segments.left_out)
+
+
+# ---- two tokenizers, or the merges of one -----------------------------------------------------
+
+
+class TextApart(EndFigures):
+    """The text whose tokenization is traced: as it is given, or as the chat template writes it.
+
+    Args:
+        text: As it is given.
+        ladders: Whether the table has each word's ladder; JSON always has it.
+        listed: Whether the table has more than the figures.
+    """
+
+    def __init__(self, text: str, ladders: bool = False, listed: bool = True) -> None:
+        self.text, self.ladders, self.listed = text, ladders, listed
+
+    def take(self, record: Record) -> None:
+        """Take over the text that the chat template wrote."""
+        if isinstance(record, Tokenized):
+            self.text = record.text
+
+    def shown(self, record: Record) -> Record | None:
+        """The tokenizers, with their words or without."""
+        if self.listed:
+            return record
+        return replace(record, words=()) if isinstance(record, TakenApart) else None
+
+
+class ApartTable(PlainText[TextApart]):
+    """Writes ladders, the tokens of two tokenizers side by side, and figures."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._taken: list[TakenApart] = []
+
+    def _take(self, record: Record) -> None:
+        super()._take(record)
+        if isinstance(record, TakenApart):
+            self._show("")
+            self._taken.append(record)
+            self._write(ladder_lines(record) if self._figures.ladders and self._figures.listed else ())
+
+    def _rest(self) -> Iterator[str]:
+        if len(self._taken) == 2 and self._figures.listed:
+            for first, second in faced(columns(*self._taken), WIDTH):
+                yield from (first, second, "")
+        yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self._taken)
+
+    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+        return []
+
+
+# ---- without an engine ---------------------------------------------------------------------------
+
+
+def needs_no_engine(model: str) -> bool:
+    """True if a model's tokenizer is known from one file: that of the bundled model, or a file that is named."""
+    return model == "pocket" or model.endswith(".json")
+
+
+class TokenizerBackend:
+    """Answers `TakeApart` alone, at once.
+
+    Args:
+        emit: Receives the answers.
+    """
+
+    def __init__(self, emit: Callable[[protocol.Received], None]) -> None:
+        self._emit = emit
+
+    def start(self) -> None:
+        """Nothing is to be started."""
+
+    def send(self, sent: protocol.Sent) -> None:
+        """Answer."""
+        command = sent.command
+        assert isinstance(command, protocol.TakeApart)
+        try:
+            answer: Record = taken_apart(command, LoadSettings(), lambda: False)
+        except EngineError as error:
+            answer = protocol.Failure(command.kind, error.message, error.hint)
+        for record in (answer, protocol.Ended(command.kind)):
+            self._emit(protocol.Received(record, sent.id))
+
+    def close(self, timeout: float = 2.0) -> bool:
+        """Nothing is under way."""
+        return True

@@ -33,7 +33,7 @@ from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, swi
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import step_of
-from inspector.session.requests import LookReplies, Replies
+from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
@@ -44,7 +44,7 @@ from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
 Answer = TypeVar("Answer", bound=Record)
-Asked = LookReplies[Answer] | Replies[Answer]
+Asked = Replies[Answer]
 """Asks the engine about the model that is looked at, and keeps what it answered."""
 Notice = list[tuple[str, Style]]
 LOW, TALL = 16, 30
@@ -320,7 +320,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """
         if self.area.height < LOW or not self.ASKS:
             return 0
-        if self.area.width < self.size.width:
+        if self.area.width < self.app.size.width:
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
@@ -425,7 +425,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
         if self.checks is not None:
-            return checked(self.checks, self.size.width - 2)
+            return checked(self.checks, self.app.size.width - 2)
         return visible(self.failure.message) if self.failure is not None else under_way(self.answers)
 
     # ---- keys ---------------------------------------------------------------------------------------

@@ -33,9 +33,8 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     "Screen": (
         (("theme",), "Dark or light", "the other theme"),
         (("alone",), "Text and answer", "alone, as for a projector"),
-        (("hide",), "Hide panel", "steps, KV cache or time"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
-        (DIVIDERS, "Dividers", "click an arrow, or drag"),
+        (DIVIDERS, "Dividers", "click an arrow"),
     ),
 }
 """By heading the rows: ids of the actions, what they are called here, and what they do, in a few words."""

@@ -8,7 +8,7 @@ from inspector.documents.attention import ORDERS, Head, columns, most_focused, r
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.session.client import EngineClient
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, both
 
@@ -23,12 +23,10 @@ class AttentionControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.rows = LookReplies(client, AttentionRead, lambda answer: answer.node)
+        self.rows = Replies(client, AttentionRead)
         """The weights of all heads, by node."""
-        self.triangles = LookReplies(
-            client, TriangleRead, lambda answer: (answer.node, answer.layer, answer.head)
-        )
-        self.scores = LookReplies(client, HeadsScored, lambda answer: (answer.texts or answer.node,))
+        self.triangles = Replies(client, TriangleRead)
+        self.scores = Replies(client, HeadsScored)
         """These and the triangles by the last node of their path; scores over repeated texts by those."""
         self.order = 0
         """Place in `ORDERS`."""

@@ -13,8 +13,8 @@ from inspector.documents.attention import roles, strongest
 from inspector.lessons.lesson import Beat
 from inspector.main.evidence import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import count, percent
-from inspector.state.heads import measured_on
-from inspector.state.inside import InsideViews
+from inspector.state.attribution import measured_on
+from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -28,12 +28,12 @@ def _heads(scored: HeadsScored, before: int) -> str:
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    yield from looked_at("attention", lambda read: "Where the model looked", strongest)(of)
+    yield from looked_at(AttentionRead, "attention", lambda read: "Where the model looked", strongest)(of)
     yield from looked_at(
-        "scored",
+        HeadsScored,
+        _heads,
         lambda scored: f"What the heads do, over {measured_on(scored)}",
         lambda scored, path: roles(scored),
-        _heads,
     )(of)
 
 
@@ -43,8 +43,8 @@ LEAST = 0.004
 
 def _data(of: Exported) -> Mapping[str, Any]:
     """Rows of the tokens whose attention was read, each with it."""
-    read = of.timeline.of(InsideViews).attention.items()
-    return {"inside": [[of.places[node], _attention(each)] for node, each in read if node in of.places]}
+    read = of.timeline.of(Answers).found(AttentionRead)
+    return {"inside": [[of.places[each.node], _attention(each)] for each in read if each.node in of.places]}
 
 
 def _attention(read: AttentionRead) -> list[Any]:
@@ -63,7 +63,8 @@ def _weights(row: tuple[float, ...]) -> list[int]:
 
 def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The attention from the last token of the heads that the beat asks about."""
-    read = timeline.of(InsideViews).attention.get(timeline.tip)
+    found = timeline.of(Answers).found(AttentionRead)
+    read = next((each for each in found if each.node == timeline.tip), None)
     if read is None:
         return
     layers = {each.layer + 1: each for each in read.layers}

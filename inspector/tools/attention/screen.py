@@ -30,7 +30,7 @@ from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, noticed, refused, told
 from inspector.main.tool import Host
 from inspector.scales import size
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred
@@ -93,7 +93,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
         return items[fits - 1].node if items else self.node
 
-    def _over(self, answers: LookReplies[Known], *head: int) -> Known | None:
+    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path that the token is in: the one on show, or one that ended before."""
         if (answer := answers.get((self.end, *head))) is not None:
             return answer
@@ -183,9 +183,11 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         control = self.control
         if control.triangle and (head := self._single) is not None:
             whole = self._over(control.triangles, *head)
-            return told(control.triangles, (whole.node if whole else self.end, *head), self.size.width - 2)
+            return told(
+                control.triangles, (whole.node if whole else self.end, *head), self.app.size.width - 2
+            )
         if control.order and not control.triangle:
-            return told(control.scores, self._scores_key, self.size.width - 2)
+            return told(control.scores, self._scores_key, self.app.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -226,7 +228,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         self.control.fits = drawn.fits
         return rows
 
-    def _absent(self, answers: LookReplies[Any], key: Hashable, on: Canvas) -> Drawn:
+    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas) -> Drawn:
         """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [(self._runs, on.rich_style)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import field
 
 from inspector.main.inside.keys import inside_table, walking
-from inspector.state.contributions import TokenChoices
+from inspector.state.attribution import TokenChoices
 from inspector.widgets.actions import Action, both
 
 

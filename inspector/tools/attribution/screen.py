@@ -11,8 +11,8 @@ from inspector.display import quoted
 from inspector.documents.attribution import bars
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.requests import LookReplies
-from inspector.state.contributions import ContributionRow, heads_of, label_of, rows_of, told_here
+from inspector.session.requests import Replies
+from inspector.state.attribution import ContributionRow, heads_of, label_of, rows_of, told_here
 from inspector.tools.attribution.control import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
@@ -33,9 +33,7 @@ class AttributionScreen(InsideScreen[AttributionRead]):
     TOOL: ClassVar[str] = "attribution"
     ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
 
-    def __init__(
-        self, host: Host, answers: LookReplies[AttributionRead], choices: AttributionChoices
-    ) -> None:
+    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import AttributionRead
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.tools.attribution.control import ATTRIBUTION_SCREEN, AttributionChoices
 from inspector.widgets.actions import Action, Needs
 
@@ -15,11 +15,7 @@ class AttributionActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = LookReplies(
-            host.controller.client,
-            AttributionRead,
-            lambda answer: (answer.node, tuple(token.id for token in answer.tokens)),
-        )
+        self.answers = Replies(host.controller.client, AttributionRead)
         self.choices = AttributionChoices()
 
     def open(self) -> None:

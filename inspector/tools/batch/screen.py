@@ -432,8 +432,6 @@ class BatchScreen(ToolScreen[int]):
 
     def show(self) -> None:
         """Show everything, now."""
-        if not self.query("#tool-keys"):
-            return
         batch, lane = self.current, self.lane
         self.place = lane.number if lane is not None else 0
         self._arrange()
@@ -546,7 +544,7 @@ class BatchScreen(ToolScreen[int]):
         how = "Each goes through the chat template" if own else "Each is raw text"
         kind = "static" if self.control.static else "continuous"
         at_once = f", {self.control.size} lanes at once, {kind}" if begins else ""
-        self.app.push_screen(
+        self.host.open(
             BatchDialog(text, self.control.lane_prompts, begins, f"{how}{at_once}."),
             lambda typed: self._asked(typed, begins),
         )

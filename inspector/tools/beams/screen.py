@@ -250,8 +250,8 @@ class BeamScreen(ToolScreen[int]):
 
     def show(self) -> None:
         """Show everything, now."""
-        if not (self.is_current and self.query("#tool-keys")):
-            return  # it is left, or not there yet: records come all the time
+        if not self.screen.is_current:
+            return
         beams = self.host.controller.timeline.of(BeamHistory)
         self.listed = entries(beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, beams)
@@ -307,7 +307,7 @@ class BeamScreen(ToolScreen[int]):
         view = self.views[self._view % len(self.views)] if self.listed else frozenset({"list"})
         self.form.display = self.setting
         if not self.setting and self.form.has_focus_within:
-            self.set_focus(None)  # a lesson began the search
+            self.screen.set_focus(None)  # a lesson began the search
         self.query_one("#beam-asked").display = not self.setting
         self.table.display, self.lattice.display = "list" in view, "tree" in view
         self.reading.display = "text" in view
@@ -387,7 +387,7 @@ class BeamScreen(ToolScreen[int]):
     def _begin(self, message: BeamForm.FormSubmitted) -> None:
         self.control.begin(message.settings)
         self._setting, self.at, self.node, self._rows = False, None, None, 0
-        self.set_focus(None)
+        self.screen.set_focus(None)
         self.say()
 
     def set_up(self) -> None:
@@ -453,9 +453,9 @@ class BeamScreen(ToolScreen[int]):
         if not self.setting:
             self._view += by
         elif by > 0:
-            self.focus_next()
+            self.screen.focus_next()
         else:
-            self.focus_previous()
+            self.screen.focus_previous()
 
     # ---- leaving ----------------------------------------------------------------------------
 
@@ -469,7 +469,7 @@ class BeamScreen(ToolScreen[int]):
         """Leave the settings for the search that there is, or go back; what runs is paused."""
         if self.setting and self.control.search is not None:
             self._setting = False
-            self.set_focus(None)
+            self.screen.set_focus(None)
             return
         self.control.pause()
         self.dismiss(None)

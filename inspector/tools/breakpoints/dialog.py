@@ -48,13 +48,13 @@ class ConditionRow(Container):
 
     def __init__(self, name: str, label: str, value: Widget, help: str, long: bool = False) -> None:
         super().__init__(classes="break-row" + (" -long-row" if long else ""))
-        self._name, self._label, self._value, self._help = name, label, value, help
+        self._setting, self._label, self._value, self._help = name, label, value, help
 
     def compose(self) -> ComposeResult:
         with HorizontalGroup():
             yield Label(self._label, classes="field-label", markup=False)
             yield self._value
-        yield Remark(self._help, id=f"remark-{self._name}")
+        yield Remark(self._help, id=f"remark-{self._setting}")
 
 
 class BreakpointsDialog(Dialog[Breakpoints]):

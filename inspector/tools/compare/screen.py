@@ -88,7 +88,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
 
     def _look(self) -> None:
         """Compare again where the tree has changed; leave where there is nothing to compare any more."""
-        if not self.is_current or self._stamp() == self._seen:
+        if not self.screen.is_current or self._stamp() == self._seen:
             return
         if self.other not in others(self.timeline):
             other = nearest(self.timeline)
@@ -181,7 +181,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
             surprisal = (
                 f"{bits(before)} → {bits(after)} bits" if before is not None and after is not None else ""
             )
-            figures = f"{label}: {change_words(change, self.size.width >= NARROW)}, {surprisal}. "
+            figures = f"{label}: {change_words(change, self.app.size.width >= NARROW)}, {surprisal}. "
             return f"{figures}⏎ {'looks at' if self.table.side == LEFT else 'goes to'} it"
         if self.table.side == LEFT:
             return f"⏎ looks at {label}, token {item.position + 1} of this path"

@@ -7,9 +7,9 @@ from typing import get_args
 
 from msgspec.structs import replace
 
-from engine.protocol import GradientBaseline, GradientMethod, GradientsRead, ReadGradients
+from engine.protocol import GradientBaseline, GradientMethod, ReadGradients
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.state.contributions import TokenChoices
+from inspector.state.attribution import TokenChoices
 from inspector.widgets.actions import Action, both
 
 STEPS = (8, 16, 32, 64, 128, 256)
@@ -28,7 +28,7 @@ class GradientChoices(TokenChoices):
     """Of the list that is looked at, from the largest."""
 
     def question(self, node: int, tokens: tuple[int, ...]) -> tuple[Hashable, ReadGradients]:
-        """The key of a question about a token, which is `key_of` its answer, and the command."""
+        """The key of a question about a token, equal to that of its answer, and the command."""
         token, other = tokens[0] if tokens else None, tokens[1] if len(tokens) > 1 else None
         held = self.held_experts
         asked = ReadGradients(
@@ -36,13 +36,6 @@ class GradientChoices(TokenChoices):
         )
         line = (self.baseline, self.steps, held) if self.method == "integrated" else ()
         return (node, tokens, self.method, *line), asked
-
-
-def key_of(answer: GradientsRead) -> Hashable:
-    """The key of an answer; one of a model that has no experts to hold has that of a question without."""
-    begun = answer.tried[0][0] if answer.tried else 0
-    line = (answer.baseline, begun, answer.held_experts) if answer.method == "integrated" else ()
-    return answer.node, tuple(token.id for token in answer.tokens), answer.method, *line
 
 
 GRADIENTS_SCREEN = inside_table(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from engine.protocol import GradientsRead
 from inspector.documents.gradients import document, heading
 from inspector.main.evidence import ExportPart, looked_at
 
-GRADIENTS_PART = ExportPart("gradients", looked_at("gradients", heading, document, explains=True))
+GRADIENTS_PART = ExportPart(
+    "gradients", looked_at(GradientsRead, "gradients", heading, document, explains=True)
+)

@@ -14,9 +14,8 @@ from inspector.documents.gradients import listed
 from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
-from inspector.session.requests import LookReplies
-from inspector.state.contributions import label_of, told_here
-from inspector.state.gradients import METHODS, complete_words, largest, shares_of
+from inspector.session.requests import Replies
+from inspector.state.attribution import METHODS, complete_words, label_of, largest, shares_of, told_here
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
@@ -35,7 +34,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = GRADIENTS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[GradientsRead], choices: GradientChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 

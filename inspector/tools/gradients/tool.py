@@ -5,9 +5,9 @@ from __future__ import annotations
 from engine.protocol import GradientsRead
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
-from inspector.session.requests import LookReplies
-from inspector.state.gradients import asked_words, shares_of
-from inspector.tools.gradients.control import GRADIENTS_SCREEN, GradientChoices, key_of
+from inspector.session.requests import Replies
+from inspector.state.attribution import asked_words, shares_of
+from inspector.tools.gradients.control import GRADIENTS_SCREEN, GradientChoices
 from inspector.widgets.actions import Action, Needs
 
 
@@ -16,7 +16,7 @@ class GradientsActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = LookReplies(host.controller.client, GradientsRead, key_of)
+        self.answers = Replies(host.controller.client, GradientsRead)
         self.choices = GradientChoices()
         self._heat: tuple[GradientsRead, OfferedHeat] | None = None
         """What was offered last, and what it was made of."""

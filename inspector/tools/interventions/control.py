@@ -26,7 +26,7 @@ from inspector import scales
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
-from inspector.state.inside import joined, layer_of_heads, tried_key
+from inspector.state.inside import joined, tried_key
 from inspector.widgets.actions import Action, applies, both, dialog_table, note
 from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
 from inspector.widgets.token_lines import heat_style
@@ -48,17 +48,12 @@ class SwitchControl:
     """
 
     def __init__(self, client: EngineClient) -> None:
-        self.sweeps = Replies(client, HeadsSwept, sweep_key)
+        self.sweeps = Replies(client, HeadsSwept)
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
-        self.tried = Replies(client, Intervened, tried_key)
-        self.patched = Replies(client, ActivationsPatched, _patched_key)
-        self.pairs = Replies(
-            client,
-            PairsPatched,
-            lambda answer: (answer.part, tuple(each.pair for each in answer.pairs)),
-            nodes=False,
-        )
+        self.tried = Replies(client, Intervened)
+        self.patched = Replies(client, ActivationsPatched)
+        self.pairs = Replies(client, PairsPatched)
         self.set: tuple[PatchPair, ...] = ()
         """The pairs that were given last."""
         self.together: dict[Intervention, float] = {}
@@ -199,19 +194,6 @@ class SwitchControl:
         """The question about the chosen units, and its key."""
         question = Intervene(node, self.interventions(swept), self.scope)
         return tried_key(question), question
-
-
-def sweep_key(answer: HeadsSwept) -> Hashable:
-    """What a sweep is about: after which node it follows which token, in which scope, and the layer of which the heads
-    are switched off, if it has nothing else."""
-    return answer.node, answer.token, answer.scope, layer_of_heads(answer)
-
-
-def _patched_key(answer: ActivationsPatched) -> Hashable:
-    faced = (
-        tuple((each.position, each.source_position) for each in answer.columns) if answer.aligned else None
-    )
-    return answer.node, answer.source, answer.part, (answer.token, answer.other), faced
 
 
 def column_of(unit: Intervention) -> Column:

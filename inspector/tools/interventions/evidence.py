@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import ActivationsPatched, HeadsSwept, PatchKind, SweptUnit
+from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PairsPatched, PatchKind, SweptUnit
 from engine.tree import common_prefix
 from inspector.blocks.blocks import sentence
 from inspector.blocks.elements import element
@@ -17,7 +17,7 @@ from inspector.display import token_label, token_text
 from inspector.documents.interventions import candidates, heading, over_pairs, patched, strongest
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 
 NAMES: dict[PatchKind, str] = {
@@ -45,17 +45,17 @@ MAPPED = 1500
 
 
 def _switched(of: Exported) -> Iterator[Exhibit]:
-    seen = of.timeline.of(InsideViews)
-    for ((node, token), scope), swept in seen.sweeps.items():
+    answers = of.timeline.of(Answers)
+    for swept in answers.found(HeadsSwept):
         title = "What each part is worth: switched off alone"
-        title += " in the whole context" * (scope == "context")
-        kind = "sweep" if scope == "token" else "sweep-context"
-        yield Exhibit(kind, title, partial(_sweep, swept), node, token)
+        title += " in the whole context" * (swept.scope == "context")
+        kind = "sweep" if swept.scope == "token" else "sweep-context"
+        yield Exhibit(kind, title, partial(_sweep, swept), swept.node, swept.token)
     places: Counter[int] = Counter()
-    for (node, *_), tried in seen.tried.items():
+    for tried in answers.found(Intervened):
         make = partial(elements, [*candidates(tried)], tried.facts)
-        yield Exhibit(f"tried-{places[node]}", heading(tried), make, node)
-        places[node] += 1
+        yield Exhibit(f"tried-{places[tried.node]}", heading(tried), make, tried.node)
+        places[tried.node] += 1
 
 
 def _sweep(swept: HeadsSwept) -> Iterator[Element]:
@@ -135,18 +135,19 @@ def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
 
 
 def _patched(of: Exported) -> Iterator[Exhibit]:
-    tree, places = of.timeline.tree, Counter[int]()
-    for (node, source, part, _), read in of.timeline.of(InsideViews).patched.items():
+    tree, places, answers = of.timeline.tree, Counter[int](), of.timeline.of(Answers)
+    for read in answers.found(ActivationsPatched):
+        node, source = read.node, read.source
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
-        heading = f"With {NAMES[part]} put in from “{difference(tree.path(node), tree.path(source))}”"
+        heading = f"With {NAMES[read.part]} put in from “{difference(tree.path(node), tree.path(source))}”"
         yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
         places[node] += 1
 
-    for part, pairs in of.timeline.of(InsideViews).pairs.items():
+    for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
-        heading = f"With {NAMES[part]} put in, over {done} pair{'s' * (done != 1)} of texts"
-        yield Exhibit(f"pairs-{part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
+        heading = f"With {NAMES[pairs.part]} put in, over {done} pair{'s' * (done != 1)} of texts"
+        yield Exhibit(f"pairs-{pairs.part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
 
 
 def difference(path: Sequence[Item], other: Sequence[Item]) -> str:

@@ -321,7 +321,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def situation(self) -> str:
         """See `InsideScreen`; or why there is no counterfactual prompt."""
         if self.over_pairs:
-            return told(self.control.pairs, self._pairs_key, self.size.width - 2)
+            return told(self.control.pairs, self._pairs_key, self.app.size.width - 2)
         return self._said or super().situation()
 
     def turn_pairs(self) -> None:

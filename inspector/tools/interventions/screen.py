@@ -37,7 +37,7 @@ from inspector.main.inside.screen import (
 )
 from inspector.main.tool import Host
 from inspector.scales import bits, count, left_over, milliseconds, percent
-from inspector.state.contributions import told_here
+from inspector.state.attribution import told_here
 from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
@@ -166,7 +166,9 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             return going
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (words := told(self.control.tried, key, self.size.width - 2)):
+            if self._tried(swept) is None and (
+                words := told(self.control.tried, key, self.app.size.width - 2)
+            ):
                 return words
         return super().situation()
 

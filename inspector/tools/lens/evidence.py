@@ -12,14 +12,14 @@ from inspector.display import token_label
 from inspector.lessons.lesson import Beat
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import percent
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.timeline import Timeline
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for node, read in seen.lens.items():
-            yield Exhibit("lens", "What each layer would predict", partial(_table, read, of), node)
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(LensRead, second):
+            yield Exhibit("lens", "What each layer would predict", partial(_table, read, of), read.node)
 
     return of_both(of, exhibits)
 
@@ -53,7 +53,7 @@ def _lens_cell(column: LensColumn, layer: int) -> Element:
 
 def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The prediction of each layer after the last token."""
-    read = timeline.of(InsideViews).lens.get(timeline.tip)
+    read = next((each for each in timeline.of(Answers).found(LensRead) if each.node == timeline.tip), None)
     if read is not None and read.columns:
         cells = reversed(list(enumerate(read.columns[-1].cells)))
         rows = [_layer(layer, cell) for layer, cell in cells if cell.top]

@@ -16,7 +16,7 @@ from inspector.display import pad, quoted, token_label, truncate_middle
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.tools.lens.control import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
@@ -41,7 +41,7 @@ class LensScreen(InsideScreen[LensRead]):
     TOOL: ClassVar[str] = "lens"
     ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[LensRead], choices: LensChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[LensRead], choices: LensChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

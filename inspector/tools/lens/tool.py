@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import LensRead
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.tools.lens.control import LENS_SCREEN, LensChoices
 from inspector.widgets.actions import Action, Needs
 
@@ -15,7 +15,7 @@ class LensActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = LookReplies(host.controller.client, LensRead, lambda answer: answer.node)
+        self.answers = Replies(host.controller.client, LensRead)
         self.choices = LensChoices()
 
     def open(self) -> None:

@@ -465,7 +465,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         titles = (named if instead is None else "Text"), self._sum(spans, self.area.width - TITLED)
         self.text.put(titles, timeline.items, spans, measure, timeline.slot, instead)
         self.differing.put(self.largest, timeline.items, measure, timeline.slot)
-        self.differing.display = instead is None and bool(self.largest) and self.size.height >= LOW
+        self.differing.display = instead is None and bool(self.largest) and self.app.size.height >= LOW
         self._sides()
         facts = timeline.facts
         names = visible(facts.name) if facts else ""

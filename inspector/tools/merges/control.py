@@ -8,7 +8,7 @@ from engine.protocol import Failure, TakeApart, TakenApart, WordApart
 from engine.settings import LoadSettings
 from inspector.main.tool import Host
 from inspector.session.requests import Replies
-from inspector.state.merges import Around, MergesSeen, around, final, rungs
+from inspector.state.merges import Around, around, final, rungs
 from inspector.widgets.actions import Action, back, both, dialog_table, leaves, screen_table
 from inspector.widgets.actions import applies as applied
 
@@ -27,9 +27,7 @@ class MergesControl:
     def __init__(self, host: Host) -> None:
         self.host = host
         client = host.controller.client
-        self._ladders = Replies(client, TakenApart, lambda reply: reply.node)
-        self._mine = Replies(client, TakenApart, lambda reply: reply.node)
-        self._theirs = Replies(client, TakenApart, lambda reply: reply.node)
+        self._ladders, self._mine, self._theirs = (Replies(client, TakenApart) for _ in range(3))
         self.other = ""
         """The second tokenizer, as a person named it."""
         self.rung: int | None = None
@@ -50,7 +48,7 @@ class MergesControl:
         timeline = self.host.controller.timeline
         slot = min(timeline.slot, len(timeline.items) - 1)
         node = timeline.items[slot].node
-        recorded = timeline.of(MergesSeen).ladders.get(node) if timeline.recorded else None
+        recorded = self._ladders.get(node) if timeline.recorded else None
         asked = TakeApart(place.text, None, place.begin, place.end, node)
         return recorded or _asked(self._ladders, asked)
 

@@ -10,9 +10,9 @@ from engine.protocol import TakenApart, WordApart
 from inspector.blocks.elements import hint, row, table
 from inspector.display import quoted
 from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.state.inside import Answers
 from inspector.state.merges import (
     BORDER,
-    MergesSeen,
     head,
     labels,
     rung,
@@ -24,10 +24,10 @@ from inspector.state.merges import (
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    for node, taken in of.timeline.of(MergesSeen).ladders.items():
-        if node in of.places:
+    for taken in of.timeline.of(Answers).found(TakenApart):
+        if taken.node in of.places:
             title = f"How {quoted(word_label(taken.words[0]))} came to its tokens"
-            yield Exhibit("merges", title, partial(_table, taken, taken.words[0]), node)
+            yield Exhibit("merges", title, partial(_table, taken, taken.words[0]), taken.node)
 
 
 def _table(taken: TakenApart, word: WordApart) -> Iterator[Element]:

@@ -11,7 +11,7 @@ from inspector.blocks.elements import element, explained, hint, row, table
 from inspector.display import visible
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import amount, count, size
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers, Asked
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.modules.lines import STATES, chosen_words, experts_summary, lines, states_summary, times
 
@@ -22,14 +22,15 @@ INDENT = "\N{NO-BREAK SPACE}" * 2
 
 def _modules(of: Exported) -> Iterator[Exhibit]:
     """Of the session's model, and of the second one."""
-    known, opened = of.timeline.of(InsideViews).modules, of.timeline.of(LockstepSoFar).opened
+    answers, opened = of.timeline.of(Answers), of.timeline.of(LockstepSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
-        if facts is not None and (read := known.get(_key(facts))) is not None:
+        read = answers.get(ModelModules, _asked(facts)) if facts is not None else None
+        if isinstance(read, ModelModules):
             yield Exhibit("modules", f"What the model is made of{which}", partial(_map, read))
 
 
-def _key(facts: ModelFacts) -> tuple[str, int]:
-    return facts.path, facts.weight_bytes
+def _asked(facts: ModelFacts) -> Asked:
+    return False, (facts.path, facts.weight_bytes)
 
 
 def _map(read: ModelModules) -> Iterator[Element]:
@@ -50,13 +51,13 @@ def _map(read: ModelModules) -> Iterator[Element]:
 
 
 def _experts(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        for node, read in seen.experts.items():
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(ExpertsRead, second):
             if read.layers or read.states:
                 heading = (
                     "Experts that the token went through" if read.layers else "What recurrent layers keep"
                 )
-                yield Exhibit("experts", heading, partial(_chosen, read), node)
+                yield Exhibit("experts", heading, partial(_chosen, read), read.node)
 
     return of_both(of, exhibits)
 

@@ -22,7 +22,7 @@ from inspector.display import pad, truncate_words, visible
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
 from inspector.scales import amount, count, size
-from inspector.session.requests import LookReplies, Replies
+from inspector.session.requests import Replies
 from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.tools.modules.lines import (
     EXPLAINED,
@@ -97,7 +97,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
         )
         source = " · read off the arrays and one token's forward"
-        return sums + source if len(sums + source) <= self.size.width - 2 else sums
+        return sums + source if len(sums + source) <= self.app.size.width - 2 else sums
 
     # ---- drawing ----------------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
     opener = "experts"
     ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[ExpertsRead], layer: int | None = None) -> None:
+    def __init__(self, host: Host, answers: Replies[ExpertsRead], layer: int | None = None) -> None:
         super().__init__(host, answers)
         self.chosen_layer = layer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import NEITHER, ExpertsRead, ModelModules
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
-from inspector.session.requests import LookReplies, Replies
+from inspector.session.requests import Replies
 from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN
 from inspector.widgets.actions import Action, Lack, Needs
 
@@ -16,8 +16,8 @@ class ModulesActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         client = host.controller.client
-        self.modules = Replies(client, ModelModules, lambda answer: (answer.model, answer.bytes), nodes=False)
-        self.experts = LookReplies(client, ExpertsRead, lambda answer: answer.node)
+        self.modules = Replies(client, ModelModules)
+        self.experts = Replies(client, ExpertsRead)
         self.layer: int | None = None
         """The layer that is marked among the experts and states, from 0; None for none."""
 

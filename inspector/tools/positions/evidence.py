@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import groupby
 
+from engine.protocol import PositionTried
 from inspector.blocks.page import elements
 from inspector.documents.positions import compared
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(seen: InsideViews) -> Iterator[Exhibit]:
-        tried = sorted(seen.positions.values(), key=lambda each: each.node)
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        tried = sorted(of.timeline.of(Answers).found(PositionTried, second), key=lambda each: each.node)
         for node, answers in groupby(tried, key=lambda each: each.node):
             read = list(answers)
             make = partial(elements, [*compared(read)], read[0].facts)

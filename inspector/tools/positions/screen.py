@@ -10,7 +10,7 @@ from inspector.blocks.paint import Painter
 from inspector.documents.positions import Tried, view
 from inspector.main.inside.screen import InsideScreen, noticed
 from inspector.main.tool import Host
-from inspector.session.requests import LookReplies
+from inspector.session.requests import Replies
 from inspector.state.positions import LATER, PositionTrial, trials
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
 from inspector.widgets.actions import ActionTable
@@ -29,7 +29,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
     TOOL: ClassVar[str] = "positions"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[PositionTried], choices: PositionChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
         super().__init__(host, answers)
         self.choices = choices
 

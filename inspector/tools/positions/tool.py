@@ -5,8 +5,7 @@ from __future__ import annotations
 from engine.protocol import PositionTried
 from inspector.main.evidence import ExportPart
 from inspector.main.tool import Host, Tool, ToolActions
-from inspector.session.requests import LookReplies
-from inspector.state.positions import key_of
+from inspector.session.requests import Replies
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
 from inspector.widgets.actions import Action, Needs
 
@@ -16,7 +15,7 @@ class PositionsActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = LookReplies(host.controller.client, PositionTried, key_of)
+        self.answers = Replies(host.controller.client, PositionTried)
         self.choices = PositionChoices()
 
     def open(self) -> None:

@@ -79,12 +79,12 @@ class RecordingActions(ToolActions):
         if self.host.playback is None:
             return
         keys = key_for("sessions")
-        for each in session_peeks():
-            when = datetime.fromtimestamp(each.changed).strftime("%Y-%m-%d %H:%M")
-            label = visible(each.peek.user_message or each.peek.prompt) or when
-            about = f"A session of {visible(each.peek.model) or 'no model'}, last written to on {when}."
-            yield Findable(f"session {each.path.name}", label, about, "Recent sessions", keys, "session", "sessions",
-                           partial(self._chosen, each.path), foreign=True)  # fmt: skip
+        for path, changed, peek in session_peeks():
+            when = datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
+            label = visible(peek.user_message or peek.prompt) or when
+            about = f"A session of {visible(peek.model) or 'no model'}, last written to on {when}."
+            yield Findable(f"session {path.name}", label, about, "Recent sessions", keys, "session", "sessions",
+                           partial(self._chosen, path), foreign=True)  # fmt: skip
 
     def _chosen(self, path: Path | None) -> None:
         playback = self.host.playback

@@ -85,7 +85,7 @@ class SamplerActions(ToolActions):
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
         self._presets = Presets()
-        self._second = Replies(self.controller.client, Explained, lambda explained: explained.node)
+        self._second = Replies(self.controller.client, Explained)
         """Of the second model in lockstep; a recording has none."""
 
     def findable(self) -> Iterator[Findable]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from engine.protocol import ScoreRead
 from inspector.documents.scores import document, heading
 from inspector.main.evidence import ExportPart, looked_at
 
-SCORES_PART = ExportPart("scores", looked_at("scores", heading, document))
+SCORES_PART = ExportPart("scores", looked_at(ScoreRead, "scores", heading, document))

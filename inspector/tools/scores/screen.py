@@ -13,8 +13,8 @@ from inspector.display import quoted, token_label
 from inspector.documents.scores import view
 from inspector.main.inside.screen import InsideScreen
 from inspector.main.tool import Host
-from inspector.session.requests import LookReplies
-from inspector.state.scores import (
+from inspector.session.requests import Replies
+from inspector.state.attribution import (
     by_weight,
     head_name,
     over_path,
@@ -40,7 +40,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = SCORES_SCREEN
 
-    def __init__(self, host: Host, answers: LookReplies[ScoreRead], choices: ScoreChoices) -> None:
+    def __init__(self, host: Host, answers: Replies[ScoreRead], choices: ScoreChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 

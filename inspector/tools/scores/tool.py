@@ -7,8 +7,8 @@ from inspector.display import quoted, token_label
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import NO_ATTENTION
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
-from inspector.session.requests import LookReplies
-from inspector.state.scores import head_name, over_path
+from inspector.session.requests import Replies
+from inspector.state.attribution import head_name, over_path
 from inspector.tools.scores.control import SCORES_SCREEN, ScoreChoices
 from inspector.widgets.actions import Action, Needs
 
@@ -18,9 +18,7 @@ class ScoresActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self.answers = LookReplies(
-            host.controller.client, ScoreRead, lambda answer: (answer.node, answer.layer, answer.head)
-        )
+        self.answers = Replies(host.controller.client, ScoreRead)
         self.choices = ScoreChoices()
         self._heat: tuple[ScoreRead, OfferedHeat] | None = None
         """What was offered last, and what it was made of."""

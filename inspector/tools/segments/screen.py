@@ -101,8 +101,9 @@ class SegmentList(PanelCanvas):
 
     def on_click(self, event: events.Click) -> None:
         slot = event.style.meta.get("slot")
-        if slot is not None and isinstance(self.screen, SegmentsScreen):
-            self.screen.look_at(slot)
+        view = self.query_ancestor(SegmentsScreen)
+        if slot is not None:
+            view.look_at(slot)
 
 
 class SegmentsScreen(ToolScreen[None]):

@@ -88,12 +88,12 @@ class ServedPanel(PanelCanvas, can_focus=True):
 
     def _facts(self, result: Rescored, reply: ServedReply | None) -> list[tuple[str, str]]:
         """The facts of the comparison, as names and sentences."""
-        from inspector.served.listing import told
+        from inspector.served.listing import verdict_words
         from inspector.served.rescoring import SOURCES
 
         facts = []
         if result.source is not None:
-            facts.append(("here", f"{len(result.steps):,} tokens, {told(result)}"))
+            facts.append(("here", f"{len(result.steps):,} tokens, {verdict_words(result)}"))
             facts.append(("known by", SOURCES[result.source]))
         if result.misnamed:
             facts.append(

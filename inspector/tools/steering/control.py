@@ -54,11 +54,9 @@ class SteeringControl:
     def __init__(self, controller: Controller, begin: Steering | None = None) -> None:
         client = controller.client
         self._controller, self._begin = controller, begin
-        self.made = Replies(client, DirectionMade, _made_key)
-        self.swept = Replies(
-            client, StrengthsSwept, lambda answer: (*swept_key(answer), answer.token, answer.other)
-        )
-        self.tried = Replies(client, Intervened, tried_key)
+        self.made = Replies(client, DirectionMade)
+        self.swept = Replies(client, StrengthsSwept)
+        self.tried = Replies(client, Intervened)
         self.source: Source | None = begin.direction if begin is not None else None
         self.layer: int | None = begin.layer if begin is not None else None
         """None for the one that a file's direction was made after, or else the one in the middle."""
@@ -202,10 +200,6 @@ class SteeringControl:
         if places[0] == places[1]:
             places[which] = (places[which] + 1) % count
         self.followed = places[0], places[1]
-
-
-def _made_key(made: DirectionMade) -> Hashable:
-    return made.direction.layer, made.toward, made.away, made.nodes
 
 
 REACHES = ("this token", "the completion", "whole context")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from engine.protocol import StrengthsSwept
 from inspector.documents.steering import document, heading
 from inspector.main.evidence import ExportPart, looked_at
 
 STEERED_PART = ExportPart(
     "steering",
     looked_at(
-        "strengths", heading, lambda read, path: document(read), lambda read, place: f"steered-{place}"
+        StrengthsSwept, lambda read, place: f"steered-{place}", heading, lambda read, path: document(read)
     ),
 )

@@ -120,7 +120,7 @@ class TreePanel(Widget, can_focus=True):
         return timeline is self._timeline and self._table.view.has_path(timeline)
 
     def _entitle(self, timeline: Timeline) -> None:
-        branches, hidden = timeline.tree.branches, timeline.tree.marks.hidden
+        branches, hidden = timeline.tree.branches, len(timeline.tree.marks.deleted)
         title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
         if wanted := self._table.view.filter:
             words = visible(wanted.words())

@@ -18,7 +18,7 @@ from mlx_lm.models.cache import ChunkedKVCache, KVCache, QuantizedKVCache, Rotat
 from msgspec.structs import replace
 
 import engine
-from engine.cache.kinds import GENERAL, KINDS, Columns, Kind, Snapshot, kind_named, kind_of, pick_rows
+from engine.cache.kinds import GENERAL, KINDS, Kind, Snapshot, kind_named, kind_of, pick_rows
 from engine.decoding.rows import BatchedRows, SequentialRows, rows_of
 from engine.model.forward import Runner
 from engine.model.load import Loaded, load
@@ -113,7 +113,7 @@ class Stacked(Kind):
         return True
 
     def snapshot(self, cache: Any, start: int, end: int) -> Snapshot:
-        return Columns((mx.array(cache.both[..., start:end, :]),), start=start)
+        return Snapshot((mx.array(cache.both[..., start:end, :]),), start=start)
 
     def restore(self, cache: Any, saved: Any, at: int, end: int) -> int:
         cache.trim(cache.offset - at)

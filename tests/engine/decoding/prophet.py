@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Generator, Sequence
 
-from engine.decoding.drafts import Drafter, DraftPaths, LookupDraft, Proposal, Proposed
-from engine.decoding.speculation import Round
+from engine.decoding.speculation import Drafter, DraftPaths, LookupDraft, Proposal, Proposed, Round
 from engine.model.load import Loaded
 from engine.protocol import DraftRound, Record, Step
 from engine.session.session import Session

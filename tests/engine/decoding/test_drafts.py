@@ -13,7 +13,7 @@ import pytest
 from mlx.utils import tree_flatten
 from msgspec.structs import replace
 
-from engine.decoding.drafts import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
+from engine.decoding.speculation import DraftPaths, ModelDraft, check_vocabulary, look_up, make_draft
 from engine.errors import LoadError, SettingsError
 from engine.model.load import Loaded
 from engine.model.tokens import Tokens

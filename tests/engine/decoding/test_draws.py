@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.decoding.draws import chi_square_tail, wilson
+from engine.decoding.batch import chi_square_tail, wilson
 from engine.grammar_settings import Grammar
 from engine.protocol import DrawsCounted
 from engine.session.session import Session

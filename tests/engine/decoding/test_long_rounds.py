@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from engine.decoding.drafts import make_draft
+from engine.decoding.speculation import make_draft
 from engine.model.load import Loaded
 from engine.protocol import AcceptanceRates
 from engine.settings import DraftKind, Settings, SpeculationSettings

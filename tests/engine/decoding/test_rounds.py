@@ -12,8 +12,7 @@ import pytest
 from mlx_lm.generate import generate_step, speculative_generate_step
 from msgspec.structs import replace
 
-from engine.decoding.drafts import DraftPaths, LookupDraft, ModelDraft
-from engine.decoding.speculation import Round, Verifier
+from engine.decoding.speculation import DraftPaths, LookupDraft, ModelDraft, Round
 from engine.errors import Cancelled, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import Runner
@@ -93,11 +92,12 @@ def test_the_text_is_that_of_plain_steps(zoo: Zoo, kind: str, temp: float) -> No
 def test_which_caches_are_trimmed(zoo: Zoo, kind: str, trims: bool) -> None:
     name, options, _ = KINDS[kind]
     session = begun(zoo.load(name, **options), PROMPT, SETTINGS)
-    assert Verifier(session, 4).trims == trims
+    settings = SpeculationSettings(num_draft_tokens=3)
+    assert Round(session, LookupDraft(), DraftPaths(session), settings).trims == trims
     if kind == "sliding beside global":  # no more once its window of 32 would be full
         for _ in range(21):
             session.step()
-        assert not Verifier(session, 4).trims
+        assert not Round(session, LookupDraft(), DraftPaths(session), settings).trims
 
 
 def test_what_can_not_be_taken_back_is_refused_with_what_to_do(

@@ -245,7 +245,7 @@ def test_a_cancel_ends_it(zoo: Zoo) -> None:
         )
 
 
-@pytest.mark.slow  # at strength 2 the same numbers are asserted of `inspector inside`
+@pytest.mark.slow  # at strength 2 the same numbers are asserted of `inspector show`
 def test_on_pocket_the_curve_of_happy_less_sad_lies_outside_of_the_band() -> None:
     """As a sketch that shares nothing with the engine measured it: KL in bits, change, and both bands."""
     engine = Unthreaded(LoadSettings(), prompt=FELT)

@@ -76,7 +76,7 @@ Wrong = Callable[[pytest.MonkeyPatch], None]
 def _keys_of_the_token_before(patch: pytest.MonkeyPatch) -> None:
     own = taps.attention_weights
 
-    def rolled(given: taps.AttentionInputs, output: mx.array) -> taps.AttentionWeights:
+    def rolled(given: taps.AttentionInputs, output: mx.array) -> Any:
         return own(replace(given, keys=mx.roll(given.keys, 1, axis=2)), output)
 
     patch.setattr(taps, "attention_weights", rolled)
@@ -92,7 +92,7 @@ def _a_layer_without_its_last_part(patch: pytest.MonkeyPatch) -> None:
 
     def split(*given: Any) -> Any:
         found = own(*given)
-        return replace(found, writers=found.writers[:-1])
+        return found and found[:-1]
 
     patch.setattr(lens, "split_layer", split)
 

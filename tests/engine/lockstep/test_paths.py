@@ -44,7 +44,8 @@ def fresh(two: Two) -> list[LockstepSpan]:
     """The same path, read from nothing."""
     context = two.context
     assert context.loaded is not None
-    reader = PathReader(context.loaded, both_models(context).second)
+    both = both_models(context)
+    reader = PathReader(context.loaded, both.loaded, both.by_ids, both._system, both.title)
     return told(list(reader.read(context.session, context.session.node, 0, lambda: False)))
 
 

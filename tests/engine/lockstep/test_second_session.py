@@ -121,7 +121,7 @@ def test_the_cache_is_that_of_a_plain_forward_of_the_path(zoo: Zoo, family: str)
     two, _ = both(zoo, family)
     two.do(protocol.ReadLens(node(two), second=True))
     second = second_session(two.context, protocol.ReadLens(node(two)), lambda: False)
-    fresh = both_models(two.context).second.loaded.runner()
+    fresh = both_models(two.context).loaded.runner()
     row = fresh.forward_path(ids(two), two.session.tree.chunks(node(two)), lambda: False)
     kept = second.row_at(node(two))
     assert kept is not None

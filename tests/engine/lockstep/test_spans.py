@@ -58,10 +58,10 @@ def test_bytes_of_the_text_alone_count() -> None:
 @given(st.integers(1, 300), st.integers(4, 80))
 def test_windows_score_each_span_once_with_half_a_window_before_it(count: int, size: int) -> None:
     cut = list(windows(one_by_one(count), size, 10**9))
-    assert [place for each in cut for place in range(each.scored, each.end)] == list(range(count))
-    for number, each in enumerate(cut):
-        assert each.end - each.first <= size
-        assert (each.scored - each.first >= size // 2 - 1) if number else each.scored == each.first == 0
+    assert [place for _, scored, end in cut for place in range(scored, end)] == list(range(count))
+    for number, (first, scored, end) in enumerate(cut):
+        assert end - first <= size
+        assert (scored - first >= size // 2 - 1) if number else scored == first == 0
     assert len(cut) == 1 or count > size
 
 

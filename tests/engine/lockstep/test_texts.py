@@ -14,7 +14,7 @@ import pytest
 from mlx_lm import utils
 
 from engine import protocol
-from engine.decoding.drafts import make_draft
+from engine.decoding.speculation import make_draft
 from engine.errors import LoadError
 from engine.model import facts as weights
 from engine.model.load import load

@@ -169,7 +169,7 @@ def test_unknown_parts_are_named_by_their_path() -> None:
     with fences(model, places(model, 16), list) as found:
         fenced = model(mx.array([[3]]))
     assert bool((plain == fenced).all())
-    assert {(place.name, place.role) for place in found} == {
+    assert {(name, role) for name, role, _ in found} == {
         ("table", "embedding"), ("table.as_linear", "head"),
         ("blocks.0", "residual"), ("blocks.1", "residual"),
         *((f"blocks.{n}.{name}", "other") for n in (0, 1) for name in ("first", "second")),

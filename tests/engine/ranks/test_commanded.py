@@ -6,11 +6,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 
 from engine import protocol
 from engine.protocol import COMMANDS, Command, Record
+from engine.ranks import group
 from engine.settings import BeamSettings, LoadSettings, Settings
 from tests.engine.ranks.programs import left, marked
 from tests.engine.ranks.walks import model_at
@@ -147,3 +150,20 @@ def test_commands_over_two_ranks(tmp_path: Path) -> None:
     assert engine.failure(protocol.MeasureRanks()).startswith("One process computes this model")
     assert engine.process.close(10)
     assert left(mark) == []
+
+
+def test_an_answer_that_came_with_another_exchange_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[bool, ...]] = []
+
+    def first_flags(*own: bool) -> list[bool]:
+        asked.append(own)
+        return list(own)
+
+    monkeypatch.setattr(group, "joined", lambda: SimpleNamespace(first_flags=first_flags))
+    cancel = group.SharedCancel(Event(), False)
+    cancel.own.set()
+    assert (cancel.is_set(), asked) == (False, [])
+    assert (cancel.is_set(), asked) == (True, [(True,)])
+    cancel.known = False
+    cancel.wait(0)  # meanwhile it may have been cancelled
+    assert (cancel.is_set(), asked) == (True, [(True,)] * 2)

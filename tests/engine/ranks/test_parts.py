@@ -12,7 +12,7 @@ import pytest
 
 from engine.errors import LoadError, SettingsError
 from engine.model.load import prepare
-from engine.ranks.division import divide, sharding_of
+from engine.ranks.handlers import divide, sharding_of
 from engine.ranks.hosts import RankHost, RankHosts, hosts_of
 from engine.setting import check
 from engine.settings import LoadSettings

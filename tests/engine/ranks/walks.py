@@ -150,7 +150,7 @@ def found(folder: Path, name: str, ranks: int, shard: str) -> dict[str, Any]:
         "groups": over.kv.reading().groups == alone.kv.reading().groups,
         "kinds": over.facts.cache_kinds == alone.facts.cache_kinds,
         "weights": [over.facts.weight_bytes == alone.facts.weight_bytes],
-        "sharding": over.kv.division.sharding,
+        "sharding": over.kv.sharding,
     }
 
 

@@ -14,7 +14,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from mlx_lm.generate import generate_step
 
-from engine.logits.node_sampler import NodeLogits, NodeSampler, RowReader
+from engine.logits.node_sampler import NodeLogits, NodeSampler, chosen_candidates, echoes
 from engine.model.load import Loaded
 from engine.protocol import Candidate, Distribution, PromptToken
 from engine.sampling.pipeline import Sampled, sample
@@ -144,7 +144,6 @@ TOKENS: Any = SimpleNamespace(
     is_special=lambda _: False,
     known={},
 )
-READER = RowReader(TOKENS)
 
 
 def distribution(row: Row, sampled: Sampled, k: int) -> Distribution:
@@ -204,7 +203,7 @@ def test_every_number_of_a_distribution(row: Row, k: int, temp: float, top_p: fl
 @budget(max_examples=40, deadline=None)
 def test_every_number_of_a_prompt_token(row: Row, token: int) -> None:
     bare = PromptToken(1, 0, token, "", b"", False)
-    record = next(READER.echoes([(bare, b"")], [row], 5))
+    record = next(echoes(TOKENS, [(bare, b"")], [row], 5))
     wanted, probs = true(row)
     check_candidates(row, record.candidates)
     assert record.logprob is not None
@@ -225,7 +224,7 @@ def test_logits_that_one_logprob_stands_for_have_ranks_of_their_own() -> None:
     sampled = sample(Masses(row), Settings(), 0)
     found = distribution(row, sampled, 4).candidates
     assert [(candidate.id, candidate.rank) for candidate in found] == [(2, 1), (1, 2), (0, 3), (3, 4)]
-    chosen = READER.chosen(Masses(row), np.array([0, 2]), b"", sampled)
+    chosen = chosen_candidates(TOKENS, Masses(row), np.array([0, 2]), b"", sampled)
     assert [candidate.rank for candidate in chosen] == [3, 1]
 
 

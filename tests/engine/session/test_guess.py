@@ -16,7 +16,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 
 from engine.breakpoints import Breakpoints
-from engine.cache.kinds import Ring, Snapshot
+from engine.cache.kinds import Snapshot
 from engine.errors import LoadError, StepError
 from engine.grammar_settings import Grammar
 from engine.model.forward import PipelinedForward, Runner
@@ -84,7 +84,7 @@ def _arrays(saved: Snapshot) -> Iterator[np.ndarray]:
     for one in (*saved.copies, *saved.references):
         if one is not None:
             whole = np.array(one.astype(mx.float32))
-            yield whole[..., : saved.offset, :] if isinstance(saved, Ring) else whole
+            yield whole if saved.ring is None else whole[..., : saved.ring[0], :]
 
 
 def assert_as_steps(session: Session, expected: Session, ran: Sequence[Step], steps: Sequence[Step]) -> None:

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine.errors import Cancelled, PromptError, StepError
-from engine.model.forward import ChunkSizer, WarmupTracker
+from engine.logits.node_sampler import echoes
+from engine.model.forward import ChunkSizer
 from engine.model.load import Loaded, load
 from engine.patches import allowed
 from engine.protocol import PrefillChunk, Prefilled, PromptOpened, PromptReadings, PromptToken, Step
@@ -263,8 +264,8 @@ def test_the_readings_are_those_of_whole_rows_bit_for_bit(zoo: Zoo, monkeypatch:
     ids = session.tokens.encode(TEXT)
     opened, *_ = list(session.prefill(TEXT, ids))
     assert isinstance(opened, PromptOpened)
-    read, reader = read_all(session), session.node_reader.row_reader
-    assert read == [*reader.echoes([(token, b"") for token in opened.tokens[1:]], pieces, 20)]
+    read = read_all(session)
+    assert read == [*echoes(session.tokens, [(token, b"") for token in opened.tokens[1:]], pieces, 20)]
     runner, rows = session.runner.fresh(), list[np.ndarray]()
     while runner.kv.offset < len(ids) - 1:
         chunk = ids[runner.kv.offset : min(runner.kv.offset + 16, len(ids) - 1)]
@@ -332,7 +333,7 @@ PROMPT = list(range(7, 29))
 
 def fresh(zoo: Zoo, **settings: object) -> Loaded:
     """A model as it is right after loading."""
-    return replace(zoo.load("llama", **settings), warmup=WarmupTracker())
+    return replace(zoo.load("llama", **settings), done=set())
 
 
 def prefilled(session: Session, ids: list[int] = PROMPT) -> tuple[list[PrefillChunk], Prefilled]:

@@ -19,7 +19,7 @@ from engine.protocol import Candidate, Candidates, Command, Received, Record, Se
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
-from inspector.cli.writers.generation import text_writer
+from inspector.cli.writers.generation import GeneratedText, GenerationFigures, writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -110,6 +110,11 @@ class ScriptedBackend:
         return self.joins
 
 
+def text_writer(request: CliRequest, out: io.StringIO, err: io.StringIO | None) -> driver.Writer:
+    """The writer of `inspector generate`."""
+    return writer(request, GeneratedText, GenerationFigures(request), out=out, err=err)
+
+
 class ScriptedRun:
     """One run of a subcommand on a script."""
 
@@ -118,9 +123,9 @@ class ScriptedRun:
         request: CliRequest,
         answers: Answers,
         then: Sequence[Command] = (),
-        writer: Callable[..., driver.Writer] = text_writer,
+        writer: Callable[..., driver.Writer] | None = None,
     ) -> None:
-        self.request, self.then, self.writer = request, then, writer
+        self.request, self.then, self.writer = request, then, writer or text_writer
         self.backend = ScriptedBackend(answers)
         self.out: io.StringIO = io.StringIO()
         self.err: io.StringIO = io.StringIO()

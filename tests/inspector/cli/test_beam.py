@@ -14,7 +14,8 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import beam_parser, beam_settings
-from inspector.cli.writers.sequences import beam_writer
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.sequences import BeamReport, SearchResult
 from tests.inspector.cli.scripted import ScriptedRun, as_record, interrupted
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
@@ -50,7 +51,9 @@ class Run(ScriptedRun):
         args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         self.settings = beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
-        super().__init__(request_from(args), answers, [protocol.SearchBeams(self.settings)], beam_writer)
+        then = [protocol.SearchBeams(self.settings)]
+        made = lambda asked, out, err: writer(asked, BeamReport, SearchResult(), out=out, err=err)  # noqa: E731
+        super().__init__(request_from(args), answers, then, made)
 
 
 # ---- the flags --------------------------------------------------------------------------------

@@ -20,11 +20,9 @@ from engine.errors import PromptError
 from engine.protocol import Message
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.screen import SCREEN
-from inspector.cli.subcommands.generate import BEAM, GENERATE, generate_parser
+from inspector.cli.screen import screen_parser
+from inspector.cli.subcommands.generate import beam_parser, generate_parser
 from inspector.cli.subcommands.texts import (
-    SCORE,
-    TOKENS,
     score_parser,
     score_request_from,
     tokens_parser,
@@ -193,10 +191,10 @@ def test_a_configuration_that_is_no_object(config: str) -> None:
         request("-p", "x", "--chat-template-config", config)
 
 
-@pytest.mark.parametrize("command", [GENERATE, BEAM, SCORE, TOKENS, SCREEN])
-def test_every_command_with_a_prompt_takes_the_flags(command: Any) -> None:
+@pytest.mark.parametrize("parser", [generate_parser, beam_parser, score_parser, tokens_parser, screen_parser])
+def test_every_command_with_a_prompt_takes_the_flags(parser: Any) -> None:
     argv = "--chat-template-config {} --use-default-chat-template --prefill-response x --messages f"
-    args = parsed(command.parser(), argv.split())
+    args = parsed(parser(), argv.split())
     assert (args.chat_template_config, args.prefill_response, args.messages) == ("{}", "x", "f")
 
 

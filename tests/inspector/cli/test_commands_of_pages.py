@@ -31,8 +31,8 @@ STANDS_FOR = {
     "inspector completion fish | source": "inspector completion fish",
     "inspector diff A B": "inspector diff A B -p TEXT",
     "inspector generate -p ... -o FILE --record-logits": "inspector generate -p TEXT -o story.trace --record-logits",
-    'inspector inside --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"':
-        'inspector inside -p TEXT --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"',
+    'inspector show --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"':
+        'inspector show -p TEXT --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"',
     "inspector learn N --plain": "inspector learn 3 --plain",
     "inspector learn --course NAME 3": "inspector learn --course how-an-llm-writes 3",
     "inspector learn --course NAME --present": "inspector learn --course how-an-llm-writes --present",
@@ -41,6 +41,7 @@ STANDS_FOR = {
     "inspector open FILE 12 --model MODEL": "inspector open FILE 13 --model MODEL",
     "inspector open FILE [N]": "inspector open FILE 13 --check --model MODEL",
     "inspector open reply.json": "inspector open reply.json -o story.trace",
+    "inspector show VIEW -p TEXT": "inspector show attention -p TEXT",
     "inspector train": "inspector train --steps 6",
     "inspector train --text FILE": "inspector train --text FILE --steps 6",
 }  # fmt: skip
@@ -52,10 +53,9 @@ QUICK = {
     "inspector export 1 --to html": ".html: ",
     "inspector export NAME -o session.html": "session.html: ",
     "inspector generate -p TEXT": "finished ",
-    'inspector inside --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"': "L6 h2 off, L3 MLP x0.5",
-    "inspector inside -p TEXT": "Attention",
-    "inspector keys": "Take the token that the sampler picked",
-    "inspector keys --help": "keys.toml",
+    'inspector show --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"': "L6 h2 off, L3 MLP x0.5",
+    "inspector show VIEW -p TEXT": "Attention",
+    "inspector --keys": "Take the token that the sampler picked",
     "inspector learn": "The draw",
     "inspector learn N --plain": "Beat 1 of 6",
     "inspector lesson check my-lesson.md": "nothing is wrong",
@@ -81,8 +81,8 @@ SLOW = {
     "inspector lesson record my-lesson.md": "my-lesson.trace.zst",
     "inspector open FILE --check --model MODEL": "largest difference of a logprob",
     "inspector open FILE [N]": "reply",
-    "inspector profile": "attention",
-    "inspector race": "cache",
+    "inspector show profile": "attention",
+    "inspector show race": "cache",
     "inspector train": "open it ",
     "inspector train --text FILE": "open it ",
 }
@@ -148,7 +148,7 @@ REST = {
 """Those that are not run here, and why."""
 NAMES = {
     "inspector batch", "inspector beam", "inspector diff", "inspector export",
-    "inspector generate", "inspector inside", "inspector lesson new", "inspector score",
+    "inspector generate", "inspector show", "inspector lesson new", "inspector score",
 }  # fmt: skip
 """Names of commands that say what is missing where nothing follows them."""
 RUN = [QUICK, SLOW, SCREENS]

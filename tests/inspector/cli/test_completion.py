@@ -61,6 +61,11 @@ def offered(line: str, environment: dict[str, str], folder: Path) -> list[str]:
         ("inspector --te", ["--temp"]),
         ("inspector -p hello --kv", ["--kv-bits", "--kv-group-size"]),
         ("inspector beam --wi", ["--width"]),
+        ("inspector show gr", ["gradients"]),
+        ("inspector show r", ["race"]),
+        ("inspector show lens --posi", ["--positions"]),
+        ("inspector show race --fro", ["--from"]),
+        ("inspector show profile --rep", ["--repeats"]),
         ("inspector generate --preset cre", ["creative"]),
         ("inspector replay ", ["20260101-000000-pocket", "20260102-000000-qwen"]),
         ("inspector --resume 20260102", ["20260102-000000-qwen"]),
@@ -74,7 +79,7 @@ def test_what_is_offered(line: str, expected: list[str], places: dict[str, str],
 
 
 def test_all_subcommands_are_offered(places: dict[str, str], tmp_path: Path) -> None:
-    commands = {command.partition(" ")[2] for command in _parsers()} - {""}
+    commands = {command.split()[1] for command in _parsers() if command != "inspector"}
     assert set(offered("inspector ", places, tmp_path)) == commands
 
 

@@ -20,14 +20,15 @@ from engine.settings import LoadSettings
 from engine.thread import EngineThread
 from inspector.cli.doctor import (
     PROMPT,
-    AskedEngine,
     CheckResult,
-    CommandFailed,
     FoundDifference,
     ModelChecks,
+    ask,
     made,
+    started,
     without_names,
 )
+from inspector.cli.driver import Failed
 from inspector.cli.main import main
 from tests.emulations import Other, in_another_order, multiplying, tf32
 
@@ -95,11 +96,8 @@ def test_two_ranks_are_compared_with_one_process(
                 sent = replace(sent, command=protocol.Load(replace(sent.command.settings, ranks=1)))
             super().send(sent, session)
 
-    asked = AskedEngine(Ranks)
-    try:
-        result = checked.over_ranks(asked)
-    finally:
-        asked.close()
+    with started(Ranks) as ranks:
+        result = checked.over_ranks(ranks)
     assert (result.check, result.status, result.found.said) == ("two ranks", status, said)
     assert result.found.difference == pytest.approx(difference, abs=1e-5)
 
@@ -107,13 +105,10 @@ def test_two_ranks_are_compared_with_one_process(
 @pytest.fixture(scope="module")
 def checked() -> Iterator[ModelChecks]:
     """The checks of the bundled model in one process, which hold."""
-    asked = AskedEngine(EngineThread)
-    try:
-        checks = ModelChecks(asked, LoadSettings("pocket", dtype="float32"))
+    with started(EngineThread) as engine:
+        checks = ModelChecks(engine, LoadSettings("pocket", dtype="float32"))
         assert [each.status for each in checks.run()] == ["ok"] * len(CHECKS)
         yield checks
-    finally:
-        asked.close()
 
 
 def test_what_differs_is_told_by_how_much_and_ends_with_3(
@@ -155,9 +150,7 @@ def test_another_logprob_of_mlx_lm_differs(
 @pytest.mark.parametrize(("expected", "status"), [(True, "refused"), (False, "failed")])
 def test_what_the_engine_refuses_is_no_fault_and_what_breaks_is_one(expected: bool, status: str) -> None:
     def check() -> FoundDifference:
-        raise CommandFailed(
-            protocol.Failure("Race", "No room in /home/me/model for “Once upon”.", "", expected)
-        )
+        raise Failed(protocol.Failure("Race", "No room in /home/me/model for “Once upon”.", "", expected))
 
     result = made("a", check)
     assert (result.status, result.found) == (status, FoundDifference("No room in … for …."))
@@ -196,13 +189,9 @@ def test_ranks_hold_too(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_is_refused_that_holds_on_a_machine_that_rounds_otherwise(
     other: Other, dtype: str, as_exact_as: str
 ) -> None:
-    with multiplying(other):
-        asked = AskedEngine(EngineThread)
-        try:
-            results = list(ModelChecks(asked, LoadSettings("pocket", dtype=dtype)).run())
-            read = asked.one(protocol.ReadMachine(), protocol.MachineRead)
-        finally:
-            asked.close()
+    with multiplying(other), started(EngineThread) as engine:
+        results = list(ModelChecks(engine, LoadSettings("pocket", dtype=dtype)).run())
+        read = ask(engine, protocol.ReadMachine(), protocol.MachineRead)
     assert [(each.check, each.status) for each in results] == [(name, "ok") for name in CHECKS]
     assert max(each.found.difference or 0.0 for each in results) > 1e-3
     assert read.product_type == as_exact_as

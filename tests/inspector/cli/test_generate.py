@@ -15,10 +15,10 @@ import pytest
 from engine.protocol import DraftRound, LogitsRow, Prefilled, Step
 from engine.recording import load
 from inspector.cli import main as cli
-from inspector.cli.writers.generation import PlainText, text_writer
+from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import JsonLines
 from tests import synthetic
-from tests.inspector.cli.scripted import Events, Run, finish, of_kind, start
+from tests.inspector.cli.scripted import Events, Run, finish, of_kind, start, text_writer
 from tests.zoo import CONFIGS
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]

@@ -15,9 +15,9 @@ from engine.errors import EngineError
 from engine.grammar_settings import Grammar
 from engine.protocol import Step
 from inspector.cli.arguments import request_from
-from inspector.cli.driver import Tally
+from inspector.cli.driver import Summary
 from inspector.cli.subcommands.generate import beam_parser, generate_parser
-from inspector.cli.writers.generation import GenerationFigures, PlainText
+from inspector.cli.writers.generation import GeneratedText, GenerationFigures
 from inspector.cli.writers.json_lines import JsonLines
 from tests.inspector.cli.scripted import of_kind
 from tests.inspector.fakes import session
@@ -103,12 +103,13 @@ def test_a_grammar_that_cannot_be_used_is_one_line_with_its_place() -> None:
 
 def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_to() -> None:
     request = request_from(generate_parser().parse_args(["-p", "hi", "--regex", "a+b"]))
-    records, summary = session(3).records, Tally(request.settings)
+    records, summary = session(3).records, Summary(request.settings)
     lines, report = io.StringIO(), io.StringIO()
-    own = JsonLines(lines, request, GenerationFigures(request))
-    for writer in (own, PlainText(io.StringIO(), report, request)):
+    figures = GenerationFigures(request)
+    own = JsonLines(lines, request, figures)
+    for writer in (own, GeneratedText(io.StringIO(), report, request, figures)):
         for record in records:
             writer.take(record, summary.take(record))
-        writer.end(summary.summary())
+        writer.end(summary)
     assert json.loads(lines.getvalue().splitlines()[-1])["made_with"] == ["grammar regex a+b"]
     assert re.search(r"^grammar +regex a\+b$", report.getvalue(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""`inspector inside`: its flags, tables and JSON lines, on the bundled model."""
+"""`inspector show`: its flags, tables and JSON lines, on the bundled model."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ from engine.protocol import (
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.inside import inside_parser
-from inspector.cli.writers.inside import Known, refused, writer
-from inspector.state.heads import names_of
+from inspector.cli.subcommands.show import show_parser
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.inside import InsideTables, Known, refused
+from inspector.state.attribution import names_of
 from tests.inspector.cli.scripted import Events, Kind, as_record, of_kind
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")
@@ -56,7 +57,7 @@ PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little 
 
 @pytest.fixture
 def events(events: Events) -> Events:
-    return partial(events, "inside", "--jsonl", *PROMPT)
+    return partial(events, "show", "--jsonl", *PROMPT)
 
 
 Asked = Callable[..., Any]
@@ -98,12 +99,12 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
 
 
 def test_one_view_at_another_token(one: Asked) -> None:
-    read = one(LensRead, "--show", "lens", "--at", "3", "--positions", "9")
+    read = one(LensRead, "lens", "--at", "3", "--positions", "9")
     assert len(read.columns) == 4, "the path has no more up to there"
 
 
 def test_the_parts_of_a_difference_sum_to_it(events: Events) -> None:
-    lines = events("--show", "contributions", "--dtype", "float32")
+    lines = events("contributions", "--dtype", "float32")
     [prompt], made = of_kind(lines, PromptOpened), as_record(lines[-1], AttributionRead)
     one, other = made.tokens
     assert made.node == prompt.tokens[-1].node
@@ -119,7 +120,7 @@ def test_the_parts_of_a_difference_sum_to_it(events: Events) -> None:
 
 def test_tokens_are_given_by_text_or_id(one: Asked) -> None:
     def asked(*argv: str) -> list[tuple[int, str]]:
-        made = one(AttributionRead, "--show", "contributions", *argv)
+        made = one(AttributionRead, "contributions", *argv)
         return [(token.id, token.text) for token in made.tokens]
 
     (first, text), _ = asked()
@@ -133,28 +134,28 @@ def test_tokens_are_given_by_text_or_id(one: Asked) -> None:
 def test_gradients_have_a_share_for_each_token_and_what_is_missing(
     one: Asked, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = "--show", "gradients", "--dtype", "float32", "--baseline", " the", "--gradient-steps", "16"
+    flags = "gradients", "--dtype", "float32", "--baseline", " the", "--gradient-steps", "16"
     read = one(GradientsRead, *flags)
     assert (read.method, read.baseline_text) == ("integrated", " the")
     assert read.tried[0][0] == 16
     assert len(read.tokens) == 2
     assert sum(read.shares.row()) == pytest.approx(read.total)
     assert read.total == pytest.approx(read.reached, abs=0.05 * max(1.0, abs(read.reached)))
-    assert cli.main(["inside", *PROMPT, "--show", "gradients", "--method", "input", "--alone"]) == 0
+    assert cli.main(["show", *PROMPT, "gradients", "--method", "input", "--alone"]) == 0
     out = capsys.readouterr().out
     assert "gradient x input" in out
     assert "A share says how fast the logit rises" in out
 
 
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
-    lines = events("--show", "contributions", "--at", "2")
+    lines = events("contributions", "--at", "2")
     [prompt], [read] = of_kind(lines, PromptOpened), of_kind(lines, AttributionRead)
     assert read.tokens[0].id == prompt.tokens[3].id
     assert len(read.tokens) == 2
 
 
 def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inside", *PROMPT, "--positions", "2"]) == 0
+    assert cli.main(["show", *PROMPT, "--positions", "2"]) == 0
     out = capsys.readouterr().out
     assert "L1 h1 " in out
     assert "L8 h4 " in out
@@ -169,10 +170,9 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     facts = CaptureFacts((Check("attention", 0.3, 1e-5, "layer 0"),), 2.0, 1.0, "odd\x1b[31m")
     read = AttentionRead(2, 2, (layer,), 1, (), facts)
     for flags in (("--jsonl",), ()):
-        out, known = io.StringIO(), Known(nodes=[1, 2])
-        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), known, out, None)
-        if not flags:
-            made._labels = {1: "a", 2: "b"}  # type: ignore[attr-defined]
+        out, known = io.StringIO(), Known()
+        known.nodes, known.labels = [1, 2], {1: "a", 2: "b"}
+        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), InsideTables, known, out=out)
         made.take(read, "")
         assert known.failed == ["Attention"]
         assert "0.5" not in out.getvalue()
@@ -191,7 +191,7 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
 ) -> None:
     streams = lens.residual_streams
     monkeypatch.setattr(lens, "residual_streams", lambda taken: streams(taken)[:-1])
-    assert cli.main(["inside", *PROMPT, *flags]) == 3
+    assert cli.main(["show", *PROMPT, *flags]) == 3
     out, err = capsys.readouterr()
     assert err.splitlines()[-1] == (
         "inspector: error: Not shown: Logit lens, as its check failed. "
@@ -202,7 +202,7 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
 
 @pytest.mark.slow
 def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
-    swept = one(HeadsSwept, "--show", "interventions")
+    swept = one(HeadsSwept, "interventions")
     assert passed(swept)
     assert len(swept.units) == 8 * 7
     alone = next(unit for unit in swept.units if unit.intervention.label == "L7 h2")
@@ -218,7 +218,7 @@ def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
 
 
 def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inside", *PROMPT, "--show", "interventions", "--off", "L1 MLP"]) == 0
+    assert cli.main(["show", *PROMPT, "interventions", "--off", "L1 MLP"]) == 0
     out = capsys.readouterr().out
     assert "the strongest 12 of 56 units" in out
     assert sum(bool(re.match(r"  L\d", line)) for line in out.splitlines()) == 12
@@ -227,7 +227,7 @@ def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[st
 
 
 def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:
-    made = one(ScoreRead, "--show", "scores", "--head", "L5 h2", "--dtype", "float32")
+    made = one(ScoreRead, "scores", "--head", "L5 h2", "--dtype", "float32")
     assert (made.layer, made.head) == (4, 1)
     assert passed(made)
     for side in (made.by_key, made.by_query):
@@ -240,7 +240,7 @@ def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:
 def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    argv = ["inside", *PROMPT, "--show", "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
+    argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
     assert "Why it looks there" in out
@@ -250,7 +250,7 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
 
 
 def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events("--show", "modules,experts,positions", "--at", "3")
+    lines = events("modules,experts,positions", "--at", "3")
     made, refused = as_record(lines[-8], ModelModules), as_record(lines[-7], Failure)
     tried = of_kind(lines[-6:], PositionTried)
     assert made.parameters == of_kind(lines, ModelFacts)[0].parameters
@@ -264,7 +264,7 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
     [prompt] = of_kind(lines, PromptOpened)
     assert tried[-1].later == len(prompt.tokens) - 4, "what comes after it in the prompt"
     assert tried[3].kl_bits > tried[4].kl_bits, "with RoPE distances count alone"
-    assert cli.main(["inside", *PROMPT, "--show", "modules,experts,positions"]) == 0
+    assert cli.main(["show", *PROMPT, "modules,experts,positions"]) == 0
     out = capsys.readouterr().out
     assert "│ │   queries" in out
     assert "blocks.N.attn.hook_q" in out
@@ -284,12 +284,13 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
     failure = Failure("TryPosition", "no\x1b[31m positions", "Press tab.")
     for flags in (("--jsonl",), ()):
         out, known = io.StringIO(), Known()
-        made = writer(request_from(parsed(inside_parser(), [*PROMPT, *flags])), known, out, None)
+        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), InsideTables, known, out=out)
         made.take(read, "")
-        assert refused(made, failure)
-        assert refused(made, replace(failure, command="ReadExperts"))
-        assert not refused(made, replace(failure, command="ReadExperts", expected=False))
-        assert not refused(made, replace(failure, command="ReadLens"))
+        for each in (failure, replace(failure, command="ReadExperts")):
+            assert refused(each)
+            made.take(each, "")
+        assert not refused(replace(failure, command="ReadExperts", expected=False))
+        assert not refused(replace(failure, command="ReadLens"))
         said = out.getvalue()
         assert "\x1b" not in said
         assert "positions" in said
@@ -304,19 +305,19 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
 
 @pytest.mark.slow
 def test_heads_are_scored_over_random_tokens_and_over_the_path(events: Events) -> None:
-    over, path = of_kind(events("--show", "heads", "--texts", "20,2"), HeadsScored)
+    over, path = of_kind(events("heads", "--texts", "20,2"), HeadsScored)
     assert over.texts == RepeatedTexts(20, 2, 0)
     assert path.texts is None
     assert len(over.heads) == len(path.heads) == 8 * 4
     named = {(each.layer, each.head): names_of(each) for each in over.heads if names_of(each)}
     assert named[3, 3] == ("previous-token",)
     assert set(named.values()) == {("previous-token",)}
-    again, _ = of_kind(events("--show", "heads", "--texts", "20,2,0"), HeadsScored)
+    again, _ = of_kind(events("heads", "--texts", "20,2,0"), HeadsScored)
     assert again.heads == over.heads
 
 
 def test_a_table_of_heads_names_them_and_says_where_there_is_none(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["inside", *PROMPT, "--show", "heads", "--texts", "20,2"]) == 0
+    assert cli.main(["show", *PROMPT, "heads", "--texts", "20,2"]) == 0
     out = capsys.readouterr().out
     assert "Over 2 texts of 20 random tokens, each repeated once (seed 0)" in out
     assert "Previous-token heads: L4 h4 (9" in out
@@ -345,20 +346,18 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
     path = tmp_path / "pairs.jsonl"
     lines = [{"text": "The dog ran", "source": "The cat sat"}, {"text": "same", "source": "same"}]
     path.write_text("\n".join(map(json.dumps, lines)), "utf-8")
-    assert cli.main(["inside", "--patch-pairs", str(path), "--part", "mlp"]) == 0
+    assert cli.main(["show", "--patch-pairs", str(path), "--part", "mlp"]) == 0
     out = capsys.readouterr().out
     assert "1 of 2 pairs" in out
     assert "Both paths have the same tokens." in out
-    assert cli.main(["inside", "--patch-pairs", str(path), "--jsonl"]) == 0
+    assert cli.main(["show", "--patch-pairs", str(path), "--jsonl"]) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [bool(each.failure) for each in as_record(last, PairsPatched).pairs] == [False, True]
 
 
 @pytest.mark.slow
 def test_a_sweep_can_be_of_the_whole_context(one: Asked) -> None:
-    token, context = (
-        one(HeadsSwept, "--show", "interventions", "--scope", scope) for scope in ("token", "context")
-    )
+    token, context = (one(HeadsSwept, "interventions", "--scope", scope) for scope in ("token", "context"))
     assert (token.scope, context.scope) == ("token", "context")
     assert len(token.units) == len(context.units)
     assert token.units != context.units

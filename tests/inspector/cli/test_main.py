@@ -336,7 +336,7 @@ def test_an_engine_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPa
     def leave(code: int) -> None:
         raise SystemExit(code + 40)  # what the real one does can't be caught
 
-    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr("inspector.cli.exit._exit", leave)
     assert open_screen(monkeypatch, code=2, in_time=False)["exit"] == 42
 
 
@@ -344,7 +344,7 @@ def test_a_fault_of_the_program_is_one_line_and_a_file(
     monkeypatch: pytest.MonkeyPatch, complaint: Complaint, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(cli, "SCREEN", replace(screen.SCREEN, run=lambda args: [][1]))
+    monkeypatch.setattr(screen, "run_screen", lambda args: [][1])
     line = complaint(code=1)
     assert line.startswith("This is a fault of the program: IndexError: list index out of range")
     [report] = tmp_path.iterdir()
@@ -422,8 +422,8 @@ def test_help_into_a_closed_pipe_ends_quietly() -> None:
         "models",
         *(
             pytest.param(each, marks=pytest.mark.slow)
-            for each in ("keys", "keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash", "doctor",
-                         "race", "tokens -p hi", "generate -p hi -m 2")
+            for each in ("--keys", "--keys --jsonl", "learn", "learn --plain 1", "sessions", "completion bash",
+                         "doctor", "show race", "tokens -p hi", "generate -p hi -m 2")
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`inspector race` and `profile`: what they write, from records by hand and as a person runs them."""
+"""`inspector show race` and `show profile`: their output, from records by hand and as a user runs them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.measure import profile_parser, race_parser
-from inspector.cli.writers.measured import profile_writer, race_writer
+from inspector.cli.subcommands.show import show_profile_parser, show_race_parser
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.tools.race.test_report import OPENED, steps
 
@@ -22,10 +24,12 @@ class RaceRun(ScriptedRun):
     """One run of the command on a script."""
 
     def __init__(self, *argv: str, answers: list[protocol.Record] | None = None) -> None:
-        args = parsed(race_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
+        args = parsed(show_race_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
-        super().__init__(request_from(args, default_prompt=True), {protocol.Race: told}, then, race_writer)
+        request = request_from(args, default_prompt=True)
+        made = lambda asked, out, err: writer(asked, RaceTable, RaceSteps(), out=out, err=err)  # noqa: E731
+        super().__init__(request, {protocol.Race: told}, then, made)
 
 
 # ---- the flags --------------------------------------------------------------------------------
@@ -41,7 +45,7 @@ def test_the_flags_reach_the_engine() -> None:
 
 
 def test_without_a_prompt_it_is_the_screens() -> None:
-    args = parsed(race_parser(), [])
+    args = parsed(show_race_parser(), [])
     assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
     assert request_from(args, default_prompt=True).prompt == "Once upon a time"
 
@@ -107,14 +111,14 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
 
 
 def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["race", "--from", "4", "--to", "16", "--seed", "1"]) == 0
+    assert cli.main(["show", "race", "--from", "4", "--to", "16", "--seed", "1"]) == 0
     printed = capsys.readouterr()
     assert "token ids       all 12 equal" in printed.out
     assert "model       pocket: llama, 8 layers" in printed.err
     assert "\x1b" not in printed.out
 
 
-# ---- inspector profile -----------------------------------------------------------------------
+# ---- inspector show profile -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("columns", "width"), [(10, 40), (42, 40), (43, 41), (102, 100), (300, 100)])
@@ -123,7 +127,8 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     out = io.StringIO()
-    writer = profile_writer(request_from(parsed(profile_parser(), ["-p", "Once"])), out, None)
+    request = request_from(parsed(show_profile_parser(), ["-p", "Once"]))
+    writer = ProfileTables(out, None, request, EndFigures())
     writer.take(protocol.KVCompared(1, 8, (), "word " * 200, last=True), "")
     lines = [line for line in out.getvalue().splitlines() if "word" in line]
     assert width - 5 <= max(map(len, lines)) <= width
@@ -132,7 +137,7 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
 
 @pytest.mark.slow
 def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], events: Events) -> None:
-    argv = ["profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
+    argv = ["show", "profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
     assert cli.main(argv) == 0
     printed = capsys.readouterr()
     assert "One step after 8 tokens" in printed.out
@@ -148,6 +153,6 @@ def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], event
 
 
 def test_a_capture_of_metal_is_refused_without_metal(complaint: Complaint) -> None:
-    assert complaint("profile", "-m", "1", "--metal-trace", "x.gputrace") == (
+    assert complaint("show", "profile", "-m", "1", "--metal-trace", "x.gputrace") == (
         "This MLX has no Metal: no step can be captured. Capture one on a Mac."
     )

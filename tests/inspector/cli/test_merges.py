@@ -17,7 +17,8 @@ from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
-from inspector.cli.writers.merges import TextApart, merges_writer
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.tokens import ApartTable, TextApart
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
@@ -40,8 +41,8 @@ def written(
         backend.emit = emit
         return backend
 
-    writer = merges_writer(request, TextApart("text"), ladders, summary, out, Terminal())
-    assert drive(request, writer, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
+    made = writer(request, ApartTable, TextApart("text", ladders, not summary), out, Terminal())
+    assert drive(request, made, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
     return out.getvalue()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from engine.settings import LoadSettings, Settings
 from inspector.cli.main import main
 from tests.inspector.cli.scripted import Complaint, Events
 from tests.inspector.served.test_replies import CHAT
@@ -58,9 +59,13 @@ def test_the_screen_keeps_the_session_unless_it_is_not_to(
     request = tmp_path / "request.json"
     request.write_text('{"prompt": "Once", "seed": 3}')
     opened: list[dict[str, Any]] = []
-    monkeypatch.setattr("inspector.app.InspectorApp", lambda **given: opened.append(given))
+
+    def note(load: LoadSettings, settings: Settings, **given: Any) -> int:
+        opened.append({"load": load, **given})
+        return 0
+
     monkeypatch.setattr("inspector.cli.screen.check_terminal", lambda *_, **__: None)
-    monkeypatch.setattr("inspector.cli.screen.run_app", lambda app: 0)
+    monkeypatch.setattr("inspector.cli.screen.run_app", note)
     assert main([str(request) if each == "REQUEST" else each for each in argv] + flags) == 0
     (given,) = opened
     assert given["load"].model == "pocket"

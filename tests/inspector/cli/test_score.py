@@ -16,7 +16,8 @@ from inspector.cli import main as cli
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
-from inspector.cli.writers.tokens import Score, score_writer
+from inspector.cli.writers.generation import writer
+from inspector.cli.writers.tokens import Score, ScoreTable
 from inspector.tools.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import (
@@ -43,11 +44,8 @@ class Run(ScriptedRun):
             protocol.Load: answer(session.load()),
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
-        super().__init__(
-            score_request_from(args),
-            answers,
-            writer=lambda asked, *to: score_writer(asked, args.summary, *to),
-        )
+        made = lambda asked, *to: writer(asked, ScoreTable, Score(not args.summary), *to)  # noqa: E731
+        super().__init__(score_request_from(args), answers, writer=made)
 
     @property
     def tokens(self) -> list[protocol.PromptToken]:
@@ -341,9 +339,8 @@ def test_bits_per_byte_are_over_the_bytes_of_the_text(
     )
     mine = Score()
     mine.take(protocol.PromptOpened(text, False, tokens, True))
-    for token in tokens[1:]:
-        mine._add(token)
-    assert (mine.bytes, mine.characters) == (counted, characters)
+    mine.take(protocol.PromptReadings(tokens[1:], 9.0, 0))
+    assert (mine.figures.bytes, mine.figures.characters) == (counted, characters)
 
 
 @pytest.mark.parametrize(
@@ -361,10 +358,10 @@ def test_tokens_a_second_are_those_of_chunks_and_readings_without_a_cold_start(
     kv = fakes.reading(10, session.model)
     mine = Score()
     mine.take(protocol.PromptOpened("a" * 10, False, tokens, True))
-    assert (mine.tps, mine.complete) == (0, False)
+    assert (mine.figures.tps, mine.figures.complete) == (0, False)
     mine.take(protocol.PrefillChunk(4, 10, 40.0, kv, cold))
     mine.take(protocol.PrefillChunk(10, 10, 30.0, kv))
-    assert mine.tps == 0
+    assert mine.figures.tps == 0
     mine.take(protocol.PromptReadings(tokens[1:], 9.0, 0))
-    assert mine.tps == pytest.approx(tps)
-    assert (mine.scored, mine.complete) == (9, True)
+    assert mine.figures.tps == pytest.approx(tps)
+    assert (mine.scored, mine.figures.complete) == (9, True)

@@ -43,7 +43,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_direction_of_pairs_has_its_curve_with_the_band(
     events: Events, pairs: Path, saved: Path, tmp_path: Path
 ) -> None:
-    inside, own = partial(events, "inside", "--jsonl", *PROMPT), tmp_path / "own.safetensors"
+    inside, own = partial(events, "show", "--jsonl", *PROMPT), tmp_path / "own.safetensors"
     lines = inside(
         "--pairs", str(pairs), "--layer", "4", "--token", " happy", "--against", " sad", "--scope", "context",
         "--save-direction", str(own),
@@ -66,9 +66,7 @@ def test_a_direction_of_pairs_has_its_curve_with_the_band(
 
 def test_the_tables_say_what_is_beyond_chance(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert (
-        cli.main(["inside", *PROMPT, "--steer", f"{saved}:2", "--token", " happy", "--against", " sad"]) == 0
-    )
+    assert cli.main(["show", *PROMPT, "--steer", f"{saved}:2", "--token", " happy", "--against", " sad"]) == 0
     out = capsys.readouterr().out
     assert "L4 +happy-sad x1 #" in out
     assert "this token (1 of the path's positions)" in out
@@ -98,8 +96,8 @@ def test_a_completion_is_steered_from_its_first_token(events: Events, saved: Pat
 def test_what_can_not_be_is_said_in_one_line(
     complaint: Complaint, pairs: Path, saved: Path, tmp_path: Path
 ) -> None:
-    inside = ("inside", *PROMPT)
-    assert "There is no direction to steer by." in complaint(*inside, "--show", "steering")
+    inside = ("show", *PROMPT)
+    assert "There is no direction to steer by." in complaint(*inside, "steering")
     assert "--layer has no effect" in complaint(*inside, "--steer", str(saved), "--layer", "2")
     assert "--save-direction has no effect" in complaint(*inside, "--save-direction", "x")
     assert "--from has no effect" in complaint(*inside, "--off", "L2", "--from", "3")

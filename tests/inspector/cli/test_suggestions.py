@@ -9,7 +9,7 @@ import pytest
 
 from inspector.cli import suggestions
 from inspector.cli.flags import parsed
-from inspector.cli.main import SUBCOMMANDS, _parsers
+from inspector.cli.main import REPLACED, SUBCOMMANDS, _parsers
 from tests.inspector.cli.scripted import Complaint
 
 FLAGS = [
@@ -26,13 +26,13 @@ FLAGS = [
     ("-prompt x", "inspector has no flag -prompt. Did you mean --prompt?"),
     ("generate -n 5", "inspector generate has no flag -n. Did you mean --max-tokens?"),
     ("beam --num-beams 3", "inspector beam has no flag --num-beams. Did you mean --width?"),
-    ("race --form 3", "inspector race has no flag --form. Did you mean --from?"),
+    ("show race --form 3", "inspector show race has no flag --form. Did you mean --from?"),
     ("score --json-lines f", "inspector score has no flag --json-lines. Did you mean --jsonl?"),
     ("score --sumary", "inspector score has no flag --sumary. Did you mean --summary?"),
     ("replay --sped 2", "inspector replay has no flag --sped. Did you mean --speed?"),
     ("export --format md", "inspector export has no flag --format. Did you mean --to?"),
     ("sessions --jsnol", "inspector sessions has no flag --jsnol. Did you mean --jsonl?"),
-    ("profile --repeat 1", "inspector profile has no flag --repeat. Did you mean --repeats?"),
+    ("show profile --repeat 1", "inspector show profile has no flag --repeat. Did you mean --repeats?"),
     ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam, "),
     ("sessions --tmep 1", "inspector sessions has no flag --tmep. --temp is a flag of inspector, "),
     ("generate --nonesuch", "inspector generate has no flag --nonesuch. See `inspector generate --help`."),
@@ -59,13 +59,18 @@ WORDS = [
                                "hello"),
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
-    (["race", "a b"], "inspector race takes no 'a b'. A prompt is given with -p: inspector race -p 'a b'"),
+    (["show", "race", "a b"], "show race takes no 'a b'. A prompt is given with -p: inspector show race -p 'a b'"),
     (["score", "a b"], "There is no file a b. Check the path's spelling, or give the text itself: inspector score -p"),
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
     (["some/model"], "not a subcommand of inspector. A model is given with --model: inspector --model some/model"),
-    (["race", "pocket"], "race takes no 'pocket'. A model is given with --model: inspector race --model pocket"),
+    (["show", "race", "pocket"], "no 'pocket'. A model is given with --model: inspector show race --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
+    (["inside", "-p", "x"], "There is no inspector inside any more. Type: inspector show VIEW"),
+    (["race", "--to", "99"], "There is no inspector race any more. Type: inspector show race"),
+    (["keys"], "There is no inspector keys any more. Type: inspector --keys"),
+    (["record", "x"], "There is no inspector record any more. Type: mitmdump --mode reverse:URL"),
+    (["--jsonl"], "--jsonl has no effect on the screen. Use inspector generate, or add --keys."),
     (["replay", "a", "b"], "inspector replay takes no 'b'. See `inspector replay --help`."),
     ([""], "inspector takes no ''. See `inspector --help`."),
 ]  # fmt: skip
@@ -84,6 +89,12 @@ def test_a_file_is_pointed_at_the_flag_that_reads_it(
     monkeypatch.chdir(tmp_path)
     Path("a story.txt").write_text("x")
     assert "--prompt-file: inspector --prompt-file 'a story.txt'" in complaint("a story.txt")
+
+
+def test_what_took_a_subcommands_place_is_there() -> None:
+    assert not REPLACED.keys() & SUBCOMMANDS.keys()
+    named = {instead.split()[1] for instead in REPLACED.values() if instead.startswith("inspector ")}
+    assert named <= {*SUBCOMMANDS, "--keys"}
 
 
 def test_what_is_suggested_is_there() -> None:

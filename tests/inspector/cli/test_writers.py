@@ -6,8 +6,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any
 
 import pytest
 from msgspec import convert
@@ -15,15 +14,19 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.recording.file import LoadSettingsUsed, SettingsUsed
-from inspector.cli import driver
-from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Outcome, Tally
-from inspector.cli.writers.diff import DiffReading
-from inspector.cli.writers.diff import writer as diff_writer
-from inspector.cli.writers.generation import ERASE, PlainText, for_terminal, loading, text_writer
-from inspector.cli.writers.json_lines import PROGRESS, json_line
-from inspector.cli.writers.measured import profile_writer, race_writer
-from inspector.cli.writers.sequences import batch_writer
+from inspector.cli.driver import Outcome, Summary
+from inspector.cli.writers.diff import DiffReading, DiffTable
+from inspector.cli.writers.generation import (
+    ERASE,
+    GeneratedText,
+    GenerationFigures,
+    PlainText,
+    for_terminal,
+    loading,
+)
+from inspector.cli.writers.json_lines import PROGRESS, EndFigures, json_line
+from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
+from inspector.cli.writers.sequences import BatchEnd, BatchTable
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, as_record, of_kind, script, with_texts
 from tests.inspector.cold import cold_start
@@ -132,11 +135,11 @@ def test_a_closed_standard_error_does_not_end_the_text() -> None:
     for err in (Gone(), None):
         out = io.StringIO()
         request = Run({}, jsonl=False).request
-        writer = PlainText(out, err, request)
-        tally = Tally(request.settings)
+        writer = GeneratedText(out, err, request, GenerationFigures(request))
+        summary = Summary(request.settings)
         for record in script()[protocol.Run]:
-            writer.take(record, tally.take(record))
-        writer.end(tally.summary())
+            writer.take(record, summary.take(record))
+        writer.end(summary)
         assert out.getvalue() == " there was a little girl\n"
 
 
@@ -313,24 +316,30 @@ def test_the_prompt_has_its_segments_and_the_end_those_of_the_reply() -> None:
     assert prompt.segments.runs == runs
 
 
-def diff(request: CliRequest, out: TextIO, err: TextIO | None) -> driver.Writer:
-    return diff_writer(request, out, err, DiffReading())
-
-
 TOLD = [
-    (text_writer, protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
-    (profile_writer, protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
-    (race_writer, protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
-    (batch_writer, protocol.Measuring("CompareBatch", 1, 3, "lane 2"), "lane 2, 1 of 3"),
-    (diff, protocol.Measuring("OpenLockstep", 2, 5, "weights w"), "second model: weights w 2/5"),
-    (diff, protocol.LockstepRead(-1, 0, (), 3, 9, 1.0, 1.0), "read 3/9 tokens"),
+    (GeneratedText, EndFigures(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
+    (ProfileTables, EndFigures(), protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
+    (RaceTable, RaceSteps(), protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
+    (
+        BatchTable,
+        BatchEnd(Run({}).request),
+        protocol.Measuring("CompareBatch", 1, 3, "lane 2"),
+        "lane 2, 1 of 3",
+    ),
+    (
+        DiffTable,
+        DiffReading(),
+        protocol.Measuring("OpenLockstep", 2, 5, "weights w"),
+        "second model: weights w 2/5",
+    ),
+    (DiffTable, DiffReading(), protocol.LockstepRead(-1, 0, (), 3, 9, 1.0, 1.0), "read 3/9 tokens"),
 ]
 
 
-@pytest.mark.parametrize(("made", "record", "told"), TOLD)
+@pytest.mark.parametrize(("table", "figures", "record", "told"), TOLD)
 def test_each_command_shows_its_own_progress_on_a_terminal_alone(
-    made: Callable[..., Any], record: protocol.Record, told: str
+    table: type[PlainText[Any]], figures: Any, record: protocol.Record, told: str
 ) -> None:
     for err in (Terminal(), io.StringIO()):
-        made(Run(script(), jsonl=False).request, io.StringIO(), err).take(record, "")
+        table(io.StringIO(), err, Run(script(), jsonl=False).request, figures).take(record, "")
         assert err.getvalue() == (told if err.isatty() else "")

@@ -64,7 +64,7 @@ def test_a_key_that_was_freed_or_is_that_of_another_tab_can_be_taken(tmp_path: P
     ("text", "told"),
     [
         ('stepp = "f5"', "keys.toml: there is no action stepp. Did you mean step?"),
-        ('qqqq = "f5"', "keys.toml: there is no action qqqq. `inspector keys` lists them."),
+        ('qqqq = "f5"', "keys.toml: there is no action qqqq. `inspector --keys` lists them."),
         ('[race]\nwait = "f5"', "keys.toml: there is no action race.wait."),
         ('step = "ctrl+1"', "keys.toml: no terminal sends “ctrl+1” for step. Take a letter, a sign, f1 to f12"),
         ('step = "shift+n"', "keys.toml: no terminal sends “shift+n” for step."),

@@ -13,7 +13,7 @@ from engine.breakpoints import Breakpoints
 from engine.errors import EngineError
 from inspector.config.preferences import Preferences, SavedBreakpoints, SavedPreferences
 
-LEFT = Preferences("nord", "rank", 5.0, True, ("kv",), {"left": 60, "below": 12})
+LEFT = Preferences("nord", "rank", 5.0, True, {"left": 60, "below": 12})
 POINTS = Breakpoints(entropy_above=3.5, prob_below=0.05, text="dragon\n", eos=True, all_of=True)
 KINDS: dict[str, tuple[Callable[[], Any], Any]] = {
     "screen": (SavedPreferences, LEFT),
@@ -30,8 +30,7 @@ def kept(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
 
 def read(saved: Any) -> Any:
     """What the file gives."""
-    stored = saved.read()
-    return getattr(stored, "points", None) or stored.values
+    return saved.read().values
 
 
 def write(saved: Any, text: str) -> None:
@@ -76,7 +75,7 @@ def test_what_is_not_known_stays_in_the_file(kept: tuple[str, Any, Any]) -> None
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1), ("hidden", "kv"), ("hidden", [3]),
+    [("metric", "beauty"), ("pace", "fast"), ("pace", True), ("alone", 1),
      ("sizes", {"left": "wide"}), ("sizes", {"up": 3}), ("sizes", 7), ("theme", 4), ("view", "hex")],
 )  # fmt: skip
 def test_a_value_that_is_none_is_named_and_left_out(name: str, value: object) -> None:
@@ -95,7 +94,7 @@ def test_a_breakpoint_that_does_not_hold_is_told_and_the_others_are_used(config:
         '{"breakpoints": {"rank_above": 0, "prob_below": "much", "tokens": 4, "eos": 1, "all_of": "yes"}}',
     )
     stored = saved.read()
-    assert stored.points == Breakpoints(tokens=4)
+    assert stored.values == Breakpoints(tokens=4)
     path = config / "breakpoints.json"
     assert stored.problems == (
         f"A breakpoint in {path} is not used: rank above must be a whole number from 1 up, not 0.",
@@ -114,7 +113,7 @@ def test_a_damaged_file_is_told_and_set_aside(kept: tuple[str, Any, Any], damage
     (problem,) = saved.read().problems
     assert f"in {saved.path} can't be read: " in problem
     moved = saved.save(value)
-    assert moved in (None, f" The file that could not be read is now {name}.damaged-1.json.")
+    assert moved == f" The file that could not be read is now {name}.damaged-1.json."
     assert (saved.path.parent / f"{name}.damaged-1.json").read_text() == damage
     assert read(saved) == value
 

@@ -135,7 +135,9 @@ def test_two_windows_keep_what_the_other_one_saved():
 def test_a_file_is_read_again_once_another_took_its_place(monkeypatch):
     presets, reads = Presets(), []
     read = TableFile.read
-    monkeypatch.setattr(TableFile, "read", lambda file: (reads.append(file.path), read(file))[1])
+    monkeypatch.setattr(
+        TableFile, "read", lambda file, check: (reads.append(file.path), read(file, check))[1]
+    )
     presets.refresh()
     assert not reads
     Presets().save("other", MINE)

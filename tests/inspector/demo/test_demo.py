@@ -93,5 +93,5 @@ def test_it_names_no_directory_of_the_machine_it_was_recorded_on(recording: Reco
 def test_it_is_of_the_bundled_model_so_that_it_can_be_gone_on_with(recording: RecordedSession) -> None:
     facts = next(entry.value for entry in recording.entries if isinstance(entry.value, ModelFacts))
     assert facts.fingerprint == fingerprint(pocket.directory()), (
-        "record it anew: python -m inspector.demo.record"
+        "record it again: python -m tests.make_demo.record"
     )

@@ -25,7 +25,7 @@ from engine.protocol import (
 from engine.recording import load
 from inspector.cli.subcommands.recordings import named
 from inspector.demo import SCENES
-from inspector.demo.record import SCRIPTS, record_scene
+from tests.make_demo.record import record_scene
 from tests.system import without_mlx
 
 LIMIT = 200_000
@@ -44,7 +44,7 @@ def test_it_is_whole_and_small_and_of_the_bundled_model(name: str) -> None:
     assert trace.torn == 0
     facts = next(each for each in told(name) if isinstance(each, ModelFacts))
     assert facts.fingerprint == fingerprint(pocket.directory()), (
-        "record it anew: python -m inspector.demo.record"
+        "record it again: python -m tests.make_demo.record"
     )
     assert not re.search(r"/(home|root|tmp|Users|work)/", repr(told(name)))
     captions = [each for each in told(name) if isinstance(each, Marked)]
@@ -82,7 +82,7 @@ FIGURES: Mapping[str, Callable[[list[Record]], object]] = {
 @pytest.mark.slow
 @EACH
 def test_it_says_what_the_model_says_now(name: str, tmp_path: Path) -> None:
-    record_scene(SCRIPTS[name], tmp_path / "a.trace.zst")
+    record_scene(name, tmp_path / "a.trace.zst")
     now = [entry.value for entry in load(tmp_path / "a.trace.zst").entries]
     assert FIGURES[name](now) == FIGURES[name](told(name)) != []  # type: ignore[arg-type]
 
@@ -102,8 +102,8 @@ async def body():
     async with app.run_test(size=(120, 40)) as pilot:
         rig = Rig(pilot, engine, None)
         if play:
-            await rig.until(lambda: app.screen is not app.main and sys.argv[3] in rig.screen_text())
-            print("opened", type(app.screen).__name__)
+            await rig.until(lambda: app.top is not app.main and sys.argv[3] in rig.screen_text())
+            print("opened", type(app.top).__name__)
             return
         await rig.until(lambda: app.playback.player is not None and app.playback.player.at_end)
         await rig.press({"batch": "Z", "lockstep": "h"}[name])

@@ -106,7 +106,7 @@ class LearnerKeys:
     async def _choose(self, text: str) -> None:
         """Highlight a candidate, and take it."""
         for _ in range(20):
-            candidate = self.app.main.host.candidate
+            candidate = self.app.main.candidate
             if candidate is not None and candidate.text in (text, f" {text}"):
                 break
             await self.press("down")
@@ -114,10 +114,10 @@ class LearnerKeys:
 
     async def _race(self, tokens: int) -> None:
         """Open the race, where it isn't, and start it."""
-        if not isinstance(self.app.screen, RaceScreen):
+        if not isinstance(self.app.top, RaceScreen):
             await self.press_for("race")
-            await self.until(lambda: isinstance(self.app.screen, RaceScreen))
-        screen = self.app.screen
+            await self.until(lambda: isinstance(self.app.top, RaceScreen))
+        screen = self.app.top
         assert isinstance(screen, RaceScreen)
         while screen.control.last != tokens:
             await self.press("left" if screen.control.last > tokens else "right")

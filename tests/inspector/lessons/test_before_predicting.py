@@ -27,7 +27,7 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     assert main.status.left.startswith("Predict with 1-3")
     for key, shown in (("space", "space"), ("r", "r"), ("s", "s"), ("enter", "⏎"), ("p", "p"), ("d", "d")):
         await learner.press(key)
-        assert learner.app.screen is main
+        assert learner.app.top is main
         assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
     assert not learner.app.controller.client.outstanding
     assert timeline.steps == []
@@ -59,10 +59,10 @@ async def test_a_click_on_a_tab_or_an_answer_waits_for_the_prediction_as_its_key
 
     await click(0, "3 Inside")
     await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first"))
-    assert learner.app.screen is main
+    assert learner.app.top is main
     await click(1, "attention")
     await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first: A waits"))
-    assert learner.app.screen is main
+    assert learner.app.top is main
     assert learner.play.phase is LessonPhase.ASKING
     assert not learner.app.controller.client.outstanding
 
@@ -74,9 +74,9 @@ async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner:
     await learner.press("S")
     await learner.until(lambda: "space step" in learner.text().splitlines()[-1])
     await learner.press_for("attention")
-    await learner.until(lambda: isinstance(learner.app.screen, ToolScreen))
+    await learner.until(lambda: isinstance(learner.app.top, ToolScreen))
     await learner.press("S")
-    await learner.until(lambda: learner.app.screen is main)
+    await learner.until(lambda: learner.app.top is main)
     assert main.status.left.startswith("Predict with 1-3")
 
 
@@ -84,7 +84,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     main = learner.app.main
     await learner.phase(LessonPhase.ASKING)
     await learner.press("h")
-    assert learner.app.screen is main
+    assert learner.app.top is main
     assert "Predict with 1-3 first" in main.status.answer
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
@@ -95,7 +95,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     await learner.press("h")
     await learner.phase(LessonPhase.REVEALED)
     await learner.press("h")
-    assert learner.app.screen is main
+    assert learner.app.top is main
     assert "⏎ continues" in main.status.answer
 
 
@@ -108,8 +108,8 @@ async def test_what_is_to_be_set_is_in_sight_beside_the_settings(
     card = learner.app.main.query_one(NarrationCard)
     await learner.phase(LessonPhase.ASKING)
     await learner.press("1", "s")
-    await learner.until(lambda: isinstance(learner.app.screen, SamplingDialog))
-    dialog = learner.app.screen.query_one("#dialog")
+    await learner.until(lambda: isinstance(learner.app.top, SamplingDialog))
+    dialog = learner.app.top.query_one("#dialog")
     await learner.until(lambda: dialog.region.height > 0)
     await learner.until(lambda: "Press s, set temperature to 0.5, then ctrl+s" in learner.text())
     if size[0] >= 120:
@@ -173,7 +173,7 @@ async def test_a_tools_own_screen_offers_no_key_that_is_the_cards(learner: Learn
     await learner.phase(LessonPhase.ASKING)
     await learner.press("1", "h")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: learner.app.main.host.over == "beams" and "⏎ next" in learner.text())
+    await learner.until(lambda: learner.app.main.over == "beams" and "⏎ next" in learner.text())
     assert "⏎ go" not in learner.text()
     await learner.press("S")
     await learner.until(lambda: "⏎ goes to the highlighted beam" in learner.text())

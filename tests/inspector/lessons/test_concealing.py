@@ -88,14 +88,14 @@ async def test_the_race_opens_at_its_reveal_and_closes_for_the_next_panel(learne
     await learner.phase(LessonPhase.ASKING)
     learner.play.begin(2)
     await learner.phase(LessonPhase.ASKING)
-    assert learner.app.main.host.over == ""
+    assert learner.app.main.over == ""
     await learner.press("2", "h")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: learner.app.main.host.over == "race" and "all 112 the same" in learner.text())
+    await learner.until(lambda: learner.app.main.over == "race" and "all 112 the same" in learner.text())
     assert "Each step computes" in learner.text() or "each step computes" in learner.text()
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)
-    await learner.until(lambda: learner.app.main.host.over == "" and "What it costs" in learner.text())
+    await learner.until(lambda: learner.app.main.over == "" and "What it costs" in learner.text())
 
 
 @pytest.mark.wide(1)

@@ -219,20 +219,20 @@ async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goe
     Progress().keep("pieces", LessonProgress(done=True))
     await rig.ready()
     await rig.do("all_lessons")
-    await rig.until(lambda: isinstance(rig.app.screen, LessonsDialog))
-    first = str(rig.app.screen.query_one(SafeOptionList).get_option_at_index(0).prompt)
+    await rig.until(lambda: isinstance(rig.app.top, LessonsDialog))
+    first = str(rig.app.top.query_one(SafeOptionList).get_option_at_index(0).prompt)
     assert first.startswith(" ≡ How an LLM writes")
     assert "1/6" in first
     await rig.press("enter")
-    await rig.until(lambda: isinstance(rig.app.screen, CourseDialog))
-    options = rig.app.screen.query_one(SafeOptionList)
+    await rig.until(lambda: isinstance(rig.app.top, CourseDialog))
+    options = rig.app.top.query_one(SafeOptionList)
     assert options.highlighted == 1
     assert [str(option.prompt)[:14].rstrip() for option in options.options[:2]] == [
         " 1 Pieces",
         " 2 One loop",
     ]
     assert "✓" in str(options.get_option_at_index(0).prompt)
-    assert str(rig.app.screen.query_one("#dialog").border_title) == "How an LLM writes · 1 of 6 done"
+    assert str(rig.app.top.query_one("#dialog").border_title) == "How an LLM writes · 1 of 6 done"
 
 
 @pytest.mark.lesson(listed=ENDING, recorded=True, size=(80, 24), course=CoursePlace(WRITING, 4))
@@ -270,7 +270,7 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
     await learner.phase(LessonPhase.ASKING)
     assert learner.told.endswith("\n\n" + "\n".join(part.say))
     await learner.press("v")
-    await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+    await learner.until(lambda: isinstance(learner.app.top, VotesDialog))
     await learner.press("1", "space", "2", "space", "3", "enter")
     await learner.until(lambda: bool(learner.actions.presenting._votes))
     await learner.press("J")

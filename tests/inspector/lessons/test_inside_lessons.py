@@ -37,15 +37,15 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
     """In a recording, too; and with the head, or the layer, that the beat speaks of."""
     await learner.press("2", "A")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.screen, AttentionScreen))
+    await learner.until(lambda: isinstance(learner.app.top, AttentionScreen))
     await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)
-    await learner.until(lambda: isinstance(learner.app.screen, MainScreen))
+    await learner.until(lambda: isinstance(learner.app.top, MainScreen))
     await learner.beat(guess=1)
     await learner.press("3", "I")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.screen, LensScreen))
+    await learner.until(lambda: isinstance(learner.app.top, LensScreen))
     await learner.until(lambda: "After layer 6" in learner.text())
 
 
@@ -53,14 +53,14 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 @pytest.mark.lesson(listed=find("beams"))
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "4", "B")
-    await learner.until(lambda: isinstance(learner.app.screen, BeamScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BeamScreen))
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
         "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
     )
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: False}
-    assert isinstance(learner.app.screen, BeamScreen)
+    assert isinstance(learner.app.top, BeamScreen)
     await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 
@@ -182,7 +182,7 @@ async def test_the_way_that_the_card_names_leads_there_once_it_is_predicted(lear
 @pytest.mark.lesson(listed=find("grammar"), size=(80, 24))
 async def test_a_grammar_is_given_in_its_form(learner: LearnerKeys) -> None:
     await learner.press("2", "J")
-    await learner.until(lambda: isinstance(learner.app.screen, GrammarDialog))
+    await learner.until(lambda: isinstance(learner.app.top, GrammarDialog))
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(*" (yes|no)", "ctrl+s")
     await learner.phase(LessonPhase.REVEALED)
@@ -195,7 +195,7 @@ async def test_the_part_that_the_beat_speaks_of_is_chosen_on_the_map(learner: Le
     """In a recording, too: what was asked for the card answers the screen."""
     await learner.press("2", "X")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.screen, InterventionsScreen))
+    await learner.until(lambda: isinstance(learner.app.top, InterventionsScreen))
     await learner.until(lambda: "L6 h2 off, this token: KL 0.009 bits" in learner.text())
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)
@@ -212,7 +212,7 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
     await learner.press("4")
     await learner.until(lambda: learner.app.main.tab == "4")
     await learner.press("h")
-    await learner.until(lambda: isinstance(learner.app.screen, LockstepScreen))
+    await learner.until(lambda: isinstance(learner.app.top, LockstepScreen))
     await learner.press("o")
     await learner.until(lambda: "this model in 4 bits" in learner.text())
     await learner.press("down", "enter")
@@ -225,11 +225,9 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
 async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     """Of the lesson's prompt and the two that the form has."""
     await learner.press("2", "4", "Z")
-    await learner.until(lambda: isinstance(learner.app.screen, BatchScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BatchScreen))
     await learner.press("m", "n")
-    await learner.until(
-        lambda: isinstance(learner.app.screen, BatchDialog) and learner.app.focused is not None
-    )
+    await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
     assert "Once upon a time" in learner.text()
     await learner.press("ctrl+s")
     await learner.until(lambda: "3 lanes are running" in learner.text())
@@ -244,7 +242,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
 async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
     """Rounds that were had done are the screen's, too: it goes on with their draft."""
     await learner.press("3", "5", "S")
-    await learner.until(lambda: isinstance(learner.app.screen, SpeculationScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SpeculationScreen))
     await learner.press("d", "space")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
@@ -262,10 +260,10 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
 async def test_a_direction_is_made_by_its_form(learner: LearnerKeys) -> None:
     """The card's own S gives way in the tab whose S opens steering."""
     await learner.press("2", "4", "S")
-    await learner.until(lambda: isinstance(learner.app.screen, SteeringScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SteeringScreen))
     await learner.press("enter")
     await learner.until(
-        lambda: isinstance(learner.app.screen, DirectionDialog) and learner.app.focused is not None
+        lambda: isinstance(learner.app.top, DirectionDialog) and learner.app.focused is not None
     )
     await learner.press("ctrl+s")
     await learner.phase(LessonPhase.REVEALED)
@@ -287,7 +285,7 @@ async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner
     """Its key waits for the prediction: it would show the answer."""
     await learner.press("6", "l")
     assert "l waits" in learner.text()
-    assert isinstance(learner.app.screen, MainScreen)
+    assert isinstance(learner.app.top, MainScreen)
     for step in ("step 1 of 4,000", "step 100 of 4,000", "step 200 of 4,000"):
         await learner.press("1")
         await learner.phase(LessonPhase.ACTING, LessonPhase.REVEALED)

@@ -45,7 +45,7 @@ async def test_a_class_is_taken_through_a_lesson(learner: LearnerKeys) -> None:
     assert card.size.width <= 60
     assert f"/{LESSON.lesson.minutes:.0f}:00" in learner.text(), "the time of the whole lesson"
     await learner.press("v")
-    await learner.until(lambda: isinstance(learner.app.screen, VotesDialog))
+    await learner.until(lambda: isinstance(learner.app.top, VotesDialog))
     await learner.press("1", "2", "space", "5", "space", "3", "enter")
     await learner.until(lambda: "12 girl" in learner.text())
     await learner.press("full_stop")
@@ -111,7 +111,7 @@ async def test_a_tools_own_screen_keeps_the_columns_and_the_header_s_row(
     await learner.phase(LessonPhase.ACTING)
     await learner.press("pagedown")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: learner.app.main.host.over == "attention")
+    await learner.until(lambda: learner.app.main.over == "attention")
     await learner.until(lambda: "looks from" in learner.text() and "pgdn next" in learner.text())
     header, *rest = learner.text().splitlines()
     assert "pocket" in header
@@ -138,7 +138,7 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
     """Not the steps and not the tree either, which are made of widgets of their own."""
     for panel, back in (("steps", "full_stop"), ("tree", "escape")):
         await learner.press_for("present")
-        learner.app.main.host.go_to(panel)
+        learner.app.main.go_to(panel)
         await learner.until(lambda panel=panel: learner.app.main.query_one(f"#{panel}").region.area > 0)
         await learner.press("full_stop")
         await learner.until(lambda: "─" not in learner.text())
@@ -151,7 +151,7 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
 async def test_a_blank_screen_shows_no_answer_of_a_tool_either(rig: Rig) -> None:
     await rig.ready()
     await rig.do("present", "positions")
-    assert isinstance(rig.app.screen, PositionsScreen)
+    assert isinstance(rig.app.top, PositionsScreen)
     for frames in (False, True):
         await rig.press(".")
         await rig.pilot.pause()
@@ -163,12 +163,12 @@ async def test_the_help_begins_with_what_is_on_show(learner: LearnerKeys) -> Non
 
     async def first(*keys: str) -> list[str]:
         await learner.press(*keys, "?")
-        await learner.until(lambda: isinstance(learner.app.screen, HelpDialog))
-        page = learner.app.screen.query_one(KeysPage)
+        await learner.until(lambda: isinstance(learner.app.top, HelpDialog))
+        page = learner.app.top.query_one(KeysPage)
         await learner.until(lambda: page.size.height > 0)
         headings = [line.plain for line in page._lines(90) if line.plain in HEADINGS]
         await learner.press("escape")
-        await learner.until(lambda: learner.app.screen is learner.app.main)
+        await learner.until(lambda: learner.app.top is learner.app.main)
         assert len(headings) == len(set(headings)) == len(HEADINGS)
         return headings[:2]
 

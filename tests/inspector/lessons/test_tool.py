@@ -14,7 +14,6 @@ from inspector.lessons.actions import VERBS
 from inspector.lessons.catalogue import LessonProgress, Progress, find, shipped
 from inspector.lessons.courses import ORDER as COURSES
 from inspector.lessons.lesson import LessonPhase
-from inspector.main.narration import NarrationCard
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
 from inspector.tools.lessons.dialogs import LessonsDialog
@@ -72,7 +71,7 @@ async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) 
     tip, settings = controller.timeline.tip, controller.setup.settings
     ids = [item.id for item in controller.timeline.items]
     await learner.press_for("all_lessons")
-    await learner.until(lambda: isinstance(learner.app.screen, LessonsDialog))
+    await learner.until(lambda: isinstance(learner.app.top, LessonsDialog))
     place = len(COURSES) + [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
     await learner.press(*["down"] * place, "enter")
     await learner.phase(*WAITING)
@@ -143,26 +142,6 @@ async def test_borders_that_a_lesson_draws_are_not_remembered(learner: LearnerKe
     assert learner.app.main.left.view == text.view != OFF
 
 
-async def test_a_screen_that_is_shown_again_has_one_card_while_a_lesson_is_on(learner: LearnerKeys) -> None:
-    """Such a screen is built once: a card with each opening would add up."""
-    cards = learner.app.screen.query
-    learner.actions.leave()
-    await learner.until(lambda: not learner.app.controller.client.outstanding)
-    for _ in range(3):
-        await learner.press_for("beams")
-        await learner.until(lambda: learner.app.main.host.over == "beams")
-        assert len(learner.app.screen.query(NarrationCard)) == 0
-        await learner.press("escape")
-    learner.actions.begin(LESSON)
-    await learner.phase(*WAITING)
-    assert len(cards(NarrationCard)) == 1
-    for _ in range(3):
-        await learner.press_for("beams")
-        await learner.until(lambda: len(learner.app.screen.query(NarrationCard)) == 1)
-        await learner.until(lambda: LESSON.lesson.beats[0].title in learner.text())
-        await learner.press("escape")
-
-
 async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:
     """Its model could not be loaded, and another one was opened: what the lesson says would not be so."""
     learner.actions.leave()
@@ -184,8 +163,8 @@ async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tu
     """One of another ink can't be read where it is highlighted."""
     await rig.ready()
     await rig.do("lessons")
-    assert isinstance(rig.app.screen, LessonsDialog)
-    options = rig.app.screen.query_one(SafeOptionList)
+    assert isinstance(rig.app.top, LessonsDialog)
+    options = rig.app.top.query_one(SafeOptionList)
     await rig.until(lambda: options.size.width > 0)
     prompts = [options.get_option_at_index(place).prompt for place in range(options.option_count)]
     assert len(prompts) >= 9
@@ -201,7 +180,7 @@ async def test_each_lesson_keeps_its_one_line_at_another_size(rig: Rig, size: tu
     await rig.ready()
     await rig.do("lessons")
     rig.resize(60, 20)
-    options = rig.app.screen.query_one(SafeOptionList)
+    options = rig.app.top.query_one(SafeOptionList)
     await rig.until(lambda: 0 < options.size.width < 60)
     prompts = [option.prompt for option in options.options]
     assert all(cell_len(prompt.plain) <= options.scrollable_content_region.width - 2 for prompt in prompts)
@@ -210,7 +189,7 @@ async def test_each_lesson_keeps_its_one_line_at_another_size(rig: Rig, size: tu
 async def test_a_digit_goes_to_the_lesson_of_that_number(rig: Rig) -> None:
     await rig.ready()
     await rig.do("lessons")
-    options = rig.app.screen.query_one(SafeOptionList)
+    options = rig.app.top.query_one(SafeOptionList)
     await rig.press("3")
     assert str(options.get_option_at_index(options.highlighted).prompt).startswith(" 3 The draw")
 

@@ -112,9 +112,9 @@ async def test_all_that_is_painted_can_be_read(rig: Rig, theme: str) -> None:
     for action in (*PANELS, *OVERLAYS):
         await rig.do(action)
         faint += painted(rig, action)
-        if len(rig.app.screen_stack) > 1:
-            rig.app.screen.dismiss(None)
-            await rig.until(lambda: len(rig.app.screen_stack) == 1)
+        if rig.app.top is not rig.app.main:
+            rig.app.top.dismiss(None)
+            await rig.until(lambda: rig.app.top is rig.app.main)
     assert faint == []
 
 
@@ -134,7 +134,7 @@ def painted(rig: Rig, where: str) -> Iterator[str]:
 
 def on_top(rig: Rig) -> list[Region]:
     """Where the screen or the dialog on top paints."""
-    screen = rig.app.screen
+    screen = rig.app.top
     boxes = [box.region for box in screen.query("#dialog, #--container")]
     return [*boxes, *(line.region for line in screen.query("KeyLine"))] if boxes else [screen.region]
 

@@ -33,7 +33,7 @@ HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f\u202eb\u200b[@click=app.quit]x[/]\ud83
 
 
 def remark(rig: Rig, name: str) -> tuple[str, bool]:
-    widget = rig.app.screen.query_one(f"#{name}")
+    widget = rig.app.top.query_one(f"#{name}")
     return str(widget.content), widget.has_class("-wrong")
 
 
@@ -43,28 +43,28 @@ def remark(rig: Rig, name: str) -> tuple[str, bool]:
 async def test_a_prompt_is_typed_and_prefilled(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p")
-    rig.app.screen.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
+    rig.app.top.query_one("#prompt-text", SafeTextArea).text = "Two\nlines"
     await rig.press("ctrl+s")
     assert rig.engine.sent == [protocol.Prefill("Two\nlines", False, None, None)]
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
 
 
 async def test_letters_typed_into_the_prompt_are_no_commands(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
-    assert rig.app.screen.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
+    assert rig.app.top.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
     assert rig.engine.sent == []
 
 
 async def test_nothing_typed_is_lost_when_the_dialog_is_left(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p", "exclamation_mark", "tab", "right")
-    rig.app.screen.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
+    rig.app.top.query_one("#prompt-system", SafeTextArea).text = "Be kind.\nBe brief."
     await rig.press("escape")
     assert rig.engine.sent == []
     await rig.press("p")
-    assert isinstance(rig.app.screen, PromptDialog)
-    typed = rig.app.screen.typed()
+    assert isinstance(rig.app.top, PromptDialog)
+    typed = rig.app.top.typed()
     assert (typed.text, typed.chat, typed.system) == ("Once upon a time,!", True, "Be kind.\nBe brief.")
 
 
@@ -80,7 +80,7 @@ async def test_typing_goes_on_at_the_end_and_replaces_what_was_selected(rig: Rig
 async def test_an_empty_prompt_is_refused_in_place(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p")
-    rig.app.screen.query_one("#prompt-text", SafeTextArea).text = ""
+    rig.app.top.query_one("#prompt-text", SafeTextArea).text = ""
     await rig.pilot.pause()
     await rig.press("ctrl+s")
     assert remark(rig, "prompt-remark") == ("The prompt is empty. Type at least one character.", True)
@@ -100,7 +100,7 @@ async def test_chat_and_logprobs_are_chosen_with_the_keyboard(rig: Rig) -> None:
 async def test_a_model_without_a_template_offers_raw_prompts_only(rig: Rig) -> None:
     await rig.push(rig.session.load(has_chat_template=False))
     await rig.press("p")
-    assert rig.app.screen.query_one("#prompt-mode").labels == ("raw",)
+    assert rig.app.top.query_one("#prompt-mode").labels == ("raw",)
     await rig.press("ctrl+a", "delete")
     assert "no chat template" in remark(rig, "prompt-remark")[0]
 
@@ -114,7 +114,7 @@ def test_every_setting_has_a_field_with_its_value():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        values = {f.name: rig.app.screen.query_one(f"#field-{f.name}", SafeInput).value for f in FIELDS}
+        values = {f.name: rig.app.top.query_one(f"#field-{f.name}", SafeInput).value for f in FIELDS}
         first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
                           "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
         assert (
@@ -141,24 +141,24 @@ async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig
     await rig.ready()
     await rig.press("s")
     for field, typed, message in WRONG:
-        line = rig.app.screen.query_one(f"#field-{field}", SafeInput)
+        line = rig.app.top.query_one(f"#field-{field}", SafeInput)
         good, line.value = line.value, typed
         await rig.pilot.pause()
         assert remark(rig, f"remark-{field}") == (message, True)
-        assert rig.app.screen.query_one("#apply", Button).disabled
+        assert rig.app.top.query_one("#apply", Button).disabled
         await rig.press("enter", "ctrl+s")
-        assert isinstance(rig.app.screen, SamplingDialog)
+        assert isinstance(rig.app.top, SamplingDialog)
         assert rig.engine.sent == []
         line.value = good
         await rig.pilot.pause()
         assert not remark(rig, f"remark-{field}")[1]
-        assert not rig.app.screen.query_one("#apply", Button).disabled
+        assert not rig.app.top.query_one("#apply", Button).disabled
 
 
 async def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    rig.app.screen.query_one("#field-logit_bias", SafeInput).value = "5000=1"
+    rig.app.top.query_one("#field-logit_bias", SafeInput).value = "5000=1"
     await rig.pilot.pause()
     text, wrong = remark(rig, "remark-logit_bias")
     assert wrong
@@ -168,10 +168,10 @@ async def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(rig: Rig) ->
 async def test_greedy_says_that_the_filters_do_nothing(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    assert not rig.app.screen.query_one("#greedy").display
-    rig.app.screen.query_one("#field-temp", SafeInput).value = "0"
+    assert not rig.app.top.query_one("#greedy").display
+    rig.app.top.query_one("#field-temp", SafeInput).value = "0"
     await rig.pilot.pause()
-    assert rig.app.screen.query_one("#greedy").display
+    assert rig.app.top.query_one("#greedy").display
 
 
 async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
@@ -181,7 +181,7 @@ async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
     monkeypatch.setattr(SamplingDialog, "on_descendant_focus", lambda self, event: None)
     for _ in range(2):
         await rig.press("s")
-        assert str(rig.app.screen.query_one("#dialog").border_subtitle).startswith(
+        assert str(rig.app.top.query_one("#dialog").border_subtitle).startswith(
             "0 always takes the most probable token"
         )
         await rig.press("escape")
@@ -191,10 +191,10 @@ async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
 async def test_further_stop_strings_are_kept(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    rig.app.screen.query_one("#field-stop", SafeInput).focus()
+    rig.app.top.query_one("#field-stop", SafeInput).focus()
     await rig.pilot.pause()
-    assert "2 more are kept" in str(rig.app.screen.query_one("#dialog").border_subtitle)
-    rig.app.screen.query_one("#field-stop", SafeInput).value = "END"
+    assert "2 more are kept" in str(rig.app.top.query_one("#dialog").border_subtitle)
+    rig.app.top.query_one("#field-stop", SafeInput).value = "END"
     await rig.press("ctrl+s")
     assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
 
@@ -211,10 +211,10 @@ def test_a_text_on_one_line_comes_back_as_it_was(text):
 async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
     await rig.ready(steps=12)
     await rig.press("g", "9", "9", "enter")
-    assert isinstance(rig.app.screen, JumpDialog)
+    assert isinstance(rig.app.top, JumpDialog)
     assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
     await rig.press("backspace", "enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.timeline.selected.index == 8
     assert rig.engine.sent == []
 
@@ -224,21 +224,21 @@ async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
 async def test_a_jump_to_no_number_is_refused(rig: Rig, typed) -> None:
     await rig.ready()
     await rig.press("g")
-    rig.app.screen.query_one("#jump-step", SafeInput).value = typed
+    rig.app.top.query_one("#jump-step", SafeInput).value = typed
     await rig.press("enter")
-    assert isinstance(rig.app.screen, JumpDialog)
+    assert isinstance(rig.app.top, JumpDialog)
 
 
 @pytest.mark.screen(load=LoadSettings(adapter_path="adapters", extra_eos_token=("x",), kv_bits=4))
 async def test_another_model_is_opened_with_the_same_load_settings(rig: Rig) -> None:
     await rig.ready()
     await rig.do("open")
-    assert isinstance(rig.app.screen, ModelDialog)
+    assert isinstance(rig.app.top, ModelDialog)
     for name in ("~nosuchuser/x", "a" * 5000, "b" * 300):
-        rig.app.screen.query_one("#model-name", SafeInput).value = name
+        rig.app.top.query_one("#model-name", SafeInput).value = name
         await rig.press("enter")
         assert remark(rig, "model-remark")[1]
-    rig.app.screen.query_one("#model-name", SafeInput).value = "./models/other"
+    rig.app.top.query_one("#model-name", SafeInput).value = "./models/other"
     await rig.press("enter")
     load = LoadSettings("./models/other", kv_bits=4)
     assert rig.engine.sent == [protocol.Load(load)]
@@ -247,7 +247,7 @@ async def test_another_model_is_opened_with_the_same_load_settings(rig: Rig) -> 
 async def test_the_facts_are_all_told_with_the_notes(rig: Rig) -> None:
     await rig.push(rig.session.load(notes=("--max-kv-size is ignored: [/x]\x1b",)))
     await rig.press("i")
-    assert isinstance(rig.app.screen, FactsDialog)
+    assert isinstance(rig.app.top, FactsDialog)
     text = rig.screen_text()
     for part in ("llama", "7,340,032", "14.0 MiB", "512 tokens", "8 plain", "8.00 KiB", "[/x]␛"):
         assert part in text, part
@@ -283,12 +283,12 @@ async def test_the_names_of_the_pages_are_whole_at_60_columns(rig: Rig) -> None:
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("page", ["parts/head", "walks"])
 async def test_the_help_opens_at_the_page_that_was_asked_for_the_first_time_too(rig: Rig, page: str) -> None:
-    rig.app.main.host.help(page=page)
-    await rig.until(lambda: isinstance(rig.app.screen, HelpDialog) and rig.app.screen.query(Markdown))
+    rig.app.main.help(page=page)
+    await rig.until(lambda: isinstance(rig.app.top, HelpDialog) and rig.app.screen.query(Markdown))
     for _ in range(5):
         await rig.pilot.pause()
     own_tab = page in {name for name, _ in PAGES}
-    assert rig.app.screen.query_one(TabbedContent).active == f"help-{page if own_tab else 'topics'}"
+    assert rig.app.top.query_one(TabbedContent).active == f"help-{page if own_tab else 'topics'}"
 
 
 @pytest.mark.wide(1)
@@ -298,7 +298,7 @@ async def test_the_pages_on_one_thing_each_are_laid_out_when_they_are_chosen(
     rig: Rig, size: tuple[int, int], places: Sequence[int]
 ) -> None:
     await rig.press("question_mark")
-    help = rig.app.screen
+    help = rig.app.top
     assert not help.query(TopicPages)
     await rig.press("left")
     assert TOPICS[0][1][:20] in rig.screen_text()
@@ -319,7 +319,7 @@ async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig:
     await rig.press("question_mark")
     assert "1 Next" in rig.screen_text()
     await rig.press("left", "enter")
-    help = rig.app.screen
+    help = rig.app.top
     markdown = help.query_one("#topic").query_one(Markdown)
     for href, wanted in (
         ("nowhere.md", "sampling"),
@@ -342,16 +342,16 @@ async def test_a_page_leads_to_another_and_the_help_opens_at_the_keys_again(rig:
     await rig.until(lambda: help.query_one("#topic").query_one(Markdown).source == page("parts/head"))
     assert pages.active == "help-topics"
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.press("question_mark", "left")
-    await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
+    await rig.until(lambda: rig.app.top.query_one(SafeOptionList).has_focus)
     assert TOPICS[0][1] in rig.screen_text()
 
 
 async def test_what_is_heard_late_of_a_page_before_does_not_turn_back_to_it(rig: Rig) -> None:
     """On a busy machine: that the first page was opened, and that it got the focus."""
     await rig.press("question_mark", "left")
-    pages = rig.app.screen.query_one(HelpPages)
+    pages = rig.app.top.query_one(HelpPages)
     tabs = pages.query_one(Tabs)
     for _ in range(3):
         tabs.post_message(Tabs.TabActivated(tabs, pages.get_tab("help-keys")))
@@ -359,13 +359,13 @@ async def test_what_is_heard_late_of_a_page_before_does_not_turn_back_to_it(rig:
         keys.post_message(TabPane.Focused(keys))
         await rig.pilot.pause()
         assert pages.active == "help-topics"
-    await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
+    await rig.until(lambda: rig.app.top.query_one(SafeOptionList).has_focus)
 
 
 @pytest.mark.slow
 async def test_a_click_on_a_tab_turns_the_help_to_it(rig: Rig) -> None:
     await rig.press("question_mark")
-    pages = rig.app.screen.query_one(HelpPages)
+    pages = rig.app.top.query_one(HelpPages)
     await rig.pilot.click(pages.get_tab("help-walks"))
     await rig.until(lambda: pages.active == "help-walks" and pages.get_pane("help-walks").query(Markdown))
 
@@ -376,14 +376,14 @@ async def test_the_list_of_pages_has_the_focus_before_it_is_laid_out(
     """On a busy machine the layout comes after the key."""
     monkeypatch.setattr(TopicPages, "region", Region())
     await rig.press("question_mark", "left", "right", "left")
-    await rig.until(lambda: rig.app.screen.query_one(SafeOptionList).has_focus)
+    await rig.until(lambda: rig.app.top.query_one(SafeOptionList).has_focus)
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
 async def test_the_page_of_keys_leaves_nothing_out_and_fits(rig: Rig, size: tuple[int, int]) -> None:
     await rig.press("question_mark")
-    page = rig.app.screen.query_one(KeysPage)
+    page = rig.app.top.query_one(KeysPage)
     lines = str(page.render()).split("\n")
     assert max(map(cell_len, lines)) <= page.content_size.width
     assert len(lines) == page.content_size.height
@@ -394,7 +394,7 @@ async def test_the_page_of_keys_leaves_nothing_out_and_fits(rig: Rig, size: tupl
 
 def help_rows(rig: Rig) -> list[str]:
     """What the page of keys has, a line each."""
-    return str(rig.app.screen.query_one(KeysPage).render()).split("\n")
+    return str(rig.app.top.query_one(KeysPage).render()).split("\n")
 
 
 async def test_the_page_of_keys_begins_with_those_of_the_open_tab(rig: Rig) -> None:
@@ -415,10 +415,10 @@ async def test_the_page_of_keys_is_filtered_by_words(rig: Rig) -> None:
     assert "bookmark" in "\n".join(help_rows(rig)).lower()
     assert 4 < len(help_rows(rig)) < 30 < len(whole)
     await rig.press(*"q?")
-    assert isinstance(rig.app.screen, HelpDialog)
+    assert isinstance(rig.app.top, HelpDialog)
     assert "Nothing here has “BOOKMARKq?”" in " ".join(help_rows(rig))
     await rig.press("enter")
-    assert rig.app.screen.query_one("#page-keys").has_focus
+    assert rig.app.top.query_one("#page-keys").has_focus
     await rig.press("escape", "question_mark")
     assert help_rows(rig) == whole
 
@@ -461,7 +461,7 @@ async def test_hostile_text_reaches_no_terminal_from_any_dialog(rig: Rig, size) 
             line.value = HOSTILE
         await rig.pilot.pause()
         text = rig.screen_text()
-        assert rig.app.screen is not rig.app.main
+        assert rig.app.top is not rig.app.main
         assert not any(char in text for char in "\x1b\x9b\x00\x7f\u202e\u200b\ud83d")
 
     rig.session.load(**{name: getattr(session_facts, name) for name in names})
@@ -474,7 +474,7 @@ async def test_hostile_text_reaches_no_terminal_from_any_dialog(rig: Rig, size) 
 async def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(rig: Rig) -> None:
     async def opened(action: str) -> None:
         await rig.do(action)
-        assert rig.app.screen is not rig.app.main
+        assert rig.app.top is not rig.app.main
         assert "esc" in rig.screen_text()
 
     await rig.ready()
@@ -484,7 +484,7 @@ async def test_the_buttons_of_every_dialog_are_in_sight_on_a_small_screen(rig: R
 async def test_halves_of_surrogate_pairs_in_a_field_can_be_copied(rig: Rig) -> None:
     await rig.ready()
     await rig.do("open")
-    field = rig.app.screen.query_one("#model-name", SafeInput)
+    field = rig.app.top.query_one("#model-name", SafeInput)
     field.value = "a\udcff\ud83d"
     field.focus()
     await rig.press("shift+home", "ctrl+c")
@@ -496,6 +496,6 @@ async def test_the_list_of_topics_is_in_the_ink_of_its_row(rig: Rig) -> None:
     await rig.ready()
     await rig.press("question_mark", "left")
     await rig.until(lambda: bool(rig.app.screen.query(TopicPages)))
-    options = rig.app.screen.query_one(TopicPages).query_one(SafeOptionList).options
+    options = rig.app.top.query_one(TopicPages).query_one(SafeOptionList).options
     assert options
     assert {str(span.style) for option in options for span in option.prompt.spans} == {"bold"}

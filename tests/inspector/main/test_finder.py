@@ -65,7 +65,7 @@ def told(rig: Rig) -> str:
 
 def rows(rig: Rig) -> list[str]:
     """Ids of the rows of the finder."""
-    return [each.id for each in rig.app.screen.query_one(FoundList)._found]
+    return [each.id for each in rig.app.top.query_one(FoundList)._found]
 
 
 # ---- matching -----------------------------------------------------------------------------------
@@ -243,11 +243,11 @@ async def test_before_anything_is_typed_each_question_has_its_tools(rig: Rig) ->
 async def test_what_finds_nothing_says_what_else_to_type(rig: Rig) -> None:
     await rig.ready()
     await rig.press("colon", *"zzqx")
-    remark = rig.app.screen.query_one("#finder-remark", Remark)
+    remark = rig.app.top.query_one("#finder-remark", Remark)
     assert not rows(rig)
     assert remark._text.startswith("Nothing is called “zzqx”. Type another word: attention, temperature")
     await rig.press("enter")
-    assert isinstance(rig.app.screen, FinderDialog)
+    assert isinstance(rig.app.top, FinderDialog)
     await rig.press(*["backspace"] * 4, *"beam", "space", *"seed")
     assert remark._text == "Nothing has “beam” and “seed” together. Type one of them."
     await rig.press(*["backspace"] * 9, *"attendion")
@@ -264,52 +264,52 @@ async def test_what_finds_nothing_says_what_else_to_type(rig: Rig) -> None:
 async def test_it_opens_on_the_main_screen_and_over_a_tool_s(rig: Rig, key: str) -> None:
     await rig.ready()
     await rig.press(key, *"lens", "enter")
-    await rig.until(lambda: rig.app.main.host.over == "lens")
+    await rig.until(lambda: rig.app.main.over == "lens")
     await rig.press(key)
-    assert isinstance(rig.app.screen, FinderDialog)
+    assert isinstance(rig.app.top, FinderDialog)
     assert rows(rig)[0].startswith("lens.")
     await rig.press("escape")
-    assert rig.app.main.host.over == "lens"
+    assert rig.app.main.over == "lens"
 
 
 async def test_over_a_dialog_it_opens_and_what_is_found_is_done(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p", "colon")
-    assert not isinstance(rig.app.screen, FinderDialog)  # a colon is typed
+    assert not isinstance(rig.app.top, FinderDialog)  # a colon is typed
     await rig.from_finder("tree", "Tree")
     await rig.until(lambda: rig.app.main.arrangement.current == "tree")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.press("ctrl+o", "colon")
-    assert isinstance(rig.app.screen, FinderDialog)
+    assert isinstance(rig.app.top, FinderDialog)
 
 
 async def test_on_a_tool_s_screen_its_own_keys_are_done_there_and_others_elsewhere(rig: Rig) -> None:
     await rig.ready()
     await rig.press("A")
     await rig.from_finder("sort", "Sort")
-    await rig.until(lambda: rig.app.main.host.over == "attention")
+    await rig.until(lambda: rig.app.main.over == "attention")
     await rig.from_finder("lens", "Lens")
-    await rig.until(lambda: rig.app.main.host.over == "lens")
+    await rig.until(lambda: rig.app.main.over == "lens")
     dark = rig.app.current_theme.dark
     await rig.from_finder("dark or light", "Dark or light")
     await rig.until(lambda: rig.app.current_theme.dark is not dark)
-    assert rig.app.main.host.over == "lens"
+    assert rig.app.main.over == "lens"
 
 
 async def test_what_another_screen_does_is_done_there(rig: Rig) -> None:
     await rig.ready()
     await rig.from_finder("lockstep second model", "Second model")
-    await rig.until(lambda: isinstance(rig.app.screen, SecondModelDialog))
+    await rig.until(lambda: isinstance(rig.app.top, SecondModelDialog))
     await rig.press("escape")
-    assert rig.app.main.host.over == "lockstep"
+    assert rig.app.main.over == "lockstep"
 
 
 async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
     async def opened(case: tuple[str, object]) -> None:
         id, table = case
         await rig.app.main.do(id)
-        await rig.until(lambda: len(rig.app.screen_stack) > 1)
-        top = rig.app.screen
+        await rig.until(lambda: rig.app.top is not rig.app.main and rig.app.top.takes_keys)
+        top = rig.app.top
         if isinstance(top, ToolScreen):
             assert table in top.tables, id
         else:
@@ -329,7 +329,7 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
     await rig.ready()
     for typed, label, field in (("seed", "Seed", "seed"), ("temperature", "Temperature", "temp")):
         await rig.from_finder(typed, label)
-        await rig.until(lambda: isinstance(rig.app.screen, SamplingDialog))
+        await rig.until(lambda: isinstance(rig.app.top, SamplingDialog))
         await rig.until(lambda field=field: getattr(rig.app.focused, "id", "") == f"field-{field}")
         await rig.press("escape")
 
@@ -339,21 +339,21 @@ async def test_a_page_of_the_help_opens_at_once_and_again(rig: Rig) -> None:
     await rig.ready()
     for label in ("Position", "Norm"):
         await rig.from_finder(f"help {label.lower()}", label)
-        await rig.until(lambda: isinstance(rig.app.screen, HelpDialog))
+        await rig.until(lambda: isinstance(rig.app.top, HelpDialog))
         await rig.until(lambda: rig.app.screen.query(TopicPages))
         await rig.until(lambda title=f"# {label}": [
-            each for each in rig.app.screen.query_one("#topic").query(MarkdownPage) if each.source.startswith(title)
+            each for each in rig.app.top.query_one("#topic").query(MarkdownPage) if each.source.startswith(title)
         ])  # fmt: skip
         await rig.press("escape")
     await rig.press("question_mark")
-    assert rig.app.screen.query_one("#help-tabs").active == "help-keys"
+    assert rig.app.top.query_one("#help-tabs").active == "help-keys"
 
 
 async def test_a_lesson_and_a_model_are_found_once_they_are_read(rig: Rig) -> None:
     await rig.ready()
     await rig.from_finder("pocket", "pocket")
-    await rig.until(lambda: isinstance(rig.app.screen, ModelDialog))
-    assert rig.app.screen.typed == "pocket"
+    await rig.until(lambda: isinstance(rig.app.top, ModelDialog))
+    assert rig.app.top.typed == "pocket"
     await rig.press("escape")
     await rig.from_finder("lesson the draw", "The draw")
     await rig.until(lambda: rig.app.main.narrator is not None or rig.engine.names)
@@ -363,7 +363,7 @@ async def test_what_cannot_be_done_now_says_why(rig: Rig) -> None:
     await rig.until(lambda: rig.engine.started)
     assert rig.timeline.phase is Phase.LOADING
     await rig.from_finder("seed", "Seed")
-    await rig.until(lambda: isinstance(rig.app.screen, SamplingDialog))  # it needs no model
+    await rig.until(lambda: isinstance(rig.app.top, SamplingDialog))  # it needs no model
     await rig.press("escape")
     await rig.from_finder("attention", "Attention")
     await rig.until(lambda: "still loading" in rig.status)
@@ -374,7 +374,7 @@ async def test_a_theme_is_chosen_by_its_name(rig: Rig) -> None:
     await rig.from_finder("theme nord", "Theme nord")
     await rig.until(lambda: rig.app.theme == "nord")
     rig.app.search_themes()
-    await rig.until(lambda: isinstance(rig.app.screen, FinderDialog) and len(rows(rig)) > 10)
+    await rig.until(lambda: isinstance(rig.app.top, FinderDialog) and len(rows(rig)) > 10)
     assert all(each.startswith("theme") for each in rows(rig)[:10])
 
 

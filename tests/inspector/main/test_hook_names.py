@@ -49,7 +49,7 @@ async def test_a_part_is_found_by_its_name_and_shown(
 ) -> None:
     await rig.ready()
     await rig.from_finder(typed, typed)
-    await rig.until(lambda: rig.app.main.host.over == tool)
+    await rig.until(lambda: rig.app.main.over == tool)
     assert chosen(rig.app.main.actions[tool])
 
 

@@ -32,8 +32,8 @@ def own_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def opened(rig: Rig, key: str) -> Screen[object]:
     """Press a key that opens a dialog."""
     await rig.press(key)
-    dialog = rig.app.screen
-    await rig.until(lambda: isinstance(dialog, Overlay) and dialog is rig.app.screen and dialog.focused)
+    dialog = rig.app.top
+    await rig.until(lambda: isinstance(dialog, Overlay) and dialog is rig.app.top and dialog.focused)
     await rig.pilot.pause()
     return dialog
 
@@ -52,7 +52,7 @@ async def test_a_dialog_that_is_shown_again_looks_as_at_first(rig: Rig, key: str
     assert rig.screen_text() != looks
     dialog.dismiss(None)  # nothing is remembered, as it is when it is left with a key
     await rig.pilot.pause()
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert dialog.focused is None
     assert await opened(rig, key) is dialog
     assert rig.screen_text() == looks
@@ -81,7 +81,7 @@ async def test_each_showing_has_one_result_of_its_own(rig: Rig) -> None:
         assert isinstance(dialog, BreakpointsDialog)
         dialog.query_one("#break-entropy_above", SafeInput).value = value
         burst(rig, "ctrl+s", "ctrl+s", "escape")  # the second opens the dialog that saves the session
-        await rig.until(lambda: rig.app.screen is rig.app.main and not rig.app.keys.busy)
+        await rig.until(lambda: rig.app.top is rig.app.main and not rig.app.keys.busy)
         assert breakpoints.points == Breakpoints(entropy_above=float(value))
     await opened(rig, "b")
     await rig.press("6", "escape")
@@ -97,7 +97,7 @@ async def test_keys_right_after_the_one_that_shows_it_again_are_its_own(rig: Rig
     await rig.press("escape")
     burst(rig, "b", "8")
     await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "8")
-    assert rig.app.screen is dialog
+    assert rig.app.top is dialog
 
 
 @pytest.mark.wide(2)
@@ -161,9 +161,9 @@ async def test_opening_things_often_leaves_no_widget_behind(rig: Rig) -> None:
     for _ in range(4):
         for action in OVERLAYS:
             await rig.do(action)
-            assert len(rig.app.screen_stack) == 2
-            rig.app.screen.dismiss(None)
-            await rig.until(lambda: len(rig.app.screen_stack) == 1)
+            assert rig.app.top is not rig.app.main
+            rig.app.top.dismiss(None)
+            await rig.until(lambda: rig.app.top is rig.app.main)
             await rig.press("left", "end")  # what was left last may be held until something happens
         counts.append(widgets())
     await rig.until(lambda: widgets() - counts[1] < 2)  # those of the last screen go one by one

@@ -151,9 +151,9 @@ async def test_the_line_of_keys_names_what_holds_in_the_open_tab(rig: Rig) -> No
     await rig.ready()
     for digit, own in (("2", "-+"), ("4", "F"), ("5", "v")):
         await rig.press(digit)
-        assert own in {hint.keys for hint in rig.app.screen.hints()}
+        assert own in {hint.keys for hint in rig.app.top.hints()}
         await rig.press("1")
-        assert own not in {hint.keys for hint in rig.app.screen.hints()}
+        assert own not in {hint.keys for hint in rig.app.top.hints()}
 
 
 def test_every_page_of_the_help_has_a_title_and_text():
@@ -205,10 +205,10 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         await rig.do(key.id)
         if state_of(rig) == before and key.id not in (rig.app.main.view, f"tab_{rig.app.main.tab}"):
             silent.append(key.id)
-        while len(rig.app.screen_stack) > 1:
-            rig.app.screen.dismiss(None)
+        while rig.app.top is not rig.app.main:
+            rig.app.top.dismiss(None)
             await rig.pilot.pause()
-        rig.app.main.host.answer()
+        rig.app.main.answer()
         rig.app.clear_notifications()
         await rig.pilot.pause()
     assert silent == []
@@ -218,7 +218,7 @@ def state_of(rig: Rig) -> tuple[object, ...]:
     """What an answer may change, on screen."""
     return (
         rig.app.main.status.answer,
-        len(rig.app.screen_stack),
+        type(rig.app.top),
         len(rig.app._notifications),
         rig.screen_text(),
         rig.app.theme,

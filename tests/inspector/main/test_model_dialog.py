@@ -43,7 +43,7 @@ async def opened(rig: Rig) -> ModelList:
 async def listed(rig: Rig) -> ModelList:
     """The same in a session that is ready."""
     await rig.do("open")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, ModelDialog)
     await rig.until(lambda: dialog._read, seconds=20)
     return dialog.query_one(ModelList)
@@ -61,7 +61,7 @@ def loaded(rig: Rig) -> str:
 
 
 def remark(rig: Rig) -> str:
-    return str(rig.app.screen.query_one("#model-remark").render())
+    return str(rig.app.top.query_one("#model-remark").render())
 
 
 async def test_what_can_be_opened_comes_first_and_enter_opens_it(rig: Rig, hub: Path) -> None:
@@ -74,7 +74,7 @@ async def test_what_can_be_opened_comes_first_and_enter_opens_it(rig: Rig, hub: 
 
 async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
     picks = await opened(rig)
-    field = rig.app.screen.query_one("#model-name", SafeInput)
+    field = rig.app.top.query_one("#model-name", SafeInput)
     for text, left in {
         "TINY": ["some/tiny", "some/tiny-4bit", "TINY"],
         "qwen3": ["some/tiny-4bit", "qwen3"],
@@ -99,7 +99,7 @@ async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
     rig: Rig, hub: Path, text: str
 ) -> None:
     await opened(rig)
-    rig.app.screen.query_one("#model-name", SafeInput).value = text
+    rig.app.top.query_one("#model-name", SafeInput).value = text
     await rig.pilot.pause()
     await rig.press("enter")
     assert loaded(rig) == text
@@ -111,7 +111,7 @@ async def test_why_a_model_cant_be_opened_is_said_and_nothing_is_sent(rig: Rig, 
     assert "mlx_lm has no family evil[/x]␛[2J" in rig.screen_text()
     assert "\x1b" not in rig.screen_text()
     await rig.press("enter")
-    assert isinstance(rig.app.screen, ModelDialog)
+    assert isinstance(rig.app.top, ModelDialog)
     assert remark(rig).startswith("mlx_lm has no family evil[/x]␛[2J")
     assert rig.engine.sent == []
 
@@ -131,7 +131,7 @@ async def test_what_is_missing_of_a_hubs_model_is_downloaded_by_its_id(
 
 
 def download_line(rig: Rig) -> str:
-    return str(rig.app.screen.query_one("#model-download").render())
+    return str(rig.app.top.query_one("#model-download").render())
 
 
 class FakeDownloads:
@@ -174,21 +174,21 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     await rig.until(lambda: "3 MiB of 12 MiB, 1 MiB/s, about 9 s left" in download_line(rig))
     if size[1] > 12:
         assert "3 MiB of 12 MiB" in rig.screen_text()
-    rig.app.screen.query_one("#model-name", SafeInput).value = "some/other"
+    rig.app.top.query_one("#model-name", SafeInput).value = "some/other"
     await rig.pilot.pause()
     await rig.press("enter")
     assert remark(rig) == "some/new is being downloaded: wait, or stop that first"
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.press("space")
     assert rig.engine.names == ["TakeStep"]
     rig.engine.sent.clear()
     await rig.do("open")
     assert "Downloading some/new" in download_line(rig)
-    rig.app.screen.query_one("#model-name", SafeInput).value = "some/new"
+    rig.app.top.query_one("#model-name", SafeInput).value = "some/new"
     fake.go_on.set()
-    await rig.until(lambda: "some/new" in names(rig.app.screen.query_one(ModelList)))
-    picks = rig.app.screen.query_one(ModelList)
+    await rig.until(lambda: "some/new" in names(rig.app.top.query_one(ModelList)))
+    picks = rig.app.top.query_one(ModelList)
     await rig.until(lambda: isinstance(picks.chosen, DiskModel) and picks.chosen.name == "some/new")
     assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
     await rig.press("enter")
@@ -209,7 +209,7 @@ async def test_enter_stops_a_download_and_goes_on_with_it(
     assert fake.ended.is_set()
     fake.fails = LoadError("The hub has no model some/new [b]\x1b.", "Check the name.")
     fake.go_on.set()
-    await rig.until(lambda: rig.app.screen._read)  # type: ignore[attr-defined]
+    await rig.until(lambda: rig.app.top._read)  # type: ignore[attr-defined]
     await rig.press("enter")
     await rig.until(
         lambda: download_line(rig).startswith("The hub has no model some/new [b]␛. Check the name.")
@@ -261,7 +261,7 @@ async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(
     await listed(rig)
     assert f"1 KiB {free}. Type" in remark(rig)
     await rig.press("down", "down")
-    chosen = dict(rig.app.screen.query_one(ChosenModel)._facts)
+    chosen = dict(rig.app.top.query_one(ChosenModel)._facts)
     assert chosen["memory"] == f"its weights don't fit in the 1 KiB that are {free}: {fate}"
 
 
@@ -288,9 +288,9 @@ async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest
     await rig.do("open")
     await rig.until(begun.is_set, seconds=20)
     await rig.press(*"abc")
-    assert rig.app.screen.query_one("#model-name", SafeInput).value == "abc"
+    assert rig.app.top.query_one("#model-name", SafeInput).value == "abc"
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     go_on.set()
     await rig.until(ended.is_set, seconds=20)
     assert 5 not in read

@@ -27,8 +27,6 @@ from engine.settings import LoadSettings
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.screen import MainScreen
-from inspector.main.tool_screen import ToolScreen
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
 from inspector.tools.grammar.dialog import GrammarDialog
@@ -104,10 +102,12 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
     async def twice(case: tuple[str, tuple[str, ...]]) -> None:
         action, keys = case
         await rig.do(action)
-        assert len(rig.app.screen_stack) == 2
+        assert rig.app.top is not rig.app.main
         burst(rig, *keys)
         await rig.pilot.pause()
-        kinds = [type(screen) for screen in rig.app.screen_stack]
+        kinds = [
+            type(screen) for screen in (*rig.app.screen_stack, rig.app.main.tool_screen) if screen is not None
+        ]
         assert kinds[0] is type(rig.app.main)
         assert len(kinds) == len({*kinds})
 
@@ -126,7 +126,7 @@ async def test_what_changes_while_a_screen_opens_is_shown_though_that_is_left_be
     burst(rig, key)
     rig.resize(80, 24)
     burst(rig, "escape")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     await rig.pilot.pause()
     widths = {panel.region.width for panel in rig.app.main.query("#panels > .panel") if panel.display}
     assert widths == {80}
@@ -139,9 +139,9 @@ async def test_the_second_of_two_q_does_not_quit(rig: Rig, action: str) -> None:
 
     await branched(rig)
     await rig.do(action)
-    assert len(rig.app.screen_stack) == 2
+    assert rig.app.top is not rig.app.main
     burst(rig, "q", "q")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     await rig.pilot.pause()
     assert rig.status == "Press q once more to quit"
     assert not rig.app.leaving
@@ -155,7 +155,7 @@ async def test_a_dialog_asks_nothing_of_its_widgets_while_the_program_shuts_down
     """Its timers may go on after they have gone: a search that follows the selected token asked for its frame."""
     await rig.ready()
     await rig.do("find")
-    found = rig.app.screen
+    found = rig.app.top
     assert isinstance(found, FindDialog)
     await rig.push([rig.session.step()])
     with monkeypatch.context() as patched:  # its own timer may come while they go
@@ -177,7 +177,7 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
     await branched(rig)
     await rig.press("question_mark")
     burst(rig, "q")
-    await rig.until(lambda: len(rig.app.screen_stack) == 1)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     if way == "finder":
         await rig.from_finder("quit", "Quit")
     else:
@@ -193,11 +193,11 @@ async def test_quitting_by_finder_and_click_asks_nothing(rig: Rig, way: str) -> 
 async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, actions: list[str]) -> None:
     async def left(action: str) -> None:
         await rig.do(action)
-        assert len(rig.app.screen_stack) == 2
-        rig.app.screen.dismiss(None)
+        assert rig.app.top is not rig.app.main
+        rig.app.top.dismiss(None)
         await gone(rig, [*late(), rig.session.step()])
         await rig.pilot.pause()
-        assert rig.app.screen is rig.app.main
+        assert rig.app.top is rig.app.main
 
     await branched(rig)
     await rig.through(actions, left)
@@ -214,9 +214,9 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
         await rig.press("ctrl+p")
         asking.dismiss(4)
         await rig.pilot.pause()
-        assert isinstance(rig.app.screen, FinderDialog)
+        assert isinstance(rig.app.top, FinderDialog)
         await rig.press("escape")
-        assert rig.app.screen is rig.app.main
+        assert rig.app.top is rig.app.main
 
     run(test)
     assert results == [4]
@@ -225,7 +225,7 @@ def test_what_is_done_under_another_screen_waits_until_that_has_gone() -> None:
 async def test_a_search_goes_on_where_its_logits_come_under_the_finder(rig: Rig) -> None:
     await rig.ready()
     await rig.press("left", "slash")
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.push([Failure("FindTokens", "Not kept.", "Compute them again."), Ended("FindTokens")])
     await rig.press("ctrl+r", "ctrl+p")
     asked = len(rig.engine.asked)
@@ -290,32 +290,6 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
 
 
 @pytest.mark.screen(size=(120, 40))
-async def test_an_opening_shows_the_main_screen_and_the_tools_own_once_before_the_paint(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await branched(rig)
-    await rig.press("3")
-    shown: list[tuple[str, bool]] = []
-
-    def counted(kind: type[MainScreen | ToolScreen[None]], name: str) -> None:
-        does = getattr(kind, name)
-
-        def call(screen: MainScreen | ToolScreen[None]) -> None:
-            top = rig.app.screen
-            if screen in (rig.app.main, top):
-                shown.append((kind.__name__, isinstance(top, ToolScreen) and top.painted))
-            does(screen)
-
-        monkeypatch.setattr(kind, name, call)
-
-    counted(MainScreen, "show")
-    counted(ToolScreen, "_show")
-    await rig.press("A")
-    assert type(rig.app.screen).__name__ == "AttentionScreen"
-    assert sorted(shown) == [("MainScreen", False), ("ToolScreen", False)]
-
-
-@pytest.mark.screen(size=(120, 40))
 async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
     """A screen may move the cursor, as following the second model in lockstep does: the panels below follow."""
     await branched(rig)
@@ -330,10 +304,11 @@ async def test_what_a_dialog_is_told_while_the_program_ends_is_nobodys(rig: Rig)
     """Its widgets go one by one then, and nobody says that they do."""
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     rig.app.exit()
     await dialog.query_one("#grammar-remark").remove()
-    await dialog._dispatch_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    dialog.post_message(SafeTextArea.Changed(dialog.query_one("#grammar-text", SafeTextArea)))
+    await rig.pilot.pause()
     assert rig.app._exception is None
 
 
@@ -341,7 +316,7 @@ async def test_a_dialog_that_was_left_asks_nothing_more(rig: Rig) -> None:
     """Its widgets go a moment later: an answer would find none of them."""
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     called: list[str] = []
     dialog.set_timer(0.001, lambda: called.append("before"))
     await rig.until(lambda: called)
@@ -355,7 +330,7 @@ async def test_a_dialog_that_was_left_asks_nothing_more(rig: Rig) -> None:
 async def test_what_a_dialog_asked_is_not_answered_while_the_program_ends(rig: Rig) -> None:
     await rig.ready()
     await rig.press("J")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, GrammarDialog)
     called: list[object] = []
     dialog._lookup.ask(ReadGrammar(0, Grammar("regex", "a")), called.append)

@@ -59,17 +59,17 @@ def preview(asked: PreviewPrompt, shared: int = 0, notes: tuple[str, ...] = ()) 
 
 
 def area(rig: Rig) -> TextArea:
-    return rig.app.screen.query_one("#prompt-text", TextArea)
+    return rig.app.top.query_one("#prompt-text", TextArea)
 
 
 def remark(rig: Rig) -> tuple[str, bool]:
-    widget = rig.app.screen.query_one("#prompt-remark")
+    widget = rig.app.top.query_one("#prompt-remark")
     return str(widget.content), widget.has_class("-wrong")
 
 
 async def asked(rig: Rig) -> PreviewPrompt:
     """Wait until the engine is asked how what stands in the dialog is cut; end what was cancelled for that."""
-    typed = rig.app.screen.typed()
+    typed = rig.app.top.typed()
     wanted = PreviewPrompt(typed.text, typed.chat, typed.system)
     ended: set[int] = set()
     end = time.monotonic() + 60
@@ -112,7 +112,7 @@ async def test_it_is_asked_at_once_and_once_how_the_prompt_is_cut(rig: Rig) -> N
     questions: list[PreviewPrompt] = []
     rig.app.controller.client.do = _noting(rig.app.controller.client.do, questions)  # type: ignore[method-assign]
     await rig.press("p")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, PromptDialog)
     assert len(questions) == 1
     await rig.press("x")
@@ -145,7 +145,7 @@ async def test_the_whole_text_of_the_template_is_in_sight_before_it_is_sent(rig:
     text = rig.screen_text()
     for part in ("<|user|>", "<|end|>", "<|assistant|>"):
         assert part in text
-    shown = rig.app.screen.query_one(PieceList)
+    shown = rig.app.top.query_one(PieceList)
     special = next(segment for segment in shown.render_line(0) if "<|user|>" in segment.text)
     assert special.style.reverse
 
@@ -181,7 +181,7 @@ async def test_the_latest_text_wins_and_nothing_is_asked_for_an_empty_one(rig: R
     assert remark(rig)[0].startswith("4 tokens")
     await rig.press("ctrl+a", "delete")
     assert remark(rig)[0].startswith("Type a prompt; ↑ brings earlier ones, ctrl+o one from a file.")
-    assert rig.app.screen.query_one(PieceList).first == ()
+    assert rig.app.top.query_one(PieceList).first == ()
 
 
 @pytest.mark.screen(size=(80, 24))
@@ -215,7 +215,7 @@ async def test_of_a_long_prompt_both_ends_are_shown_and_the_rest_can_be_scrolled
     text = rig.screen_text()
     assert re.search(r"… \d+ tokens (not shown|before these)", text)
     assert "w299" in text
-    shown = rig.app.screen.query_one(PieceList)
+    shown = rig.app.top.query_one(PieceList)
     await rig.press("tab")
     assert rig.app.focused is shown
     await rig.press("end", "home")
@@ -280,10 +280,10 @@ async def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_
     await rig.press("up")
     assert area(rig).text == "Once upon a time,!\nx"  # to the first line
     await rig.press("up")
-    assert rig.app.screen.typed() == Prefill("Hi", True, "Be kind.\nSo.")
+    assert rig.app.top.typed() == Prefill("Hi", True, "Be kind.\nSo.")
     assert area(rig).cursor_location == (0, 2)
     await rig.press("y", "up")
-    assert rig.app.screen.typed() == Prefill("Once upon a time,", False)
+    assert rig.app.top.typed() == Prefill("Once upon a time,", False)
     await rig.press("up", "alt+down")
     assert area(rig).text == "Hiy"
     await rig.press("alt+down", "ctrl+s")
@@ -312,18 +312,18 @@ async def test_a_prompt_is_read_from_a_file(rig: Rig, tmp_path: Path) -> None:
 
     await rig.ready()
     await rig.press("p", "ctrl+o")
-    assert isinstance(rig.app.screen, PromptFileDialog)
-    said = rig.app.screen.query_one("#prompt-file-remark")
+    assert isinstance(rig.app.top, PromptFileDialog)
+    said = rig.app.top.query_one("#prompt-file-remark")
     for name, why in wrong.items():
-        rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/{name}" if name else ""
+        rig.app.top.query_one(SafeInput).value = f"{tmp_path}/{name}" if name else ""
         await rig.pilot.pause()
         await rig.press("enter")
         await rig.until(lambda: said.has_class("-wrong"))
         assert why in str(said.content), name
-    rig.app.screen.query_one(SafeInput).value = f"{tmp_path}/sto"
-    await rig.until(lambda: rig.app.screen.query_one(SafeInput)._suggestion)
+    rig.app.top.query_one(SafeInput).value = f"{tmp_path}/sto"
+    await rig.until(lambda: rig.app.top.query_one(SafeInput)._suggestion)
     await rig.press("end", "right", "enter")
-    await rig.until(lambda: isinstance(rig.app.screen, PromptDialog))
+    await rig.until(lambda: isinstance(rig.app.top, PromptDialog))
     await rig.until(lambda: area(rig).text == "From a file.\n")
     await rig.press("x", "ctrl+s")
     assert rig.engine.last(protocol.Prefill).text == "From a file.\nx"
@@ -352,15 +352,15 @@ async def test_what_is_shown_is_what_is_prefilled() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
         await pilot.press("p", "comma", "tab", "right")
-        shown = app.screen.query_one(PieceList)
+        shown = app.top.query_one(PieceList)
         await until(lambda: any(piece.special for piece in shown.first))
-        assert app.screen.query_one("#prompt-mode", Choice).chosen == 1
+        assert app.top.query_one("#prompt-mode", Choice).chosen == 1
         ids = [piece.id for piece in shown.first]
         await pilot.press("ctrl+s")
         await until(lambda: app.controller.timeline.prompts.opened.chat)
         assert [token.id for token in app.controller.timeline.prompts.opened.tokens] == ids
         await pilot.press("p")
-        said = app.screen.query_one("#prompt-remark", Remark)
+        said = app.top.query_one("#prompt-remark", Remark)
         await until(lambda: f"The first {len(ids)} are those of the current path." in str(said.content))
 
 
@@ -383,7 +383,7 @@ def talking(rig: Rig) -> list:
 
 def asks_of_the_whole(rig: Rig) -> bool:
     question = next((each for each in reversed(rig.engine.asked) if isinstance(each, PreviewPrompt)), None)
-    return question is not None and question.messages == rig.app.screen.typed().messages != ()
+    return question is not None and question.messages == rig.app.top.typed().messages != ()
 
 
 @pytest.mark.wide(1)
@@ -395,7 +395,7 @@ async def test_the_whole_conversation_is_shown_and_its_last_message_edited(
     await rig.push(talking(rig))
     await rig.press("p")
     await rig.until(lambda: asks_of_the_whole(rig))
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert area(rig).text == "Why?"
     assert dialog.typed().messages == TALK
     if size == (40, 12):  # the text that is edited is in sight first
@@ -461,13 +461,13 @@ async def test_the_flags_conversation_is_cut_as_a_whole() -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled is not None)
         await pilot.press("p")
-        await until(lambda: app.screen.query_one(PieceList).first)
-        found = app.screen.query_one(PieceList).first
+        await until(lambda: app.top.query_one(PieceList).first)
+        found = app.top.query_one(PieceList).first
         assert [each.id for each in found] == [each.id for each in app.controller.timeline.items]
         whole = "".join(each.text for each in found)
         assert all(part in whole for part in ("user\nHi.", "assistant\nYes?", "user\nGo."))
         assert sum(each.special for each in found) >= 6
-        assert f"{len(found)} tokens, " in str(app.screen.query_one("#prompt-remark", Remark).content)
+        assert f"{len(found)} tokens, " in str(app.top.query_one("#prompt-remark", Remark).content)
 
 
 # ---- prompts of megabytes, pasted or given -----------------------------------------------------
@@ -484,7 +484,7 @@ async def paste(rig: Rig, text: str) -> None:
 async def test_a_text_that_is_too_long_is_not_pasted_and_the_way_is_told(rig: Rig) -> None:
     await rig.ready()
     await rig.press("p")
-    area = rig.app.screen.query_one("#prompt-text", TextArea)
+    area = rig.app.top.query_one("#prompt-text", TextArea)
     before = area.text
     await paste(rig, LONG)
     assert area.text == before
@@ -501,7 +501,7 @@ async def test_a_line_takes_no_more_than_a_line(rig: Rig) -> None:
     await rig.ready()
     await rig.press("slash")
     await paste(rig, LONG)
-    assert len(rig.app.screen.query_one("#find-query", SafeInput).value) <= MOST_IN_LINE
+    assert len(rig.app.top.query_one("#find-query", SafeInput).value) <= MOST_IN_LINE
 
 
 @pytest.mark.screen(prompt=LONG)
@@ -511,7 +511,7 @@ async def test_a_prompt_that_is_too_long_to_edit_stays_as_it_is(rig: Rig) -> Non
     assert len(shown) < 2 * MOST_SHOWN
     assert f"… and {len(LONG) - MOST_SHOWN:,} characters more" in shown
     await rig.press("p")
-    assert rig.app.screen.query_one("#prompt-text", TextArea).text == ""
+    assert rig.app.top.query_one("#prompt-text", TextArea).text == ""
     assert f"{len(LONG):,} characters, too many to edit here" in rig.screen_text()
     rig.engine.sent.clear()
     await rig.press("ctrl+s")

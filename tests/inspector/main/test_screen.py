@@ -13,9 +13,9 @@ from engine.protocol import Ended, Failure, Loading, Verified
 from engine.settings import LoadSettings, Settings
 from engine.thread import WITHOUT_MLX
 from inspector.app import InspectorApp
-from inspector.main.arrangement import Arrangement, Layout, layout_for
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.key_table import PANELS
+from inspector.main.layout import Arrangement, Layout, layout_for
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
@@ -224,7 +224,7 @@ async def test_while_loading_the_prompt_is_there_and_the_keys_that_mean_nothing_
     assert rig.status.startswith("Loading the model")
     await rig.press("space", "r", "enter", "backspace", "v", "d", "g", "left", "i")
     assert rig.engine.names == ["Load"]
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     for key in ("space", "r"):
         await rig.press(key)
         assert rig.status == f"The model is still loading: {key} works once the prompt has gone through it"
@@ -511,12 +511,12 @@ async def test_the_finder_opens_while_the_one_before_is_going(rig: Rig) -> None:
     await rig.ready()
     for _ in range(3):
         rig.app.action_command_palette()
-        finder = rig.app.screen
+        finder = rig.app.top
         assert isinstance(finder, FinderDialog)
         await rig.until(lambda finder=finder: finder.query("FoundList"))
         finder.dismiss()
     rig.app.action_command_palette()
-    await rig.until(lambda: isinstance(rig.app.screen, FinderDialog) and rig.app.screen.query("FoundList"))
+    await rig.until(lambda: isinstance(rig.app.top, FinderDialog) and rig.app.screen.query("FoundList"))
 
 
 async def test_the_finder_finds_actions_by_name(rig: Rig) -> None:
@@ -595,7 +595,7 @@ async def test_the_status_says_what_space_and_enter_would_take(rig: Rig) -> None
     await rig.pilot.pause()
     assert rig.status.startswith(f"Space or ⏎ takes {first}")
     await rig.press("left", "down")
-    below = rig.app.main.host.candidate
+    below = rig.app.main.candidate
     assert (
         rig.status
         == f"Looking at step 6. ⏎ takes “␣{below.text.strip()}” here, a branch; end goes to the tip"

@@ -59,7 +59,7 @@ class Looking:
 
     def check(self) -> None:
         """Compare every number with what it belongs to."""
-        self.numbers.check(covered=isinstance(self.rig.app.screen, SamplingDialog))
+        self.numbers.check(covered=isinstance(self.rig.app.top, SamplingDialog))
 
 
 async def act(looking: Looking, action: str | tuple[str, object]) -> None:
@@ -70,7 +70,7 @@ async def act(looking: Looking, action: str | tuple[str, object]) -> None:
             rig.resize(columns, rows)
         case ("apply" | "try" as what, str(temp)):
             await rig.press("s")
-            rig.app.screen.query_one("#field-temp", SafeInput).value = temp
+            rig.app.top.query_one("#field-temp", SafeInput).value = temp
             await looking.settle()
             looking.check()
             await rig.press("ctrl+s" if what == "apply" else "escape")

@@ -75,6 +75,6 @@ async def test_the_dialog_shows_them_and_scrolls_to_the_end_of_the_template(rig:
     await rig.push([*rig.session.load(special=SPECIAL, special_count=252, chat_template=TEMPLATE)])
     await rig.press("i")
     await rig.until(lambda: "<|eot|>" in rig.screen_text())
-    assert isinstance(rig.app.screen, FactsDialog)
+    assert isinstance(rig.app.top, FactsDialog)
     await rig.press("end")
     await rig.until(lambda: "add_generation_prompt" in rig.screen_text())

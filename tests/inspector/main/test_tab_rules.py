@@ -121,7 +121,7 @@ def test_a_token_of_the_text_is_clicked_beside_a_tool() -> None:
         await branched(rig)
         await rig.do("attention")
         main = rig.app.main
-        assert isinstance(rig.app.screen, ToolScreen)
+        assert isinstance(rig.app.top, ToolScreen)
         rows = rig.screen_text().split("\n")
         y = next(y for y, row in enumerate(rows) if "Once upon a time," in row[:60])
         before = rig.timeline.slot

@@ -71,7 +71,7 @@ def reached(rig: Rig, seen: str) -> bool:
         case "view":
             return main.view == name
         case "dialog":
-            return type(rig.app.screen).__name__ == name
+            return type(rig.app.top).__name__ == name
         case "tried":
             return rig.timeline.trial is not None
         case "look":
@@ -84,7 +84,7 @@ async def press(rig: Rig, ways: str) -> None:
     for key in ways.split():
         if key.startswith(":"):
             await rig.app._press_keys([":", *key[1:]])
-            await rig.until(lambda: isinstance(rig.app.screen, FinderDialog))
+            await rig.until(lambda: isinstance(rig.app.top, FinderDialog))
             await rig.until(lambda: rig.app.screen.query(FoundList).first().chosen is not None)
             key = "enter"
         await rig.app._press_keys([textual_name(key)])  # what is pressed, whatever tab it belongs to
@@ -110,14 +110,14 @@ def test_forty_tasks_take_three_keys_and_a_word(size: tuple[int, int], every: in
             try:
                 await rig.until(lambda seen=seen: reached(rig, seen), 5)
             except AssertionError:
-                missed.append((task, ways, type(rig.app.screen).__name__, main.view, rig.status))
+                missed.append((task, ways, type(rig.app.top).__name__, main.view, rig.status))
             for _ in range(3):
                 await rig.app._press_keys(["escape"])
                 await rig.pilot.pause()
             for command in [*rig.app.controller.client.outstanding]:
                 await rig.end(command.kind, cancelled=True)
             await rig.press("1")
-            assert rig.app.screen is main, task
+            assert rig.app.top is main, task
             assert main.view == "candidates", task
         assert not missed, "\n".join(map(str, missed))
 

@@ -41,7 +41,7 @@ async def test_breakpoints_set_edited_and_cleared(rig: Rig, config: Path) -> Non
         await rig.press("u")
         assert rig.status == f"Undone: the change of breakpoints: {said}. U redoes it"
         assert points.points.entropy_above == value
-        assert SavedBreakpoints().read().points == points.points
+        assert SavedBreakpoints().read().values == points.points
     await rig.press("U")
     assert points.points.entropy_above == 3
     assert "● stops at entropy > 3" in rig.screen_text()

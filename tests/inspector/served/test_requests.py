@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,11 @@ from hypothesis import strategies as st
 from engine.errors import PromptError
 from engine.grammar_settings import Grammar
 from engine.protocol import ChatOptions, Message
-from engine.settings import MOST, Settings, changed
+from engine.settings import BY_NAME, MOST, Settings, changed
 from inspector.served.requests import (
     MAX_TOKENS,
     PARAMETERS,
-    TABLE,
     ServedRequest,
-    parameters_table,
     served_request,
 )
 
@@ -51,8 +50,17 @@ def test_every_parameter_that_mlx_lm_server_reads_is_known() -> None:
     assert read <= {each.name for each in PARAMETERS}
 
 
+def parameters_table() -> str:
+    """The parameters as a table in Markdown: the setting of each, and the remark."""
+    rows = ["| parameter | here | |", "|---|---|---|"]
+    for (setting, says), group in groupby(PARAMETERS, key=lambda each: (each.setting, each.says)):
+        names = ", ".join(f"`{each.name}`" for each in group)
+        rows.append(f"| {names} | {f'`{BY_NAME[setting].flag}`' if setting else ''} | {says} |")
+    return "\n".join(rows)
+
+
 def test_the_help_has_the_table_of_them() -> None:
-    begin, end = TABLE
+    begin, end = "<!-- parameters -->", "<!-- end of the parameters -->"
     table = PAGE.read_text("utf-8").partition(begin)[2].partition(end)[0]
     assert table.strip() == parameters_table()
 

@@ -260,7 +260,7 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     path.write_bytes(path.read_bytes()[:-40])
     shown = Shown(path)
     assert shown.steps == 9
-    assert shown.replay.file.torn > 0
+    assert shown.replay.file.reader.torn > 0
     assert shown.replay.file.failure is None
 
 
@@ -464,8 +464,8 @@ def test_the_session_that_runs_is_the_one_that_is_followed(tmp_path: Path) -> No
     growing = Growing(tmp_path / "20260101-000000-pocket.trace")
     growing.step()
     (tmp_path / "20260102-000000-pocket.trace").write_bytes(growing.path.read_bytes())  # later, and of nobody
-    assert sessions.find_growing("", tmp_path) == growing.path
-    assert sessions.find_growing("20260102", tmp_path).name.startswith("20260102")
+    assert sessions.find("", tmp_path, growing=True) == growing.path
+    assert sessions.find("20260102", tmp_path, growing=True).name.startswith("20260102")
     growing.journal.close()
     with pytest.raises(EngineError, match="is running"):
-        sessions.find_growing("", tmp_path)
+        sessions.find("", tmp_path, growing=True)

@@ -25,7 +25,9 @@ from engine.protocol import (
     WhatIfAnswered,
 )
 from engine.settings import LoadSettings, Settings
-from inspector.session.replay_backend import RecordedAnswers
+from inspector.session.client import IdleBackend
+from inspector.session.controller import Controller
+from inspector.session.replay_backend import ReplayBackend
 from tests.engine.logits.recording import Recording
 
 
@@ -44,13 +46,15 @@ class Asked:
 
     def __init__(self, values: Iterable[object]) -> None:
         self.queue: SimpleQueue[Received] = SimpleQueue()
-        self.answers = RecordedAnswers(self.queue.put)
+        controller = Controller(IdleBackend(), LoadSettings(), Settings(), protocol.Prefill("", False))
+        self.backend = ReplayBackend(controller, self.queue.put, lambda answer: None)
         for value in values:
-            self.answers.take(value)  # type: ignore[arg-type]
+            self.backend.show(value)  # type: ignore[arg-type]
 
     def ask(self, *commands: Command) -> list[Received]:
         """All records up to the end of some questions, whose ids count from 1."""
-        assert all(self.answers.ask(Sent(command, id)) for id, command in enumerate(commands, 1))
+        for id, command in enumerate(commands, 1):
+            self.backend.send(Sent(command, id))
         return self.until_ended(len(commands))
 
     def until_ended(self, count: int) -> list[Received]:
@@ -76,12 +80,13 @@ def test_questions_are_answered_in_their_order_each_with_its_end(live: Recording
     assert found[2].record == live.ask(explain)
 
 
-def test_what_has_no_row_is_not_taken(live: Recording) -> None:
-    asked = Asked(values(live))
-    assert not asked.answers.ask(Sent(protocol.Explain(1), 1))
-    assert not asked.answers.ask(Sent(protocol.Tokenize("a"), 2))
-    asked.answers.begin()
-    assert not asked.answers.ask(Sent(protocol.WhatIf(Settings(), live.steps[-1].node), 3))
+def test_what_has_no_row_fails(live: Recording) -> None:
+    asked, what_if = Asked(values(live)), protocol.WhatIf(Settings(), live.steps[-1].node)
+    assert [type(each.record) for each in asked.ask(what_if)] == [WhatIfAnswered, Ended]
+    for command in (protocol.Explain(1), protocol.Tokenize("a")):
+        assert [type(each.record) for each in asked.ask(command)] == [Failure, Ended]
+    asked.backend.begin()
+    assert [type(each.record) for each in asked.ask(what_if)] == [Failure, Ended]
 
 
 def test_a_question_is_given_up_and_the_next_one_is_answered(
@@ -97,21 +102,20 @@ def test_a_question_is_given_up_and_the_next_one_is_answered(
     monkeypatch.setattr(questions, "what_if", slow)
     asked, tip = Asked(values(live)), live.steps[-1].node
     first, second, third = (Sent(protocol.WhatIf(Settings(seed=seed), tip), seed) for seed in range(3))
-    asked.answers.ask(first)
+    asked.backend.send(first)
     assert begun.wait(60)
-    asked.answers.ask(second)
-    asked.answers.ask(third)
-    asked.answers.cancel(first.id)
-    asked.answers.cancel(second.id)
-    asked.answers.cancel(12345)
+    asked.backend.send(second)
+    asked.backend.send(third)
+    for id in (first.id, second.id, 12345):
+        asked.backend.send(Sent(protocol.Cancel(id), 9))
     go_on.set()
     found = [each.record for each in asked.until_ended(3)]
     assert [record.cancelled for record in found if isinstance(record, Ended)] == [True, True, False]
     assert sum(isinstance(record, WhatIfAnswered) for record in found) == 1
-    asked.answers.close()
+    asked.backend.close()
 
 
-@pytest.mark.parametrize("lost", [{"parent": 4000}, {"id": 10**9}, {"id": -5000}])
+@pytest.mark.parametrize("lost", [{"id": 10**9}, {"id": -5000}])
 def test_a_file_that_misleads_is_refused_in_one_line(live: Recording, lost: dict[str, int]) -> None:
     step = live.steps[2]
     misled = [replace(value, **lost) if value is step else value for value in values(live)]  # type: ignore[arg-type]

@@ -49,9 +49,10 @@ from engine.thread import EngineThread
 from inspector.lessons.catalogue import shipped
 from inspector.lessons.headless import HeadlessSession, engine_session, recorded_session, recording
 from inspector.lessons.quantities import Scope
-from inspector.session import requests
 from inspector.session.client import EngineClient, Request
-from inspector.session.requests import KEPT, Job, Latest, Replies
+from inspector.session.requests import Job, Latest, Replies
+from inspector.state import inside
+from inspector.state.inside import KEPT
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine
 
@@ -304,7 +305,7 @@ class Looking(Asking):
 
     def __init__(self) -> None:
         super().__init__()
-        self.replies = Replies(self.client, LensRead, lambda read: read.node)
+        self.replies = Replies(self.client, LensRead)
 
     def want(self, node: int) -> None:
         self.replies.want(node, ReadLens(node))
@@ -346,14 +347,16 @@ def test_a_question_is_asked_once_and_its_reply_kept(looking: Looking) -> None:
     assert looking.replies.keys == (4, 3), "the one looked at last comes last"
 
 
-def test_the_reply_to_somebody_elses_question_is_not_kept(looking: Looking) -> None:
+def test_the_answer_to_a_question_of_another_is_shared_and_replaced_by_the_next(looking: Looking) -> None:
     other = looking.client.request(ReadLens(3))
     looking.want(3)
     mine = looking.sent[-1]
     looking.tell(other.command, LensRead(3, (), (7,), FACTS))
-    assert looking.replies.get(3) is None
+    assert looking.replies.get(3) == Replies(looking.client, LensRead).get(3) == LensRead(3, (), (7,), FACTS)
     looking.tell(mine, lens(3))
     assert looking.replies.get(3) == lens(3)
+    looking.want(3)
+    assert looking.sent[-1] is mine
 
 
 def test_while_one_is_out_the_latest_waits_for_its_end(looking: Looking) -> None:
@@ -402,9 +405,9 @@ def test_the_least_recently_used_goes_first(looking: Looking) -> None:
 
 
 def test_large_replies_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "KEPT_BYTES", 100)
+    monkeypatch.setattr(inside, "KEPT_BYTES", 100)
     client = EngineClient(FakeEngine())
-    replies = Replies(client, AttentionRead, lambda read: read.node)
+    replies = Replies(client, AttentionRead)
     layer = AttentionLayer(0, "fused", 1, floats([0.1] * 10, (1, 10)), 10)
     for node in (1, 2, 3, 4):
         client.receive(AttentionRead(node, 10, (layer,), 1, (), FACTS))

@@ -140,7 +140,7 @@ class Person:
 
     @property
     def hidden(self) -> int:
-        return self._controller.timeline.tree.marks.hidden
+        return len(self._controller.timeline.tree.marks.deleted)
 
 
 # ---- the plain model ---------------------------------------------------------------------------

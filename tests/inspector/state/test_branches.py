@@ -107,7 +107,7 @@ def test_deletions_undone_one_after_another_leave_the_tree_as_it_was(grown: Grow
         deleted.append(data.draw(st.sampled_from(shown)))
         grown.marks.apply(Deleted(deleted[-1]), grown)
         assert deleted[-1] not in grown.branches
-        assert grown.marks.hidden == len(grown.all) - len(grown.branches)
+        assert len(grown.marks.deleted) == len(grown.all) - len(grown.branches)
         check(grown)
         pictures.append(grown.picture())
     for node in reversed(deleted):
@@ -226,7 +226,7 @@ def test_a_deleted_token_that_is_stepped_on_comes_back_alone():
     assert third not in timeline.tree.branches
     assert timeline.tip == second
     assert timeline.tree.latest(second) is None
-    assert timeline.tree.marks.hidden == 1
+    assert len(timeline.tree.marks.deleted) == 1
     timeline.apply(Undeleted(second))
     assert timeline.tree.latest(second) == third
     assert timeline.tree.marks.last is None
@@ -264,7 +264,11 @@ def test_a_new_prompt_begins_without_marks_and_deletions():
     timeline.apply(Deleted(nodes[1]))
     for record in made.open():
         timeline.apply(record)
-    assert (timeline.tree.marks.of, timeline.tree.marks.hidden, timeline.tree.branches.count) == ({}, 0, 1)
+    assert (timeline.tree.marks.of, len(timeline.tree.marks.deleted), timeline.tree.branches.count) == (
+        {},
+        0,
+        1,
+    )
 
 
 def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from inspector.state.contributions import compared, head_rows, part_rows, ranked, rows_of
+from inspector.state.attribution import compared, head_rows, part_rows, ranked, rows_of
 from tests.inspector import fakes
 from tests.inspector.tools.attribution.reads import read
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.protocol import LockstepSpan
-from inspector.state.lockstep import Bounds, Divergences, judge, mean, percentile
+from inspector.cli.writers.diff import Bounds, judge
+from inspector.state.lockstep import Divergences, mean, percentile
 
 
 def span(logprob: float | None, other: float | None, kl: float | None, same: bool = True) -> LockstepSpan:

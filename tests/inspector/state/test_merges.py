@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from engine.protocol import Segmentation, TakenApart, WordApart
 from engine.tokenizers.tracer import TokenizerTracer, on_disk
+from inspector.state.inside import KEPT, Answers
 from inspector.state.merges import (
-    MergesSeen,
     around,
     columns,
     faced,
@@ -105,13 +105,13 @@ def test_a_tokens_slots_are_those_that_have_characters_of_its_word() -> None:
 
 def test_a_recorded_ladder_that_leads_nowhere_is_not_shown() -> None:
     taken = POCKET.trace("unhappiness", node=4)
-    seen = MergesSeen()
+    seen = Answers()
     seen.apply(taken)
-    assert seen.ladders == {4: taken}
+    assert seen.found(TakenApart) == [taken]
     seen.apply(replace(taken, name="other"))
     seen.apply(replace(taken, node=None))
-    assert len(seen.ladders) == 1
-    assert MergesSeen.sound(taken)
+    assert seen.found(TakenApart) == [taken]
+    assert Answers.sound(taken)
     (word,) = taken.words
     for wrong in (
         replace(word, borders=(99, *word.borders[1:])),
@@ -120,8 +120,8 @@ def test_a_recorded_ladder_that_leads_nowhere_is_not_shown() -> None:
         replace(word, borders=(1,) * len(word.borders)),
         replace(word, ways=(Segmentation(0.5, (2, 3)),)),
     ):
-        assert not MergesSeen.sound(replace(taken, words=(wrong,)))
-    for place in range(70):
+        assert not Answers.sound(replace(taken, words=(wrong,)))
+    for place in range(KEPT + 6):
         seen.apply(replace(taken, node=place))
-    assert len(seen.ladders) == 64
+    assert len(seen.found(TakenApart)) == KEPT
     assert isinstance(taken, TakenApart)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentTypeError
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,8 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.protocol import Candidate, PatchPair
-from inspector.state.patching import faced_with, facing_from, facing_words, pair, pairs_from
+from inspector.cli.subcommands.show import facing_from
+from inspector.state.patching import faced_with, facing_words, pair, pairs_from
 from tests.inspector.explanations import candidate
 
 PLACES = st.lists(st.integers(0, 30), unique=True, max_size=12).map(sorted)
@@ -53,7 +55,7 @@ def test_an_alignment_is_read_as_it_is_written(facing: tuple[tuple[int, int], ..
     "text", ["", "5", "5:", "a:b", "5-3:1-0", "1-2:3", "1-2:3-5", "1:2,,3:4", "0-9999999:0-9999999"]
 )
 def test_what_is_no_alignment_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"write|same length"):
+    with pytest.raises(ArgumentTypeError, match=r"write|same length"):
         facing_from(text)
 
 

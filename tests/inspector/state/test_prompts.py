@@ -10,8 +10,7 @@ from engine.session import conversation
 from engine.session import session as engine_session
 from engine.settings import LoadSettings, Settings
 from engine.task import never
-from inspector.state.prompts import Prompts
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import Prompts, Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Floats, ScoreWriter, floats
-from inspector.state.inside import InsideViews, SecondInside
-from inspector.state.scores import (
+from engine.protocol import Floats, ScoreRead, ScoreWriter, floats
+from inspector.state.attribution import (
     by_weight,
     in_words,
     key_shares,
@@ -17,6 +16,7 @@ from inspector.state.scores import (
     score_writer_name,
     weights_of,
 )
+from inspector.state.inside import Answers
 from tests.inspector.tools.scores.reads import FACTS, read
 
 LABELS = ("␣a", "␣dog", "␣ran", "␣and", "␣saw")
@@ -94,12 +94,11 @@ def test_a_record_that_lies_shows_less_and_ends_nothing(lie: dict[str, object]) 
 
 
 def test_views_keep_those_that_passed_of_their_own_model() -> None:
-    own, second = InsideViews(), SecondInside()
+    answers = Answers()
     made = read(7, 5)
     failed = replace(FACTS, checks=(replace(FACTS.checks[1], error=1.0),))
     other = replace(made, head=1, facts=replace(FACTS, model="pocket, 4-bit"))
     for record in (made, replace(made, layer=0, facts=failed), other):
-        own.apply(record)
-        second.apply(record)
-    assert list(own.scores) == [(7, 1, 0)]
-    assert list(second.scores) == [(7, 1, 1)]
+        answers.apply(record)
+    assert answers.found(ScoreRead) == [made]
+    assert answers.found(ScoreRead, second=True) == [other]

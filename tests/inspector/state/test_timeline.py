@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from engine.protocol import AttentionRead, CaptureFacts, Ended, Resampled, Step
 from engine.timing import tpot
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.timeline import ROOT, Phase, Timeline
 from tests.inspector.fakes import PROMPT, Session, session
 
@@ -57,7 +57,7 @@ def test_a_look_inside_changes_no_panel_of_records() -> None:
     before = timeline.place
     timeline.apply(AttentionRead(timeline.tip, 12, (), 3, (), CaptureFacts((), 2.0, 1.0, "llama")))
     timeline.apply(Ended("ReadAttention"))
-    assert timeline.tip in timeline.of(InsideViews).attention
+    assert [each.node for each in timeline.of(Answers).found(AttentionRead)] == [timeline.tip]
     assert timeline.place == before
 
 

@@ -24,20 +24,20 @@ def test_each_key_of_a_screen_does_something_or_says_why_not(opener: str) -> Non
         await forked(rig)
         pressed = 0
         await rig.do(opener)
-        first = rig.app.screen
+        first = rig.app.top
         assert isinstance(first, ToolScreen), opener
         for action in first.ACTIONS.actions:
             if not action.id:
                 continue
-            if type(rig.app.screen) is not type(first):
+            if type(rig.app.top) is not type(first):
                 await rig.do(opener)
-            top = rig.app.screen
+            top = rig.app.top
             assert type(top) is type(first), (opener, action.id)
             assert top.meaning(action.names[0]) is not None, action.id
             await rig.press(action.names[0])
             pressed += 1
-            while rig.app.screen is not top and rig.app.screen is not rig.app.main:
-                rig.app.screen.dismiss(None)
+            while rig.app.top is not top and rig.app.top is not rig.app.main:
+                rig.app.top.dismiss(None)
                 await rig.pilot.pause()
         assert pressed > 3
 

@@ -158,7 +158,7 @@ def test_the_finder_the_help_and_the_line_of_keys_know_it() -> None:
         assert ") words" in views
         assert ") words" in footer
         await rig.press("question_mark")
-        assert isinstance(rig.app.screen, HelpDialog)
+        assert isinstance(rig.app.top, HelpDialog)
         await rig.until(lambda: "Count words." in rig.screen_text())
         assert "Count words. Show how often each word was said." in rig.screen_text()
         await rig.press("escape")

@@ -84,7 +84,7 @@ class Small(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.keys = KeysInOrder(self, super().on_event)
+        self.keys = KeysInOrder(self, super().on_event, lambda: self.screen)
         self.seen: list[str] = []
 
     def compose(self) -> ComposeResult:

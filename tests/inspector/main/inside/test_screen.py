@@ -23,7 +23,7 @@ SIZES = [(120, 40), (80, 24)]
 
 async def click(rig: Rig, widget: str, text: str) -> None:
     """Click the first place in a widget of the screen on top, or else of the main one, where a text stands."""
-    screen = rig.app.screen if rig.app.screen.query(widget) else rig.app.main
+    screen = rig.app.screen
     region = screen.query_one(widget).region
     lines = rig.screen_text().splitlines()
     places = (
@@ -55,11 +55,11 @@ async def test_the_keys_of_the_last_line_are_pressed_by_a_click_on_key_or_word(
 ) -> None:
     await rig.ready()
     await rig.do(view.id)
-    await click(rig, "#tool-keys", "next view")
+    await click(rig, "#keyline", "next view")
     after = VIEWS[(VIEWS.index(view) + 1) % len(VIEWS)]
     await rig.until(lambda: rig.app.main.view == after.id)
-    await click(rig, "#tool-keys", "esc")
-    await rig.until(lambda: rig.app.screen is rig.app.main)
+    await click(rig, "#keyline", "esc")
+    await rig.until(lambda: rig.app.top is rig.app.main)
 
 
 @pytest.mark.wide(1)
@@ -80,9 +80,9 @@ async def test_each_of_two_keys_that_stand_together_is_pressed_for_itself(rig: R
     await rig.ready()
     await rig.do("attention")
     last = rig.timeline.slot
-    await click(rig, "#tool-keys", "←")
+    await click(rig, "#keyline", "←")
     await rig.until(lambda: rig.timeline.slot == last - 1)
-    await click(rig, "#tool-keys", "→")
+    await click(rig, "#keyline", "→")
     await rig.until(lambda: rig.timeline.slot == last)
 
 
@@ -91,7 +91,7 @@ async def test_each_of_two_keys_that_stand_together_is_pressed_for_itself(rig: R
 async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
     await rig.do("attention")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, InsideScreen)
     token = screen.path[-3]
     await click(rig, "#inside-text", token.text.strip())
@@ -102,7 +102,7 @@ async def test_a_click_on_nothing_presses_nothing(rig: Rig) -> None:
     await rig.ready()
     await rig.do("attention")
     slot = rig.timeline.slot
-    await rig.pilot.click("#tool-status")
+    await rig.pilot.click("#status")
     await rig.pilot.click("#inside-view", offset=(1, 0))
     await rig.pilot.pause()
     assert (rig.app.main.view, rig.timeline.slot) == ("attention", slot)

@@ -19,7 +19,7 @@ from engine.protocol import (
 from inspector.main.panels.text import TextPanel
 from inspector.main.tool import OfferedHeat
 from inspector.scales import INSIDE, SHARES
-from inspector.state.scores import over_path
+from inspector.state.attribution import over_path
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FACTS, FAILED, on, read
 from tests.inspector.tools.gradients.reads import read as gradients
@@ -83,7 +83,7 @@ async def test_the_head_on_show_colours_the_text(rig: Rig) -> None:
     assert " 65 " in legend(rig)
     assert hot(rig) == {3: False}
     rig.timeline.walk(-1)
-    rig.app.main.host.changed()
+    rig.app.main.changed()
     await rig.pilot.pause()
     assert hot(rig) == {3: False}, (
         "of another token nothing is known: it is still that of the one that was looked at"
@@ -170,7 +170,7 @@ async def test_what_a_tool_offers_may_have_a_sign_and_is_concealed_with_it(rig: 
     assert hot(rig) == {1: True, 2: False}
     assert len(legend(rig)) <= panel(rig).size.width, legend(rig)
     rig.timeline.concealed = frozenset({"attribution"})
-    assert main.host.heat() is None, "a lesson hides what that tool shows"
+    assert main.heat() is None, "a lesson hides what that tool shows"
 
 
 async def test_it_is_asked_for_only_while_the_text_is_coloured_by_it(rig: Rig) -> None:

@@ -32,7 +32,7 @@ from tests.inspector.tools.attention.heads import FAILED, on, read, scores, tria
 
 def screen_of(rig: Rig) -> AttentionScreen:
     """The open view."""
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, AttentionScreen)
     return screen
 

@@ -36,17 +36,17 @@ async def answer(rig: Rig, **how: object) -> None:
 async def opened(rig: Rig, **how: object) -> AttributionScreen:
     await rig.ready()
     await rig.press("D")
-    assert isinstance(rig.app.screen, AttributionScreen)
+    assert isinstance(rig.app.top, AttributionScreen)
     await answer(rig, **how)
-    return rig.app.screen
+    return rig.app.top
 
 
 async def test_of_a_chosen_layer_the_largest_part_is_looked_at(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("attribution", 1)
+    rig.app.main.point("attribution", 1)
     await rig.press("D")
     await answer(rig)
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, AttributionScreen)
     found = screen.answer
     assert found is not None
@@ -164,7 +164,7 @@ async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
 async def test_the_highlighted_candidate_is_what_it_is_compared_with(rig: Rig) -> None:
     await rig.ready()
     await rig.press("down", "down")
-    highlighted = rig.app.main.host.candidate
+    highlighted = rig.app.main.candidate
     assert highlighted is not None
     assert highlighted.id != rig.timeline.taken
     await rig.press("D")
@@ -264,7 +264,7 @@ async def test_a_real_model_is_taken_apart() -> None:
         await idle(pilot)
         await pilot.press("3", "D")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, AttributionScreen)
         found = screen.answer
         assert found is not None

@@ -27,14 +27,14 @@ SIZES = ((120, 40), (80, 24), (40, 12))
 async def opened(rig: Rig) -> BatchScreen:
     await rig.ready()
     await rig.press("Z")
-    assert isinstance(rig.app.screen, BatchScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, BatchScreen)
+    return rig.app.top
 
 
 async def began(rig: Rig) -> BatchScreen:
     screen = await opened(rig)
     await rig.press("n")
-    assert isinstance(rig.app.screen, BatchDialog)
+    assert isinstance(rig.app.top, BatchDialog)
     await rig.press("ctrl+s")
     await rig.push(BEGINNING)
     await rig.end("StartBatch")
@@ -56,11 +56,11 @@ async def test_it_says_what_it_is_and_asks_for_prompts(rig: Rig) -> None:
 async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     await opened(rig)
     await rig.press("n")
-    area = rig.app.screen.query_one("#batch-prompts", TypedTextArea)
+    area = rig.app.top.query_one("#batch-prompts", TypedTextArea)
     area.text = '{"prompt": "The", "temp": "x"}'
     await rig.pilot.pause()  # until the dialog counted what is typed
     await rig.press("ctrl+s")
-    assert isinstance(rig.app.screen, BatchDialog)
+    assert isinstance(rig.app.top, BatchDialog)
     assert "Prompt 1: temperature must be" in rig.screen_text()
     area.text = '{"prompt": "The", "temp": 0.25, "seed": 9}'
     await rig.press("ctrl+s")
@@ -144,7 +144,7 @@ async def test_a_lane_opens_in_the_session(rig: Rig) -> None:
     screen.control.prompts = list(screen.control.lane_prompts(["Once", "The own prompt"]))
     await rig.push(REST)
     await rig.press("down", "enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     command = rig.engine.last(Prefill)
     assert isinstance(command, Prefill)
     assert command.text == "The own prompt"

@@ -24,7 +24,7 @@ async def opened(rig: Rig, steps: int = 3) -> BeamScreen:
     """Open the screen and start a search as it stands in the fields."""
     await rig.ready(steps)
     await rig.press("B")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, BeamScreen)
     return screen
 
@@ -38,7 +38,7 @@ async def begun(rig: Rig, count: int = 1) -> BeamScreen:
 
 
 def status(rig: Rig) -> str:
-    return str(rig.app.screen.query_one("#tool-status").render())
+    return str(rig.app.top.screen.query_one("#status").render())
 
 
 # ---- settings -------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ async def test_settings_are_remembered_while_the_program_runs(rig: Rig) -> None:
     await rig.press("7", "enter")
     await rig.push([*search(rig.timeline.tip), Ended("SearchBeams")])
     await rig.press("escape", "B", "n")
-    assert rig.app.screen.query_one("#beam-width", SafeInput).value == "7"
+    assert rig.app.top.query_one("#beam-width", SafeInput).value == "7"
 
 
 WRONG = (
@@ -137,7 +137,7 @@ async def test_esc_pauses_and_goes_back_and_b_goes_on_with_what_waits(rig: Rig) 
     await begun(rig)
     await rig.press("r", "escape")
     assert rig.engine.cancelled(rig.engine.sent[-1])
-    assert isinstance(rig.app.screen, MainScreen)
+    assert isinstance(rig.app.top, MainScreen)
     assert rig.status == "The beam search is paused: B continues it"
     await rig.push([search(rig.timeline.tip)[2], Ended("GoOnBeams", True)])
     await rig.press("B")
@@ -194,22 +194,18 @@ async def test_the_cursor_stays_with_its_beam_as_it_grows(rig: Rig) -> None:
 async def test_enter_goes_to_the_highlighted_beam(rig: Rig) -> None:
     screen = await begun(rig, 2)
     await rig.press("down", "enter")
-    assert isinstance(rig.app.screen, MainScreen)
+    assert isinstance(rig.app.top, MainScreen)
     assert rig.engine.sent[-1] == MoveTo(rig.timeline.tip + 3)
     assert rig.timeline.following
     assert screen.control.search.ended is None
 
 
-async def test_a_record_that_comes_while_the_screen_is_taken_down_is_no_harm(rig: Rig) -> None:
+async def test_a_record_that_comes_after_the_screen_was_left_is_no_harm(rig: Rig) -> None:
     screen = await begun(rig, 2)
-    await (
-        screen.remove_children()
-    )  # as the toolkit does it when a screen is left, before it takes out the screen
+    screen.dismiss(None)
     await rig.push(search(rig.timeline.tip)[3:4])
     assert rig.app._exception is None
-    screen.dismiss(None)
-    await rig.pilot.pause()
-    assert isinstance(rig.app.screen, MainScreen)
+    assert isinstance(rig.app.top, MainScreen)
     assert len(rig.timeline.of(BeamHistory).search.steps) == 3
 
 
@@ -237,7 +233,7 @@ async def test_a_failure_is_said_in_the_view(rig: Rig) -> None:
     await rig.press("space")
     assert rig.engine.names.count("GoOnBeams") == 1
     await rig.press("n")
-    assert rig.app.screen.form.display
+    assert rig.app.top.form.display
 
 
 async def test_a_search_that_never_began_says_why(rig: Rig) -> None:
@@ -254,7 +250,7 @@ async def test_another_prompt_forgets_the_search(rig: Rig) -> None:
     await rig.press("escape")
     await rig.push(rig.session.open())
     await rig.press("B")
-    assert rig.app.screen.form.display
+    assert rig.app.top.form.display
     assert rig.timeline.of(BeamHistory).search is None
 
 

@@ -24,15 +24,15 @@ SET = Breakpoints(entropy_above=3, prob_below=0.05)
 
 
 def field(rig: Rig, name: str) -> SafeInput:
-    return rig.app.screen.query_one(f"#break-{name}", SafeInput)
+    return rig.app.top.query_one(f"#break-{name}", SafeInput)
 
 
 def remark(rig: Rig, name: str) -> str:
-    return str(rig.app.screen.query_one(f"#remark-{name}", Remark).render())
+    return str(rig.app.top.query_one(f"#remark-{name}", Remark).render())
 
 
 def applicable(rig: Rig) -> bool:
-    return not rig.app.screen.query_one("#apply", Button).disabled
+    return not rig.app.top.query_one("#apply", Button).disabled
 
 
 def last_run(rig: Rig) -> Run:
@@ -55,12 +55,12 @@ async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, co
     assert not applicable(rig)
     assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
     await rig.press("ctrl+s")
-    assert isinstance(rig.app.screen, BreakpointsDialog)  # nothing is applied while a field is wrong
+    assert isinstance(rig.app.top, BreakpointsDialog)  # nothing is applied while a field is wrong
     await rig.press("backspace")
     assert applicable(rig)
     assert remark(rig, "rank_above") == "of the picked token; 1 is the first"
     await rig.press("enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.app.controller.runs.breakpoints.points == SET
     assert rig.status == "Runs stop at entropy > 3, p < 5 %. Press r to run"
     await rig.press("r")
@@ -82,7 +82,7 @@ async def test_every_condition_can_be_set_and_is_shown_again(rig: Rig) -> None:
                                                 "mass_below", "tokens", "text", "regex")] == [
         "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
     ]  # fmt: skip
-    assert rig.app.screen.query_one("#break-eos", Choice).chosen == 1
+    assert rig.app.top.query_one("#break-eos", Choice).chosen == 1
     await rig.press("ctrl+s")
     assert rig.app.controller.runs.breakpoints.points == points
 
@@ -109,7 +109,7 @@ async def test_several_conditions_may_be_asked_for_together(rig: Rig) -> None:
     await rig.ready()
     given(rig, SET)
     await rig.press("b", "up", "up", "up", "up")  # over the buttons to the last field
-    rig.app.screen.query_one("#break-all_of", Choice).focus()
+    rig.app.top.query_one("#break-all_of", Choice).focus()
     await rig.press("right", "ctrl+s")
     assert rig.app.controller.runs.breakpoints.points == replace(SET, all_of=True)
     assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
@@ -143,7 +143,7 @@ async def test_a_damaged_file_is_told_at_the_start_and_in_the_dialog_and_kept(
     await rig.ready()
     assert any("can't be read" in str(notice.message) for notice in rig.app._notifications)
     await rig.press("b")
-    assert "can't be read" in str(rig.app.screen.query_one("#breaks-remark", Remark).render())
+    assert "can't be read" in str(rig.app.top.query_one("#breaks-remark", Remark).render())
     await rig.press("3", "ctrl+s")
     assert "is now breakpoints.damaged-1.json" in rig.status
     assert damaged.with_name("breakpoints.damaged-1.json").read_text() == "{"

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from textual.widgets import Static
 
 from engine.protocol import Candidate, HoldInterventions, Intervention, InterventionsHeld, Step
 from engine.settings import LoadSettings, Settings
@@ -189,7 +188,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await held(rig)
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
     said = " ".join(str(screen.lead.render()).split())
     assert said.startswith("Made differently: L3 h2 off on the left. Same 21 tokens, but their probabilities")
@@ -208,7 +207,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
         assert f"{most.bits:+.2f}".replace("-", "−") in line
         assert f"{most.kl_bits:.2f}" in line
     assert f"{percent(most.left.prob)} → {percent(most.right.prob)}" in str(
-        screen.query_one("#tool-status", Static).render()
+        screen.screen.query_one("#status").render()
     )
     await rig.press("g")
     assert screen.table.cursor == by_size(screen.changes)[1].place
@@ -221,11 +220,11 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
     await rig.push(rig.session.choose(step.parent, id))
     await rig.do("compare")
     await rig.press("g")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
     assert not screen.lead.display
     assert "Δp" not in rig.screen_text()
-    assert "no tokens that both have" in str(screen.query_one("#tool-status", Static).render())
+    assert "no tokens that both have" in str(screen.screen.query_one("#status").render())
 
 
 @pytest.mark.slow
@@ -246,7 +245,7 @@ async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
             await until(lambda step=step: timeline().items[-1].id == step.id and idle())
         await pilot.press("4", "c")
         await pilot.pause()
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, CompareScreen)
         assert screen.comparison is not None
         assert screen.comparison.same == 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from textual.widgets import Static
 
 from engine import protocol
 from engine.settings import LoadSettings, Settings
@@ -31,21 +30,21 @@ async def forked(rig: Rig, steps: int = 8, fork: int = 3, more: int = 4) -> tupl
 async def compared(rig: Rig) -> CompareScreen:
     """The screen, opened by its key."""
     await rig.do("compare")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
-    await rig.until(lambda: screen.painted)
+    await rig.until(lambda: screen.takes_keys)
     await rig.pilot.pause()  # it begins at the parting after its first paint
     return screen
 
 
 def status(screen: CompareScreen) -> str:
-    return str(screen.query_one("#tool-status", Static).render())
+    return str(screen.screen.query_one("#status").render())
 
 
 async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -> None:
     await rig.ready()
     await rig.do("compare")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.status == ALONE
     assert rig.engine.sent == []
 
@@ -57,7 +56,7 @@ async def test_a_screen_that_is_left_before_it_is_painted_begins_nothing(rig: Ri
     screen.dismiss(None)
     await screen.query("*").remove()
     await rig.pilot.pause()
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
 
 
 async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
@@ -73,7 +72,7 @@ async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
     assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
     assert status(screen).endswith("token 9 of this branch")
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.sent == []
 
 
@@ -82,7 +81,7 @@ async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
 async def test_the_figures_have_whole_names(rig: Rig, size: tuple[int, int]) -> None:
     await forked(rig)
     await compared(rig)
-    panel = rig.app.screen.query_one(TotalsPanel)
+    panel = rig.app.top.query_one(TotalsPanel)
     rows = [panel.render_line(y).text for y in range(panel.size.height)]
     names = [row[:20].strip() for row in rows[1:]]
     assert any(name.startswith("perplexity") for name in names)
@@ -95,7 +94,7 @@ async def test_enter_goes_to_the_token_on_the_other_branch(rig: Rig) -> None:
     old, _ = await forked(rig)
     await compared(rig)
     await rig.press("down", "down", "enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.MoveTo(old)]
     await rig.push([rig.session.move(old)])
     assert (rig.timeline.tip, rig.timeline.slot) == (old, 10)
@@ -129,7 +128,7 @@ async def test_a_side_without_a_token_there_says_so(rig: Rig) -> None:
     while screen.table.pair.right is not None:
         await rig.press("up")
     await rig.press("enter")
-    assert rig.app.screen is screen
+    assert rig.app.top is screen
     assert "no token on this side" in status(screen)
     assert rig.engine.sent == []
 
@@ -183,7 +182,7 @@ async def test_what_comes_meanwhile_is_compared_too(rig: Rig) -> None:
     await rig.push(rig.session.open())
     screen._look()
     await rig.pilot.pause()
-    assert rig.app.screen is rig.app.main  # another tree, without branches
+    assert rig.app.top is rig.app.main  # another tree, without branches
 
 
 async def test_a_click_points_at_a_side(rig: Rig) -> None:
@@ -238,7 +237,7 @@ async def test_two_branches_of_the_real_engine() -> None:
         await until(idle)
         await pilot.press("4", "c")
         await pilot.pause()
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, CompareScreen)
         made = screen.comparison
         assert [each.tokens for each in made.totals] == [15, 15]

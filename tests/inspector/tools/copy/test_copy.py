@@ -93,7 +93,7 @@ def test_the_branch_is_strict_json_with_marks_and_settings():
 async def test_a_letter_or_enter_copies_and_says_how_much(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=3)
     await rig.press("left", "C")
-    assert isinstance(rig.app.screen, CopyDialog)
+    assert isinstance(rig.app.top, CopyDialog)
     assert "the token" in rig.screen_text()
     await rig.press("c")
     assert rig.app.clipboard == "".join(STORY[:3])
@@ -101,18 +101,18 @@ async def test_a_letter_or_enter_copies_and_says_how_much(rig: Rig, size: tuple[
     await rig.press("C", "down", "enter")
     assert rig.app.clipboard == str(rig.timeline.steps[-1].id)
     await rig.press("C", "escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
 
 
 async def test_at_the_tip_the_token_is_the_highlighted_candidate(rig: Rig) -> None:
     await rig.ready(steps=3)
     await rig.press("down", "C", "t")
-    assert rig.app.clipboard == rig.app.main.host.candidate.text
+    assert rig.app.clipboard == rig.app.main.candidate.text
 
 
 async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Rig) -> None:
     await rig.ready(steps=3)
-    assert rig.app.main.host.clipboard.copy("a\ud83d") == 2
+    assert rig.app.main.clipboard.copy("a\ud83d") == 2
     assert rig.app.clipboard == "a?"
     rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
     assert rig.status.startswith(
@@ -176,7 +176,7 @@ async def test_a_mouse_selection_can_be_read_and_copied(rig: Rig, theme: str) ->
     await rig.pilot.mouse_down(TextPanel, offset=(8, 1))
     await rig.pilot.hover(TextPanel, offset=(30, 1))
     await rig.pilot.mouse_up(TextPanel, offset=(30, 1))
-    selected = rig.app.screen.get_selected_text()
+    selected = rig.app.top.get_selected_text()
     assert selected
     assert selected in "".join(PROMPT + STORY[:12])
     panel = rig.app.main.panel(TextPanel)

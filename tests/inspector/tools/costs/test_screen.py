@@ -51,8 +51,8 @@ def compared(*costs: KVCost, last: bool = True) -> KVCompared:
 async def opened(rig: Rig, page: str = "profile") -> ProfileScreen:
     await rig.ready()
     await rig.do(page)
-    assert isinstance(rig.app.screen, ProfileScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, ProfileScreen)
+    return rig.app.top
 
 
 async def test_the_parts_stand_against_the_unfenced_step(rig: Rig) -> None:

@@ -16,8 +16,8 @@ from tests.inspector.told_batch import DRAWN, draws
 async def opened(rig: Rig) -> DrawsScreen:
     await rig.ready()
     await rig.do("draws")
-    assert isinstance(rig.app.screen, DrawsScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, DrawsScreen)
+    return rig.app.top
 
 
 @pytest.mark.wide(1)

@@ -27,7 +27,7 @@ def _somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def opened(rig: Rig) -> ExportDialog:
     await rig.do("export")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, ExportDialog)
     return dialog
 
@@ -56,7 +56,7 @@ async def test_a_page_is_written_under_a_name_from_the_text(rig: Rig, tmp_path: 
     await done(rig)
     assert rig.status.startswith("Exported once-upon-a-time-there-was.html, "), "a long folder cuts no name"
     assert rig.status.endswith(f", to {tmp_path}")
-    assert not isinstance(rig.app.screen, ExportDialog)
+    assert not isinstance(rig.app.top, ExportDialog)
     page = (tmp_path / "once-upon-a-time-there-was.html").read_text()
     assert "Content-Security-Policy" in page
     assert "mlx-inspector" in page
@@ -76,8 +76,8 @@ async def test_the_choice_gives_the_name_its_end(rig: Rig, place: int, end: str,
     assert rig.status.startswith("Exported ")
     assert (tmp_path / f"mine.{end}").stat().st_size > 20
     await rig.do("export")
-    assert isinstance(rig.app.screen, ExportDialog)
-    assert rig.app.screen.query_one(Choice).chosen == place  # as it was the last time
+    assert isinstance(rig.app.top, ExportDialog)
+    assert rig.app.top.query_one(Choice).chosen == place  # as it was the last time
 
 
 async def test_what_was_looked_at_is_listed_with_ticks_and_goes_along_where_there_is_one(
@@ -239,7 +239,7 @@ async def test_a_session_that_has_gone_meanwhile_is_told(rig: Rig, tmp_path: Pat
 
 async def test_before_a_prompt_there_is_nothing_to_export(rig: Rig) -> None:
     await rig.do("export")
-    assert not isinstance(rig.app.screen, ExportDialog)
+    assert not isinstance(rig.app.top, ExportDialog)
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from engine.protocol import (
     TryPosition,
 )
 from engine.recording import Entry, save_as
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.tools.export.documents import FORMATS, data
@@ -206,7 +206,7 @@ def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> 
     save_as(tmp_path / "a.trace", [Entry(record, 0.1) for record in session.records], "test 1")
     timeline = session.timeline()
     running = snapshot(timeline, None, None, "test 1")
-    timeline.of(InsideViews).forget()
+    timeline.states[Answers] = Answers()
     timeline.of(LockstepSoFar).spans.clear()
     race = timeline.of(Measured).race
     assert race is not None

@@ -110,7 +110,7 @@ async def test_enter_takes_the_highlighted_match_at_the_token_that_is_looked_at(
     assert "step 5" in rig.screen_text()
     await rig.push(found(rig, *MATCHES))
     await rig.press("down", "enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.Choose(node, 1203)]
 
 
@@ -118,11 +118,11 @@ async def test_enter_before_the_answer_takes_the_first_match_of_what_was_typed(r
     await opened(rig)
     await rig.push(found(rig, match(5, " old")))
     await rig.press("t", "o", "y", "enter")
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.push(found(rig, match(6, "t"), query="t"))
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.push(found(rig, *MATCHES))
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.Choose(rig.timeline.tip, 339)]
 
 
@@ -132,7 +132,7 @@ async def test_typing_on_after_a_hasty_enter_takes_nothing(rig: Rig) -> None:
     await rig.press("t", "enter", "o")
     await rig.push(found(rig, match(6, "t"), query="t"))
     await rig.push(found(rig, *MATCHES))
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     assert rig.engine.sent == []
 
 
@@ -141,7 +141,7 @@ async def test_the_keys_go_through_the_list_and_stay_in_it(rig: Rig) -> None:
 
     await opened(rig)
     await rig.push(found(rig, *many, total=1234))
-    matches = rig.app.screen.query_one(MatchList)
+    matches = rig.app.top.query_one(MatchList)
     await rig.press("up")
     assert matches.highlighted == 0
     await rig.press("pagedown", "pagedown", "down")
@@ -158,7 +158,7 @@ async def test_a_click_highlights_and_a_second_one_takes(rig: Rig) -> None:
     await opened(rig)
     await rig.push(found(rig, *MATCHES))
     await rig.pilot.click(MatchList, offset=(4, 2))
-    assert rig.app.screen.query_one(MatchList).highlighted == 1
+    assert rig.app.top.query_one(MatchList).highlighted == 1
     assert rig.engine.sent == []
     await rig.pilot.click(MatchList, offset=(4, 2))
     await rig.pilot.pause()
@@ -172,10 +172,10 @@ async def test_the_query_is_remembered_and_typing_takes_its_place(rig: Rig) -> N
     assert rig.engine.sent == []
     await rig.push([Ended("FindTokens", True)])
     await rig.press("slash")
-    assert rig.app.screen.query_one("#find-query", SafeInput).value == "to"
+    assert rig.app.top.query_one("#find-query", SafeInput).value == "to"
     assert queries(rig)[-1] == "to"
     await rig.press("x")
-    assert rig.app.screen.query_one("#find-query", SafeInput).value == "x"
+    assert rig.app.top.query_one("#find-query", SafeInput).value == "x"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_where_logits_are_not_kept_a_key_computes_them_and_the_search_goes
         True,
     )
     await rig.press("enter")
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.press("ctrl+r", "ctrl+r")
     assert rig.engine.sent == [protocol.Recall((node,))]
     await rig.push([Recalled((node,), 12.0), Ended("Recall")])
@@ -257,7 +257,7 @@ async def test_a_run_is_paused_and_its_last_step_is_followed(rig: Rig) -> None:
 @pytest.mark.parametrize("size", [(120, 40), (40, 12)])
 async def test_hostile_tokens_reach_no_terminal_and_the_buttons_stay_in_sight(rig: Rig, size) -> None:
     await opened(rig)
-    rig.app.screen.query_one("#find-query", SafeInput).value = HOSTILE
+    rig.app.top.query_one("#find-query", SafeInput).value = HOSTILE
     await rig.push(found(rig, query=""))
     await rig.push(found(rig, match(5, HOSTILE, 0.2, 1, "top-p\x1b"), match(6, "狐狸" * 30, 0.1, 2)))
     text = rig.screen_text()
@@ -274,9 +274,9 @@ async def test_a_token_of_the_prompt_is_searched_and_taken_on_the_real_engine() 
         await until(lambda: controller.timeline.prompts.prefilled)
         prompt = [item.id for item in controller.timeline.items]
         await pilot.press("home", "right", "right", "right", "slash")
-        await until(lambda: "ctrl+r" in str(app.screen.query_one("#find-remark").content))
+        await until(lambda: "ctrl+r" in str(app.top.query_one("#find-remark").content))
         await pilot.press("ctrl+r", "space", *"dog")
-        await until(lambda: "contain" in str(app.screen.query_one("#find-remark").content))
+        await until(lambda: "contain" in str(app.top.query_one("#find-remark").content))
         await pilot.press("enter")
         await until(lambda: controller.timeline.steps and not controller.client.outstanding)
         assert [item.text for item in controller.timeline.items][-1] == " dog"

@@ -91,7 +91,7 @@ def test_hostile_texts_are_printable():
 async def test_the_text_shows_each_place_and_escape_goes_back(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=6)
     await rig.press("left", "left", "ctrl+f", *"on")
-    assert isinstance(rig.app.screen, TextSearchDialog)
+    assert isinstance(rig.app.top, TextSearchDialog)
     assert rig.timeline.slot == 0
     await rig.press("down")
     assert rig.timeline.slot == 1
@@ -99,9 +99,9 @@ async def test_the_text_shows_each_place_and_escape_goes_back(rig: Rig, size: tu
     await rig.press("escape")
     assert rig.timeline.slot == len(rig.timeline.items) - 2
     await rig.press("ctrl+f")
-    assert rig.app.screen.query_one("#text-query", SafeInput).value == "on"
+    assert rig.app.top.query_one("#text-query", SafeInput).value == "on"
     await rig.press("enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.timeline.slot == 0
     await rig.press("ctrl+f", "enter")
     assert rig.timeline.slot == 1, "from there the next one comes first"
@@ -122,10 +122,10 @@ async def test_a_place_on_another_branch_is_gone_to(rig: Rig) -> None:
     await rig.press("ctrl+f", "a", "space", *"little")
     assert "occurs nowhere on this path. ctrl+f searches all branches." in rig.screen_text()
     await rig.press("enter")
-    assert isinstance(rig.app.screen, TextSearchDialog), "there is nothing to go to"
+    assert isinstance(rig.app.top, TextSearchDialog), "there is nothing to go to"
     await rig.press("ctrl+f")
-    assert rig.app.screen.query_one(Choice).chosen == 1
-    assert rig.app.screen.query_one(PlaceList).count == 1
+    assert rig.app.top.query_one(Choice).chosen == 1
+    assert rig.app.top.query_one(PlaceList).count == 1
     await rig.press("enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
     await rig.push([made.move(nodes[3])])
@@ -137,7 +137,7 @@ async def test_a_place_on_another_branch_is_gone_to(rig: Rig) -> None:
 async def test_from_the_vocabulary_the_same_is_looked_for_in_the_text(rig: Rig) -> None:
     await rig.ready(steps=6)
     await rig.press("slash", *"time")
-    assert isinstance(rig.app.screen, FindDialog)
+    assert isinstance(rig.app.top, FindDialog)
     await rig.press("ctrl+f")
-    assert isinstance(rig.app.screen, TextSearchDialog)
+    assert isinstance(rig.app.top, TextSearchDialog)
     assert rig.timeline.slot == 3

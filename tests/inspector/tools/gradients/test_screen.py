@@ -11,7 +11,7 @@ from engine.protocol import Check, Floats, Loading, ReadGradients
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from inspector import scales
-from inspector.state.gradients import largest, percent_off, shares_of
+from inspector.state.attribution import largest, percent_off, shares_of
 from inspector.tools.gradients.screen import GradientsScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
@@ -36,9 +36,9 @@ async def answer(rig: Rig, **how: object) -> None:
 async def opened(rig: Rig, **how: object) -> GradientsScreen:
     await rig.ready()
     await rig.do("gradients")
-    assert isinstance(rig.app.screen, GradientsScreen)
+    assert isinstance(rig.app.top, GradientsScreen)
     await answer(rig, **how)
-    return rig.app.screen
+    return rig.app.top
 
 
 @pytest.mark.wide(1)

@@ -24,7 +24,7 @@ SIZES = [(120, 40), (80, 24), (40, 12)]
 
 
 def remark(rig: Rig) -> tuple[str, bool]:
-    found = rig.app.screen.query_one("#grammar-remark", Remark)
+    found = rig.app.top.query_one("#grammar-remark", Remark)
     return str(found.render()), found.has_class("-wrong")
 
 
@@ -54,7 +54,7 @@ async def in_force(rig: Rig, grammar: Grammar | None) -> None:
 async def typed(rig: Rig, text: str, steps: int = 0) -> None:
     await rig.ready(steps)
     await rig.press("J")
-    rig.app.screen.query_one("#grammar-text", SafeTextArea).load_text(text)
+    rig.app.top.query_one("#grammar-text", SafeTextArea).load_text(text)
     await rig.pilot.pause()
 
 
@@ -71,7 +71,7 @@ async def test_what_is_typed_is_tried_and_applied(rig: Rig, size: tuple[int, int
     )
     assert not wrong
     await rig.press("ctrl+s")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert configured(rig) == DIGITS
     await in_force(rig, DIGITS)
     assert "regex [0-9]+" in rig.status or size[0] < 80
@@ -83,20 +83,20 @@ async def test_what_is_wrong_is_said_and_not_applied(rig: Rig) -> None:
     why = "The grammar can't be used: column 1: unclosed character class."
     await rig.push([Failure("ReadGrammar", why, "Change it, or remove it."), Ended("ReadGrammar")])
     assert remark(rig) == (f"{why} Change it, or remove it.", True)
-    assert rig.app.screen.query_one("#apply", Button).disabled
+    assert rig.app.top.query_one("#apply", Button).disabled
     await rig.press("ctrl+s")
-    assert isinstance(rig.app.screen, GrammarDialog)
+    assert isinstance(rig.app.top, GrammarDialog)
     await rig.press("escape")
     assert rig.app.controller.setup.settings.grammar is None
 
 
 async def test_the_examples_fill_the_fields(rig: Rig) -> None:
     await typed(rig, "")
-    assert rig.app.screen.query_one("#apply", Button).disabled
+    assert rig.app.top.query_one("#apply", Button).disabled
     for name, kind, text in EXAMPLES:
-        rig.app.screen.query_one("#grammar-example", Choice).focus()
+        rig.app.top.query_one("#grammar-example", Choice).focus()
         await rig.press("right")
-        dialog = rig.app.screen
+        dialog = rig.app.top
         assert isinstance(dialog, GrammarDialog)
         assert (dialog.typed.kind, dialog.typed.text) == (kind, text), name
 
@@ -104,7 +104,7 @@ async def test_the_examples_fill_the_fields(rig: Rig) -> None:
 async def test_it_begins_where_the_person_looks_and_is_taken_off_and_both_are_undone(rig: Rig) -> None:
     await typed(rig, "[0-9]+", steps=6)
     here = replace(DIGITS, begin=len(rig.timeline.items))
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, GrammarDialog)
     assert dialog.typed == here  # the six tokens before it need not match
     dialog.query_one("#grammar-begin", Choice).focus()

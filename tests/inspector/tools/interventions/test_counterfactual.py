@@ -50,7 +50,7 @@ async def editing(rig: Rig) -> CounterfactualDialog:
     await rig.press("left", "left")
     await rig.do("patching")
     await rig.press("e")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, CounterfactualDialog)
     return dialog
 
@@ -75,10 +75,10 @@ async def test_an_unchanged_text_is_not_read(rig: Rig) -> None:
     dialog = await editing(rig)
     rig.engine.sent.clear()
     await rig.press("ctrl+s")
-    assert rig.app.screen is dialog
+    assert rig.app.top is dialog
     assert "Change a word of it" in str(dialog.query_one("#counterfactual-remark", Remark).render())
     await rig.press("escape")
-    assert isinstance(rig.app.screen, PatchingScreen)
+    assert isinstance(rig.app.top, PatchingScreen)
     assert rig.engine.sent == []
 
 
@@ -123,8 +123,8 @@ async def test_after_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
         tip, slot = timeline().tip, timeline().slot
         ids = [item.id for item in timeline().items[:slot]]
         await pilot.press("4", "P", "e")
-        await until(lambda: isinstance(app.screen, CounterfactualDialog))
-        dialog = app.screen
+        await until(lambda: isinstance(app.top, CounterfactualDialog))
+        dialog = app.top
         assert isinstance(dialog, CounterfactualDialog)
         remark = lambda: str(dialog.query_one("#counterfactual-remark", Remark).render())  # noqa: E731
         await until(lambda: "Both have the same tokens" in remark())
@@ -136,8 +136,8 @@ async def test_after_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
         await until(lambda: ("face each other" if shift else "As many") in remark())
         assert remark().startswith(f"{len(ids) + shift:,} tokens, {len(ids):,} here.")
         await pilot.press("ctrl+s")
-        await until(lambda: isinstance(app.screen, PatchingScreen))
-        screen = app.screen
+        await until(lambda: isinstance(app.top, PatchingScreen))
+        screen = app.top
         assert isinstance(screen, PatchingScreen)
         await until(lambda: (timeline().tip, timeline().slot) == (tip, slot) and screen.answer is not None)
         answer = screen.answer

@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from engine.protocol import (
     Ended,
     Failure,
+    HeadsSwept,
     HoldInterventions,
     Intervene,
     Intervention,
@@ -33,7 +34,7 @@ from inspector.blocks.paint import part_shown
 from inspector.main.inside.screen import TITLED
 from inspector.main.panels.text import TextPanel
 from inspector.scales import INSIDE
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.patching import pairs_from
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
@@ -75,7 +76,7 @@ async def told(rig: Rig) -> None:
 async def opened(rig: Rig, **how: int) -> InterventionsScreen:
     await rig.ready()
     await rig.press("X")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, InterventionsScreen)
     assert rig.engine.names == ["SweepHeads"]
     await rig.push([sweep(screen.node, **how), Ended("SweepHeads")])
@@ -162,7 +163,7 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     screen = await opened(rig)
     node = screen.node
     await rig.press("g")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     held = rig.engine.last(HoldInterventions)
     assert isinstance(held, HoldInterventions)
     assert (held.node, held.interventions) == (node, (STRONGEST,))
@@ -206,7 +207,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     rig.session = Large()
     await rig.ready()
     await rig.press("X")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, InterventionsScreen)
     asked_for = rig.engine.last(SweepHeads)
     assert (asked_for.heads, asked_for.parts) == ((), True)
@@ -238,9 +239,8 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     assert f"heads of L{layer + 1}" not in text
     assert ("   attn" in text) == (size[0] == 240), "the parts keep their numbers where there is room"
     assert len(screen.answer.units) == 94 * 3 + 64
-    assert len(rig.timeline.of(InsideViews).sweeps[screen.node, "token"].units) == 94 * 3 + 64, (
-        "the page of E has them too"
-    )
+    found = [each for each in rig.timeline.of(Answers).found(HeadsSwept) if each.scope == "token"]
+    assert [len(each.units) for each in found] == [94 * 3 + 64], "the page of E has them too"
     await rig.press("up")
     assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
     await rig.press("enter", "escape")
@@ -372,7 +372,7 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
 
 async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("end", "4", "P")
-    screen = replay.app.screen
+    screen = replay.app.top
     assert isinstance(screen, PatchingScreen)
     text = replay.said()
     assert "MLPs" in text, "the part that was recorded"
@@ -432,7 +432,7 @@ async def test_a_map_that_a_file_made_up_is_drawn_and_exported_or_left_out(
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
     assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
-    if InsideViews.sound(odd):
+    if Answers.sound(odd):
         question = await patching(rig)
         await rig.push([replace(odd, node=question.node, source=question.source), Ended("PatchActivations")])
         assert "\x1b" not in rig.screen_text()
@@ -450,7 +450,7 @@ async def test_pairs_that_a_file_made_up_are_exported_or_left_out(means: tuple[f
     made = over_pairs()
     told = replace(made.pairs[0], token="\x1b[2J", pair=PatchPair("\x1b", "\x07"))
     odd = replace(made, pairs=(told,), places=(PlaceShares("last", 3, means, means),))
-    assert InsideViews.sound(odd) is (len(means) == len(made.layers))
+    assert Answers.sound(odd) is (len(means) == len(made.layers))
     session.records.append(odd)
     recording = line(Recording(session.timeline(), parts=EXPORTS))
     assert "\x1b" not in FORMATS["html"].make(recording) + FORMATS["md"].make(recording)
@@ -468,7 +468,7 @@ async def patching(rig: Rig) -> PatchActivations:
     await rig.push([rig.session.step()])
     rig.engine.sent.clear()
     await rig.press("X", "P")
-    assert isinstance(rig.app.screen, PatchingScreen)
+    assert isinstance(rig.app.top, PatchingScreen)
     await rig.end("SweepHeads", cancelled=True)
     question = rig.engine.last(PatchActivations)
     assert isinstance(question, PatchActivations)
@@ -532,7 +532,7 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
     assert "Choose a node as deep." in rig.screen_text()
     assert "(2 of 2)" in rig.screen_text()
     await rig.press("X")
-    assert isinstance(rig.app.screen, InterventionsScreen)
+    assert isinstance(rig.app.top, InterventionsScreen)
 
 
 async def test_the_two_logits_are_chosen_by_hand(rig: Rig) -> None:
@@ -590,7 +590,7 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("w")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, PairsDialog)
     remark = dialog.query_one("#pairs-remark", Remark)
     assert pairs_from(dialog.query_one("#pairs-text", SafeTextArea).text, "The example") == EXAMPLE
@@ -610,7 +610,7 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     assert "last change" in text
     assert "0.25±0.50" in text.replace(" ± ", "±")
     assert "Both [paths] have the same tokens." in text or "Shown: lines 1" in text
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, PatchingScreen)
     for key, end in (("down", pairs_lines(over_pairs())), ("up", 0)):
         await rig.press(*[key] * 9)
@@ -628,13 +628,13 @@ async def test_the_text_is_coloured_by_what_each_token_restores(rig: Rig) -> Non
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("escape")
     await rig.until(lambda: "what L1 restores after" in str(text.border_subtitle))
-    offered = rig.app.main.host.heat()
+    offered = rig.app.main.heat()
     assert offered is not None
     assert offered.shares == {1: 0.0, 2: 0.75, 3: 0.0}
     await rig.press("4", "P", "up", "escape")
-    offered = rig.app.main.host.heat()
+    offered = rig.app.main.heat()
     assert offered is not None
-    assert offered is rig.app.main.host.heat()
+    assert offered is rig.app.main.heat()
     assert offered.title.startswith("what L2 restores after")
     assert offered.shares == {1: -0.25, 2: 0.0, 3: 1.0}
 
@@ -697,7 +697,7 @@ async def test_a_real_model_is_held_and_released() -> None:
         own = app.controller.timeline.tip
         await pilot.press("4", "X")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, InterventionsScreen)
         swept = screen.answer
         assert swept is not None

@@ -77,6 +77,7 @@ def effect(asked: Intervene, facts: CaptureFacts = FACTS) -> Intervened:
         4,
         "",
         facts,
+        begin=asked.begin,
     )
 
 

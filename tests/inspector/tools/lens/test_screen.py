@@ -59,10 +59,10 @@ def answer(rig: Rig, leads_from: int = 3, facts: CaptureFacts = FACTS) -> LensRe
 async def opened(rig: Rig, **how: object) -> LensScreen:
     await rig.ready()
     await rig.press("I")
-    assert isinstance(rig.app.screen, LensScreen)
+    assert isinstance(rig.app.top, LensScreen)
     await rig.push([answer(rig, **how)])  # type: ignore[arg-type]
     await rig.end("ReadLens")
-    return rig.app.screen
+    return rig.app.top
 
 
 def row(rig: Rig, label: str) -> str:
@@ -137,7 +137,7 @@ async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Ri
 async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
     await rig.ready()
     await rig.press("down", "down")
-    highlighted = rig.app.main.host.candidate
+    highlighted = rig.app.main.candidate
     assert highlighted is not None
     await rig.press("I")
     asked = rig.engine.last(ReadLens)
@@ -254,7 +254,7 @@ async def test_a_real_model_is_read() -> None:
         await idle(pilot)
         await pilot.press("3", "I")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, LensScreen)
         found = screen.answer
         assert found is not None

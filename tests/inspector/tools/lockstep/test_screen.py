@@ -34,7 +34,7 @@ from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.main.dialogs.model import ModelList, Offer
 from inspector.scales import size
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.interventions.screen import InterventionsScreen
@@ -85,14 +85,14 @@ async def opened(rig: Rig) -> LockstepScreen:
     """On the screen with a second model, before anything was read."""
     await rig.ready()
     await rig.press("h")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, LockstepScreen)
     screen.control.open(rig.app.controller.setup.load, 4)
     await rig.push([SECOND])
     await rig.end("OpenLockstep")
     await rig.pilot.pause()
-    assert isinstance(rig.app.screen, LockstepScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, LockstepScreen)
+    return rig.app.top
 
 
 async def test_without_a_second_model_it_says_how_to_get_one(rig: Rig) -> None:
@@ -112,7 +112,7 @@ async def chosen(rig: Rig, typed: str = "", downs: int = 0) -> SecondModelDialog
     """In the dialog, once it has listed the models, with something typed and a row highlighted."""
     await rig.ready()
     await rig.press("h", "o")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, SecondModelDialog)
     await rig.until(lambda: dialog._read)
     dialog.query_one("#model-name", SafeInput).value = typed
@@ -135,7 +135,7 @@ async def test_this_model_in_fewer_bits_is_chosen_in_a_dialog(
     before = rig.timeline.tip, len(rig.timeline.items)
     await rig.press("enter")
     assert rig.engine.sent == [OpenLockstep(rig.app.controller.setup.load, bits)]
-    assert isinstance(rig.app.screen, LockstepScreen)
+    assert isinstance(rig.app.top, LockstepScreen)
     assert (rig.timeline.tip, len(rig.timeline.items)) == before
 
 
@@ -177,7 +177,7 @@ async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_p
     (tmp_path / "adapter_config.json").write_text("{}")
     dialog = await chosen(rig)
     await rig.press("down", "down", "enter")
-    assert rig.app.screen is dialog
+    assert rig.app.top is dialog
     assert "Type the adapter's directory" in rig.screen_text()
     dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
     await rig.pilot.pause()
@@ -197,7 +197,7 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
     for slot in (4, 7, 6, 4):
         await rig.press("g")
         assert rig.timeline.slot == slot
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, LockstepScreen)
     screen.differing.post_message(LockstepText.SlotClicked(7))
     await rig.until(lambda: rig.timeline.slot == 7)
@@ -212,7 +212,7 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     await rig.push([read(rig, {4: 0.75})])
     await rig.end("ReadLockstep")
     await rig.press("g", key)
-    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
     asked = rig.engine.last(ReadLens)
     assert isinstance(asked, ReadLens)
     assert (asked.node, asked.second) == (rig.timeline.items[3].node, second)
@@ -229,7 +229,7 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     await rig.push([Failure("ReadLens", "No.", "Go back.")])
     await rig.end("ReadLens")
     await rig.do("interventions")
-    await rig.until(lambda: isinstance(rig.app.screen, InterventionsScreen))
+    await rig.until(lambda: isinstance(rig.app.top, InterventionsScreen))
     assert "P pocket · " in rig.screen_text()  # what is changed is changed in the session's
     await rig.press("j")
     assert "only to the session's model" in rig.screen_text()
@@ -240,7 +240,7 @@ async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
     await rig.push([read(rig)])
     await rig.end("ReadLockstep")
     await rig.press("Y")
-    await rig.until(lambda: rig.app.screen is rig.app.main)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     asked = rig.engine.last(ExplainSecond)
     assert isinstance(asked, ExplainSecond)
     assert asked.node == rig.timeline.before
@@ -259,7 +259,7 @@ async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
     await rig.press("j")
     assert "P pocket · Why" in rig.screen_text()
     await rig.press("h", "y")
-    await rig.until(lambda: rig.app.screen is rig.app.main)
+    await rig.until(lambda: rig.app.top is rig.app.main)
     assert "P pocket · Why" in rig.screen_text()  # it was open, and stays
 
 
@@ -268,7 +268,7 @@ async def test_a_model_with_other_tokens_has_no_inside_along_these(rig: Rig) -> 
     await rig.push([replace(SECOND, aligned="bytes")])
     for key in ("Y", "I"):
         await rig.press(key)
-        assert isinstance(rig.app.screen, LockstepScreen)
+        assert isinstance(rig.app.top, LockstepScreen)
         assert "Q has other tokens" in rig.screen_text()
 
 
@@ -375,14 +375,14 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     rig.engine.sent.clear()
     await rig.press("enter")
     assert rig.engine.sent == [Take(fork, ways.other_ids), Take(fork, ways.ids)]
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.push(other)
     await rig.end("Take")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.push(mine)
     await rig.end("Take")
-    await rig.until(lambda: isinstance(rig.app.screen, CompareScreen))
-    screen = rig.app.screen
+    await rig.until(lambda: isinstance(rig.app.top, CompareScreen))
+    screen = rig.app.top
     assert isinstance(screen, CompareScreen)
     assert screen.comparison is not None
     shared = screen.comparison.shared
@@ -393,7 +393,7 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
 async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> None:
     await rig.ready()
     await rig.press("h")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, LockstepScreen)
     screen.control.open(rig.app.controller.setup.load, 4)
     await rig.push([replace(SECOND, aligned="bytes")])
@@ -471,7 +471,7 @@ async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorde
     ways = next(each for each in kept if isinstance(each, WaysParted))
     await replay.until(lambda: replay.app.playback.player is not None and replay.app.playback.player.at_end)
     await replay.press("h")
-    assert isinstance(replay.app.screen, LockstepScreen)
+    assert isinstance(replay.app.top, LockstepScreen)
     text = replay.screen_text()
     assert "recorded · P pocket · Q pocket, 4-bit, group 64" in text
     assert read[-1].ahead is not None
@@ -554,9 +554,9 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     node = rig.timeline.before
     facts = CaptureFacts((), 1.0, 1.0, "llama", model=SECOND.title)
     await rig.push([LensRead(node, (), (), facts)])  # nobody asked for it
-    assert not rig.timeline.of(InsideViews).lens
+    assert not rig.timeline.of(Answers).found(LensRead)
     await rig.push([LensRead(node, (), (), replace(facts, model=""))])
-    assert list(rig.timeline.of(InsideViews).lens) == [node]
+    assert [each.node for each in rig.timeline.of(Answers).found(LensRead)] == [node]
     lens = rig.app.main.actions["lens"]
     assert isinstance(lens, LensActions)
     for looking, model in ((False, ""), (True, SECOND.title)):

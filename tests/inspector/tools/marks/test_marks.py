@@ -96,7 +96,7 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
     await rig.push([Marked(nodes[3], caption="see", bookmarked=True)])
     rig.engine.sent.clear()
     await rig.do("marks")
-    assert isinstance(rig.app.screen, MarksDialog)
+    assert isinstance(rig.app.top, MarksDialog)
     assert "★" in rig.screen_text()
     await rig.press("down", "enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
@@ -107,7 +107,7 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
     await rig.press("left_curly_bracket")
     assert rig.timeline.items[rig.timeline.slot].node == nodes[2]
     await rig.do("marks")
-    assert rig.app.screen.query_one(MarksList).highlighted == 0
+    assert rig.app.top.query_one(MarksList).highlighted == 0
     await rig.press("enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
 
@@ -118,7 +118,7 @@ async def test_an_empty_list_says_how_to_make_marks(rig: Rig) -> None:
     assert "No marks yet" in rig.screen_text()
     await rig.press("enter")
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
 
 
 def test_the_text_before_a_mark_begins_with_a_word():

@@ -32,8 +32,8 @@ async def opened(rig: Rig, *keys: str) -> MergesScreen:
     if keys:
         await rig.press(*keys)
     await rig.do("merges")
-    assert isinstance(rig.app.screen, MergesScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, MergesScreen)
+    return rig.app.top
 
 
 async def answered(rig: Rig) -> TakeApart:
@@ -63,7 +63,7 @@ async def test_a_words_merges_are_gone_through(rig: Rig, size: tuple[int, int]) 
     await answered(rig)
     assert "› 2 ␣a" in rig.said()
     await rig.press("escape")
-    assert rig.app.screen is not screen
+    assert rig.app.top is not screen
 
 
 @pytest.mark.screen(session=Session(story=(" ", "u", "pon", " a")))
@@ -126,7 +126,7 @@ async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -
     await rig.press("v")
     assert "names a second tokenizer" in rig.said()
     await rig.press("n")
-    assert isinstance(rig.app.screen, NameDialog)
+    assert isinstance(rig.app.top, NameDialog)
     await rig.press(*"[x].json", "enter")
     asked = [each for each in rig.engine.sent if isinstance(each, TakeApart)][-2:]
     assert [each.settings and each.settings.model for each in asked] == [None, "[x].json"]

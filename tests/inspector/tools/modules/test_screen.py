@@ -25,7 +25,7 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.key_table import available
-from inspector.state.inside import InsideViews
+from inspector.state.inside import Answers
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.lines import experts_summary, states_summary
 from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
@@ -46,11 +46,11 @@ def known(rig: Rig) -> ModelModules:
 async def opened(rig: Rig) -> ModulesScreen:
     await rig.ready()
     await rig.press("O")
-    assert isinstance(rig.app.screen, ModulesScreen)
+    assert isinstance(rig.app.top, ModulesScreen)
     assert isinstance(rig.engine.sent[-1], ReadModules)
     await rig.push([known(rig)])
     await rig.end("ReadModules")
-    return rig.app.screen
+    return rig.app.top
 
 
 @pytest.mark.wide(1)
@@ -87,7 +87,7 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     await rig.press("up", "up")
     assert "⏎ what each layer would predict" in rig.screen_text()
     await rig.press("enter")
-    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
     assert not screen.is_attached
 
 
@@ -104,7 +104,7 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     await rig.press(*["down"] * row, *filter(None, [key]))
     if not key:
         await rig.do(tool)
-    await rig.until(lambda: rig.app.screen is not screen and not screen.is_attached)
+    await rig.until(lambda: rig.app.top is not screen and not screen.is_attached)
     actions = rig.app.main.actions[tool]
     chosen = {
         "lens": lambda: actions.choices.layer,
@@ -112,7 +112,7 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
         "attribution": lambda: actions.choices.layer + 1,
         "interventions": lambda: actions.control._unit.layer + 1,
     }[tool]
-    assert tool == rig.app.screen.TOOL
+    assert tool == rig.app.top.TOOL
     assert chosen() == 2
 
 
@@ -128,22 +128,22 @@ async def test_the_lines_are_made_once_for_each_showing(rig: Rig) -> None:
 async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig) -> None:
     await opened(rig)
     await rig.press("down", "down", "enter")
-    await rig.until(lambda: isinstance(rig.app.screen, LensScreen))
+    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
     assert rig.app.main.actions["lens"].choices.layer is None
 
 
 async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("modules", 2)
+    rig.app.main.point("modules", 2)
     await rig.do("experts")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, ExpertsScreen)
     await rig.push([experts(screen.node)])
     await rig.end("ReadExperts")
     shown = rig.screen_text()
     assert shown.count("layer 2") == 2, "on top, and among all"
     assert shown.index("layer 2") < shown.index("2 layers with experts")
-    rig.app.main.host.point("modules", 4)
+    rig.app.main.point("modules", 4)
     await rig.press("escape")
     await rig.do("experts")
     assert "Layer 4 has no experts and no state." in rig.screen_text()
@@ -154,14 +154,14 @@ async def test_a_key_that_no_tool_has_is_not_offered(rig: Rig) -> None:
     await rig.press("home", "down")
     assert "⏎" not in rig.screen_text()
     await rig.press("enter")
-    assert rig.app.screen is screen
+    assert rig.app.top is screen
 
 
 async def test_what_is_outside_of_the_layers_has_nothing_to_unfold(rig: Rig) -> None:
     screen = await opened(rig)
     for end in ("home", "end"):
         await rig.press(end, "right", "left", "right")
-        assert rig.app.screen is screen
+        assert rig.app.top is screen
         assert "▾ layers 1 to 3" in rig.screen_text()
 
 
@@ -217,7 +217,7 @@ def experts(node: int) -> ExpertsRead:
 async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
     await rig.do("experts")
-    assert isinstance(rig.app.screen, ExpertsScreen)
+    assert isinstance(rig.app.top, ExpertsScreen)
     assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
     await rig.push([experts(rig.timeline.before)])
     await rig.end("ReadExperts")
@@ -237,7 +237,7 @@ async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[i
     if size[0] > 40:
         assert "changed by 150 %" in shown
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
 
 
 async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
@@ -246,13 +246,13 @@ async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
     await rig.push([known(rig)])
     await rig.end("ReadModules")
     await rig.press("e")
-    assert isinstance(rig.app.screen, ModulesScreen)  # this model has neither experts nor states
+    assert isinstance(rig.app.top, ModulesScreen)  # this model has neither experts nor states
     await rig.press("escape")
     await rig.do("experts")
-    await rig.until(lambda: isinstance(rig.app.screen, ExpertsScreen))
+    await rig.until(lambda: isinstance(rig.app.top, ExpertsScreen))
     await rig.press("escape")
     await rig.do("modules")
-    await rig.until(lambda: isinstance(rig.app.screen, ModulesScreen))
+    await rig.until(lambda: isinstance(rig.app.top, ModulesScreen))
 
 
 @pytest.mark.wide(1)
@@ -281,7 +281,7 @@ async def test_what_a_model_has_nothing_of_is_not_offered(
     assert view not in [each.view for each in main.views]
     assert not available(main.table[action], rig.app.controller)
     await rig.do(action)
-    assert rig.app.screen is main
+    assert rig.app.top is main
     assert rig.status == said
     assert said in rig.screen_text()
 
@@ -314,14 +314,14 @@ async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_le
         idle = lambda: not app.controller.client.outstanding  # noqa: E731
         await until(lambda: app.controller.timeline.prompts.prefilled and idle())
         await pilot.press("3", "O")
-        await until(lambda: isinstance(app.screen, ModulesScreen) and app.screen.answer is not None)
-        screen, facts = app.screen, app.controller.timeline.facts
+        await until(lambda: isinstance(app.top, ModulesScreen) and app.top.answer is not None)
+        screen, facts = app.top, app.controller.timeline.facts
         assert isinstance(screen, ModulesScreen)
         assert facts is not None
         assert screen.answer is not None
         assert (screen.answer.parameters, screen.answer.bytes) == (facts.parameters, facts.weight_bytes)
         await pilot.press("down", "down", "enter")
-        await until(lambda: isinstance(app.screen, LensScreen) and app.screen.answer is not None)
+        await until(lambda: isinstance(app.top, LensScreen) and app.top.answer is not None)
         await pilot.press("escape", "E", "escape")
         await until(idle)
 
@@ -346,11 +346,11 @@ def path(tmp_path: Path) -> Path:
 
 async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:
     await replay.press("O")
-    assert isinstance(replay.app.screen, ModulesScreen)
+    assert isinstance(replay.app.top, ModulesScreen)
     assert "▾ layers 1 to 3" in replay.screen_text()
     await replay.press("escape")
     await replay.do("experts")
-    assert isinstance(replay.app.screen, ExpertsScreen)
+    assert isinstance(replay.app.top, ExpertsScreen)
     assert "0.75" in replay.screen_text()
     await replay.press("left")
     assert "was not recorded" in replay.screen_text()
@@ -364,13 +364,13 @@ def test_what_no_engine_said_is_not_drawn() -> None:
         replace(layer, weights=layer.weights[:-1]),
         replace(layer, weights=(math.nan,) * len(layer.chosen)),
     ]
-    assert InsideViews.sound(read)
-    assert not any(InsideViews.sound(replace(read, layers=(lie,))) for lie in lies)
+    assert Answers.sound(read)
+    assert not any(Answers.sound(replace(read, layers=(lie,))) for lie in lies)
     block, table = MODULES.blocks[0], MODULES.before[0]
-    assert InsideViews.sound(MODULES)
+    assert Answers.sound(MODULES)
     for lie in (
         replace(MODULES, blocks=(replace(block, parts=()),)),
         replace(MODULES, blocks=(replace(block, layers=()),)),
         replace(MODULES, before=(replace(table, arrays=(replace(table.arrays[0], shape=()),)),)),
     ):
-        assert not InsideViews.sound(lie)
+        assert not Answers.sound(lie)

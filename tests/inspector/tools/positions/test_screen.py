@@ -21,7 +21,8 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.state.positions import OFFSETS, PositionTrial, facts_line, key_of, trials
+from inspector.state.inside import KEYS
+from inspector.state.positions import OFFSETS, PositionTrial, facts_line, trials
 from inspector.tools.positions.screen import PositionsScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
@@ -52,8 +53,8 @@ async def answer_all(rig: Rig, later: int = 0) -> list[TryPosition]:
 async def opened(rig: Rig) -> PositionsScreen:
     await rig.ready()
     await rig.press("Y")
-    assert isinstance(rig.app.screen, PositionsScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, PositionsScreen)
+    return rig.app.top
 
 
 async def test_the_chosen_what_if_is_asked_first_and_then_all_others(rig: Rig) -> None:
@@ -143,7 +144,7 @@ async def test_every_size_has_all_rows(rig: Rig, size) -> None:
 def test_a_question_and_its_answer_have_one_key():
     for trial in trials(10, [-1, 1, 100, 1000], 3, 14):
         key, question = trial.question(4)
-        assert key_of(told(question, trial.later)) == key
+        assert KEYS[PositionTried](told(question, trial.later)) == key
         assert question.until == (14 if trial.change == "mask" else None)
     assert PositionTrial(0, "token", 0).label(False) == "it is given position 0, not 0"
 
@@ -170,7 +171,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await idle(pilot)
         await pilot.press("3", "Y")
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, PositionsScreen)
         keys = [trial.question(screen.node)[0] for trial in screen._trials()]
         async with asyncio.timeout(60):

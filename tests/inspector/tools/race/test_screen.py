@@ -39,8 +39,8 @@ def opened(rig: Rig, first: int = 16, last: int = 128) -> RaceOpened:
 async def began(rig: Rig) -> RaceScreen:
     await rig.ready()
     await rig.press("z")
-    assert isinstance(rig.app.screen, RaceScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, RaceScreen)
+    return rig.app.top
 
 
 def racing(rig: Rig) -> Race:

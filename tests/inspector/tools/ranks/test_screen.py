@@ -32,8 +32,8 @@ async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksScreen:
     await rig.push(rig.session.steps(4))
     rig.engine.sent.clear()
     await rig.do("ranks")
-    assert isinstance(rig.app.screen, RanksScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, RanksScreen)
+    return rig.app.top
 
 
 async def test_without_ranks_it_says_how_to_get_some(rig: Rig) -> None:
@@ -103,7 +103,7 @@ async def test_a_recording_shows_its_ranks(replay: Rig) -> None:
     assert "Ranks · recorded" in replay.screen_text()
     assert "rank 1 computes 10.0 ms" in replay.screen_text()
     await replay.press("r", "r")
-    assert "needs a live model" in replay.app.screen.said  # type: ignore[attr-defined]
+    assert "needs a live model" in replay.app.top.said  # type: ignore[attr-defined]
     assert replay.engine.sent == []
 
 

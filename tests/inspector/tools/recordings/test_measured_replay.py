@@ -79,17 +79,17 @@ async def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_i
     replay: Rig, path: Path
 ) -> None:
     await replay.press("z")
-    assert isinstance(replay.app.screen, RaceScreen)
+    assert isinstance(replay.app.top, RaceScreen)
     assert "Race · recorded · pocket · 16 to 24 tokens" in replay.screen_text()
     assert "Recorded, 24 of 24 tokens. A race needs a live model: esc, then G" in replay.screen_text()
-    assert replay.app.screen.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
+    assert replay.app.top.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
     await settle(replay, "backspace", "backspace")  # the step after it, its last step
     assert "Recorded, 23 of 24 tokens" in replay.screen_text()
     await settle(replay, "space")
     assert "Recorded, 24 of 24 tokens" in replay.screen_text()
     for key in ("enter", "n", "right"):
         await replay.press("escape", "z", key)
-        assert "needs a live model" in replay.app.screen.said
+        assert "needs a live model" in replay.app.top.said
     await settle(replay, *["backspace"] * 9)
     assert "No race was recorded up to here" in replay.screen_text()
     await replay.press("escape", "z")
@@ -133,14 +133,14 @@ async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
     await replay.until(lambda: player.at_end)
     await replay.until(lambda: "Recorded, 24 of 24 tokens" in replay.screen_text())
     await replay.press("space")
-    assert replay.app.screen.said == "A race needs a live model: esc, then G"
+    assert replay.app.top.said == "A race needs a live model: esc, then G"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED]], indirect=True)
 async def test_a_step_taken_apart_is_shown_and_starts_nothing(replay: Rig, path: Path) -> None:
     await replay.do("profile")
-    assert isinstance(replay.app.screen, ProfileScreen)
+    assert isinstance(replay.app.top, ProfileScreen)
     assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in replay.screen_text()
     assert "fences make it 1.50 times as long" in replay.screen_text()
     await replay.press("right", "right")
@@ -163,11 +163,11 @@ def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
 
     async def test(rig: Rig) -> None:
         await rig.press("B")
-        assert isinstance(rig.app.screen, BeamScreen)
+        assert isinstance(rig.app.top, BeamScreen)
         found = rig.timeline.of(BeamHistory)
         assert "Recorded, step 6 of at most 6, over" in rig.screen_text()
         await rig.press("n", "r")
-        assert not rig.app.screen.form.display
+        assert not rig.app.top.form.display
         assert found.search.failure is None  # nothing was asked for
         await settle(rig, "backspace", "backspace")
         assert len(rig.timeline.of(BeamHistory).search.steps) == 5
@@ -221,9 +221,9 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
     await settle(replay, *["space"] * 6)
     assert line(replay) == "Watch [it]␛"
     assert replay.timeline.selected.node == 8
-    assert replay.app.screen is main  # nothing of the race is there yet
+    assert replay.app.top is main  # nothing of the race is there yet
     await settle(replay, "space")
-    await replay.until(lambda: isinstance(replay.app.screen, RaceScreen) and line(replay))
+    await replay.until(lambda: isinstance(replay.app.top, RaceScreen) and line(replay))
     assert line(replay) == "Watch [it]␛"
     assert "Watch [it]␛" in replay.screen_text()
     assert "Recorded, 17 of 19" in replay.screen_text()
@@ -232,15 +232,15 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
     await settle(replay, "space")
     assert line(replay) == "It is over"
     await settle(replay, "space")
-    await replay.until(lambda: replay.app.screen is main)  # the replay went on
+    await replay.until(lambda: replay.app.top is main)  # the replay went on
     await replay.until(lambda: line(replay) == "The panel")
     assert main.arrangement.current == "sampler"
     assert replay.timeline.selected.node == 9
     await settle(replay, "backspace")
-    await replay.until(lambda: isinstance(replay.app.screen, RaceScreen) and line(replay) == "It is over")
+    await replay.until(lambda: isinstance(replay.app.top, RaceScreen) and line(replay) == "It is over")
     await settle(replay, "escape", "space", "space")
     await replay.until(lambda: line(replay) == "G")
-    assert replay.app.screen is main
+    assert replay.app.top is main
     assert replay.engine.sent == []  # a file opens what was recorded, and does nothing else
     await settle(replay, "space")
     assert replay.timeline.following
@@ -249,7 +249,7 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
 @pytest.mark.parametrize("path", [[[*BEGINNING, *REST, *COMPARED]]], indirect=True)
 async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, path: Path) -> None:
     await replay.press("Z")
-    assert isinstance(replay.app.screen, BatchScreen)
+    assert isinstance(replay.app.top, BatchScreen)
     text = replay.screen_text()
     assert "Batch · recorded · step 3" in text
     assert "1 of 2 lanes equal" in text
@@ -261,7 +261,7 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
     assert "Batch · recorded · step 3" in replay.screen_text()
     for key in ("n", "a", "x", "v", "m", "left", "enter"):
         await replay.press("escape", "Z", key)
-        assert "needs a live model" in replay.app.screen.said
+        assert "needs a live model" in replay.app.top.said
     await settle(replay, *["backspace"] * 12)
     assert "one forward for all" in replay.answer_words()
     await replay.press("escape", "Z")
@@ -272,9 +272,9 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
 @pytest.mark.parametrize("path", [[[DRAWN, *draws(DRAWN.node)]]], indirect=True)
 async def test_recorded_draws_are_shown_with_what_came(replay: Rig, path: Path) -> None:
     await replay.do("draws")
-    assert isinstance(replay.app.screen, DrawsScreen)
+    assert isinstance(replay.app.top, DrawsScreen)
     assert "chi-square 1.50" in replay.screen_text()
     assert "2  a" in replay.screen_text()
     await replay.press("up")
-    assert "needs a live model" in replay.app.screen.said
+    assert "needs a live model" in replay.app.top.said
     assert replay.engine.sent == []

@@ -128,11 +128,11 @@ async def test_it_can_begin_to_play_at_once(replay: Rig) -> None:
 
 async def test_a_key_that_needs_a_model_says_so(replay: Rig) -> None:
     async def refused(action: str) -> None:
-        replay.app.main.host.answer()
+        replay.app.main.answer()
         assert replay.status != with_keys(REFUSED)
         await replay.do(action)
         assert replay.status == with_keys(REFUSED)
-        assert replay.app.screen is replay.app.main
+        assert replay.app.top is replay.app.main
         assert replay.engine.sent == []
 
     await replay.through(
@@ -155,7 +155,7 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
 
     async def test(rig: Rig) -> None:
         await rig.press("B")
-        assert isinstance(rig.app.screen, BeamScreen)
+        assert isinstance(rig.app.top, BeamScreen)
         await rig.press("escape", "l")
         assert rig.status == "Look-ahead on, as far as it was recorded. l hides it"
         await rig.press("L")
@@ -172,19 +172,19 @@ async def test_a_key_before_a_recording_is_open_does_nothing(rig: Rig, path) -> 
     keys = ("space", "r", "enter", "backspace", "plus", "p", "s", "G")
     actions = ("open", "reroll", "beams", "race", "profile", "look_ahead", "save_as")
     for way in (*keys, *actions):
-        rig.app.main.host.answer()
+        rig.app.main.answer()
         await (rig.press(way) if way in keys else rig.do(way))
         assert rig.status == OPENING, way
-        assert rig.app.screen is rig.app.main, way
+        assert rig.app.top is rig.app.main, way
         assert rig.engine.sent == sent, way
     await rig.press("question_mark")
-    assert isinstance(rig.app.screen, HelpDialog)
+    assert isinstance(rig.app.top, HelpDialog)
     await rig.press("escape")
     await rig.end("Verify", cancelled=True)
     while rig.app.playback.player is None or not rig.app.playback.player.settled:
         await rig.pilot.pause(0.01)
     await rig.press("4")
-    assert "tree" in rig.app.main.host.shown
+    assert "tree" in rig.app.main.shown
 
 
 def test_from_the_first_key_on_a_replay_is_a_replay(path):
@@ -216,7 +216,7 @@ async def test_choosing_goes_where_it_was_gone_and_refuses_other_ways(replay: Ri
 async def test_the_tree_goes_to_branches_and_comparing_works(replay: Rig) -> None:
     await replay.press("4", "up", "enter", "escape")
     await replay.do("compare")
-    assert replay.app.screen is not replay.app.main
+    assert replay.app.top is not replay.app.main
     await replay.press("escape")
 
 
@@ -423,7 +423,7 @@ async def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_ca
     assert replay.timeline.steps[2].text.strip() in replay.screen_text()
     assert "● RECORDED" in replay.screen_text()
     await replay.do("open")
-    replay.app.screen.query_one("#model-name").value = "/elsewhere"
+    replay.app.top.query_one("#model-name").value = "/elsewhere"
     await replay.press("enter")
     assert replay.engine.sent[-1] == protocol.Load(LoadSettings("/elsewhere"))
 

@@ -35,21 +35,21 @@ from tests.inspector.tools.recordings.test_replay_screen import replayed, trace
 
 def remark(rig: Rig) -> str:
     """What stands under the field, whole: on the screen a long path breaks it."""
-    return str(rig.app.screen.query_one("#save-remark", Remark).content)
+    return str(rig.app.top.query_one("#save-remark", Remark).content)
 
 
 async def save_to(rig: Rig, path: Path, *keys: str) -> None:
     await rig.press("ctrl+s")
-    assert isinstance(rig.app.screen, SaveAsDialog)
-    rig.app.screen.query_one("#save-path").value = str(path)
+    assert isinstance(rig.app.top, SaveAsDialog)
+    rig.app.top.query_one("#save-path").value = str(path)
     await rig.press(*(keys or ("enter",)))
     with suppress(WorkerCancelled):  # closing the dialog ends its worker, which may be about to return
         await rig.app.workers.wait_for_complete()
     for _ in range(100):  # the dialog closes, or tells what is wrong, a moment after the file is written
         await rig.pilot.pause(0.02)
-        if not isinstance(rig.app.screen, SaveAsDialog):
+        if not isinstance(rig.app.top, SaveAsDialog):
             return
-        if rig.app.screen.query_one("#save-remark").has_class("-wrong"):
+        if rig.app.top.query_one("#save-remark").has_class("-wrong"):
             return
 
 
@@ -100,10 +100,10 @@ async def test_a_name_that_wont_do_is_told(rig: Rig, tmp_path, name, told) -> No
     await rig.ready(1)
     await save_to(rig, Path("x"), "escape")
     await rig.press("ctrl+s")
-    rig.app.screen.query_one("#save-path").value = name.format(tmp=tmp_path)
+    rig.app.top.query_one("#save-path").value = name.format(tmp=tmp_path)
     await rig.press("enter")
     assert told in remark(rig)
-    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert isinstance(rig.app.top, SaveAsDialog)
 
 
 async def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(rig: Rig, tmp_path, monkeypatch) -> None:
@@ -126,7 +126,7 @@ async def test_a_full_disk_leaves_what_was_there_and_the_dialog_open(rig: Rig, t
 async def test_a_name_that_no_file_can_have_is_told_at_the_field(rig: Rig, name) -> None:
     await rig.ready(1)
     await save_to(rig, Path(name))
-    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert isinstance(rig.app.top, SaveAsDialog)
     assert len(remark(rig)) > 20
     assert "fault" not in remark(rig)
 
@@ -185,8 +185,8 @@ async def listed(rig: Rig) -> OptionList:
     await rig.press("ctrl+o")
     await rig.app.workers.wait_for_complete()
     await rig.pilot.pause()
-    assert isinstance(rig.app.screen, SessionsDialog)
-    return rig.app.screen.query_one(OptionList)
+    assert isinstance(rig.app.top, SessionsDialog)
+    return rig.app.top.query_one(OptionList)
 
 
 def test_recent_sessions_are_listed_and_one_is_shown(state):
@@ -424,14 +424,14 @@ async def test_the_kept_logits_go_with_it_when_chosen_each_after_its_step(rig: R
     await rig.ready(3)
     await rig.press("ctrl+s", "tab", "right")
     assert "With a step's logits a replay tries other settings" in remark(rig)
-    rig.app.screen.query_one("#save-path").value = str(path)
+    rig.app.top.query_one("#save-path").value = str(path)
     await rig.press("ctrl+s")
     assert rig.engine.names[-1] == "ReadLogits"
     assert not path.exists()
     steps = [each.value for each in rig.app.recorder.entries if isinstance(each.value, Step)]
     rows = [LogitsRow(step.node, 1, "float32", Packed(b"row")) for step in steps]
     await rig.push([ModelVocabulary(1, Packed(b""), (), ()), *rows, Ended("ReadLogits")])
-    await rig.until(lambda: not isinstance(rig.app.screen, SaveAsDialog))
+    await rig.until(lambda: not isinstance(rig.app.top, SaveAsDialog))
     values = [entry.value for entry in load(path).entries]
     assert [values[values.index(row) - 1] for row in rows] == steps
     assert sum(isinstance(value, LogitsRow) for value in values) == 3
@@ -441,14 +441,14 @@ async def test_rows_that_come_once_the_dialog_was_left_are_saved_nowhere(rig: Ri
     path = tmp_path / "mine.trace"
     await rig.ready(3)
     await rig.press("ctrl+s", "tab", "right")
-    rig.app.screen.query_one("#save-path").value = str(path)
+    rig.app.top.query_one("#save-path").value = str(path)
     await rig.press("ctrl+s")
     assert rig.engine.names[-1] == "ReadLogits"
     await rig.press("escape", "ctrl+s")
     await rig.push([ModelVocabulary(1, Packed(b""), (), ()), Ended("ReadLogits")])
     await rig.app.workers.wait_for_complete()
     assert not path.exists()
-    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert isinstance(rig.app.top, SaveAsDialog)
     assert "Reading" not in remark(rig)
 
 
@@ -457,14 +457,14 @@ async def test_what_keeps_the_logits_from_being_read_is_told_and_nothing_is_writ
 ) -> None:
     await rig.ready(2)
     await rig.press("ctrl+s", "tab", "right")
-    rig.app.screen.query_one("#save-path").value = str(tmp_path / "mine.trace")
+    rig.app.top.query_one("#save-path").value = str(tmp_path / "mine.trace")
     await rig.press("ctrl+s")
     await rig.push([Failure("ReadLogits", "They are gone.", "Go on."), Ended("ReadLogits")])
     assert remark(rig) == "They are gone. Go on."
     assert not list(tmp_path.iterdir())
     await rig.press("escape")
     await rig.press("ctrl+s")
-    assert isinstance(rig.app.screen, SaveAsDialog)
+    assert isinstance(rig.app.top, SaveAsDialog)
 
 
 def test_a_recording_has_no_logits_to_choose(tmp_path: Path) -> None:

@@ -63,11 +63,11 @@ async def tell(rig: Rig) -> None:
 
 
 def field(rig: Rig, name: str) -> SafeInput:
-    return rig.app.screen.query_one(f"#field-{name}", SafeInput)
+    return rig.app.top.query_one(f"#field-{name}", SafeInput)
 
 
 def presets(rig: Rig) -> Choice:
-    return rig.app.screen.query_one("#presets", Choice)
+    return rig.app.top.query_one("#presets", Choice)
 
 
 # ---- the panel --------------------------------------------------------------------------------
@@ -472,7 +472,7 @@ async def test_every_field_comes_into_sight_with_the_keyboard(rig: Rig, size) ->
     for _ in names:
         focused = rig.app.screen.focused
         seen.append(focused.id)
-        assert rig.app.screen.query_one("#dialog-body").content_region.contains_region(focused.region), seen
+        assert rig.app.top.query_one("#dialog-body").content_region.contains_region(focused.region), seen
         await rig.press("down")
     assert seen == [f"field-{name}" for name in names]
     assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
@@ -501,16 +501,16 @@ async def test_values_are_saved_under_a_name_and_deleted_when_asked_twice(rig: R
     await rig.ready()
     await rig.press("s")
     field(rig, "temp").value = "0.55"
-    name = rig.app.screen.query_one("#preset-name", SafeInput)
+    name = rig.app.top.query_one("#preset-name", SafeInput)
     name.focus()
     name.value = "mine"
     await rig.press("enter")
     assert Presets().apply("mine", Settings()).temp == 0.55
     assert "◉ mine" in str(presets(rig).render())
-    assert isinstance(rig.app.screen, SamplingDialog)
+    assert isinstance(rig.app.top, SamplingDialog)
     presets(rig).focus()
     await rig.press("delete")
-    assert "Press delete again to delete mine." in str(rig.app.screen.query_one("#preset-remark").content)
+    assert "Press delete again to delete mine." in str(rig.app.top.query_one("#preset-remark").content)
     assert "mine" in Presets().names
     await rig.press("delete")
     assert "mine" not in Presets().names
@@ -520,9 +520,9 @@ async def test_values_are_saved_under_a_name_and_deleted_when_asked_twice(rig: R
 async def test_a_preset_of_the_program_is_not_deleted_and_a_bad_name_is_told(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s", "up", "right", "delete")
-    remark = rig.app.screen.query_one("#preset-remark")
+    remark = rig.app.top.query_one("#preset-remark")
     assert "comes with the program" in str(remark.content)
-    name = rig.app.screen.query_one("#preset-name", SafeInput)
+    name = rig.app.top.query_one("#preset-name", SafeInput)
     name.focus()
     name.value = HOSTILE[2] + "x" * 60
     await rig.press("enter")
@@ -536,7 +536,7 @@ async def test_a_damaged_file_is_told_in_the_dialog(rig: Rig, config) -> None:
 
     await rig.ready()
     await rig.press("s")
-    remark = rig.app.screen.query_one("#preset-remark")
+    remark = rig.app.top.query_one("#preset-remark")
     assert "can't be read" in str(remark.content)
     assert remark.display
 
@@ -624,7 +624,7 @@ async def test_settings_are_tried_and_mark_the_steps_that_would_differ(
     await replay.press("s")
     await replay.until(lambda: replay.timeline.trial and replay.timeline.trial.answered is not None)
     assert trial_summary(replay.timeline) == "0 of 30 steps would differ"
-    replay.app.screen.query_one("#field-temp", SafeInput).value = "1.7"
+    replay.app.top.query_one("#field-temp", SafeInput).value = "1.7"
     await replay.until(
         lambda: replay.timeline.trial.settings.temp == 1.7 and replay.timeline.trial.answered is not None
     )
@@ -664,8 +664,8 @@ async def test_the_whole_vocabulary_is_searched(
     assert {match.id for match in found.matches} - {candidate.id for candidate in shown}
 
     await replay.press("slash")
-    replay.app.screen.query_one("#find-query", Input).value = " drag"
-    matches = replay.app.screen.query_one(MatchList)
+    replay.app.top.query_one("#find-query", Input).value = " drag"
+    matches = replay.app.top.query_one(MatchList)
     await replay.until(lambda: matches.matches == found.matches)
 
 

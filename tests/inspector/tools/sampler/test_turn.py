@@ -50,7 +50,7 @@ def painted(rig: Rig) -> list[object]:
     return [
         cells,
         rig.timeline.slot,
-        rig.app.main.host.candidate,
+        rig.app.main.candidate,
         rig.app.main.arrangement.current,
         rig.status,
     ]
@@ -162,7 +162,7 @@ async def test_escape_leaves_everything_as_it_was(rig: Rig, size: tuple[int, int
     assert rig.engine.sent == []
     assert rig.app.controller.setup.settings == USED
     await rig.press("escape")
-    assert "sampler" not in rig.app.main.host.shown  # as it does without a turn
+    assert "sampler" not in rig.app.main.shown  # as it does without a turn
 
 
 async def test_enter_applies_at_the_tip_and_then_chooses_again(rig: Rig) -> None:
@@ -209,15 +209,15 @@ async def test_s_opens_the_form_with_the_turned_value(rig: Rig) -> None:
     await shown(rig)
     before = painted(rig)
     await rig.press("minus", "minus", "s")
-    assert isinstance(rig.app.screen, SamplingDialog)
-    assert rig.app.screen.query_one("#field-temp", SafeInput).value == "0.7"
+    assert isinstance(rig.app.top, SamplingDialog)
+    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.7"
     assert rig.timeline.trial.settings == replace(USED, temp=0.7)
     await rig.press("escape")
     assert rig.timeline.trial is None
     await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
     assert painted(rig) == before
     await rig.press("s")
-    assert rig.app.screen.query_one("#field-temp", SafeInput).value == "0.8"
+    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.8"
 
 
 async def test_while_it_runs_the_keys_are_its_pace_and_a_run_ends_the_turn(rig: Rig) -> None:
@@ -236,7 +236,7 @@ async def test_where_another_panel_is_the_current_one_the_keys_are_the_pace(rig:
     await shown(rig)
     await rig.pilot.click("#text")
     await rig.press("minus")
-    assert "sampler" in rig.app.main.host.shown
+    assert "sampler" in rig.app.main.shown
     assert rig.timeline.trial is None
     assert rig.status == "Runs go at 20 a second"
 

@@ -40,7 +40,7 @@ async def test_the_settings_used_change_no_step_and_others_are_gone_on_with() ->
         await until(lambda: timeline().trial and timeline().trial.answered is not None)
         assert trial_summary(timeline()) == "0 of 40 steps would differ"
 
-        app.screen.query_one("#field-temp", SafeInput).value = "1.6"
+        app.top.query_one("#field-temp", SafeInput).value = "1.6"
         await until(lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None)
         await pilot.press("pageup")
         differing = other(timeline().trial, timeline().selected)

@@ -40,9 +40,9 @@ async def answer(rig: Rig, **how: object) -> None:
 async def opened(rig: Rig, **how: object) -> ScoresScreen:
     await rig.ready()
     await rig.do("scores")
-    assert isinstance(rig.app.screen, ScoresScreen)
+    assert isinstance(rig.app.top, ScoresScreen)
     await answer(rig, **how)
-    return rig.app.screen
+    return rig.app.top
 
 
 @pytest.mark.screen(size=(98, 40))
@@ -80,17 +80,17 @@ async def test_layer_and_head_are_asked_for(rig: Rig) -> None:
 
 async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.host.point("attention", 2, 2)
+    rig.app.main.point("attention", 2, 2)
     await rig.press("A")
     node, tokens = rig.timeline.before, rig.timeline.slot
     await rig.push([attention(node, tokens, lambda layer, head: on(2, tokens))])
     await rig.end("ReadAttention")
     await rig.press("V")
-    assert isinstance(rig.app.screen, ScoresScreen)
+    assert isinstance(rig.app.top, ScoresScreen)
     assert (asked(rig).layer, asked(rig).head) == (1, 1)
     await answer(rig)
     await rig.press("down", "A")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, AttentionScreen)
     assert screen.chosen is not None
     assert screen.chosen.name == "L1 h2"
@@ -152,7 +152,7 @@ async def test_a_real_model_says_why() -> None:
         await idle(pilot)
         await pilot.press("3", "V")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, ScoresScreen)
         found = screen.answer
         assert found is not None

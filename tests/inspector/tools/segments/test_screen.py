@@ -32,8 +32,8 @@ async def talking(rig: Rig, texts: Iterable[str] = SAID) -> None:
 async def listed(rig: Rig, texts: Iterable[str] = SAID) -> SegmentsScreen:
     await talking(rig, texts)
     await rig.do("segments")
-    assert isinstance(rig.app.screen, SegmentsScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, SegmentsScreen)
+    return rig.app.top
 
 
 def letters(rig: Rig) -> str:
@@ -121,7 +121,7 @@ async def test_arrows_go_from_segment_to_segment_and_the_text_follows(rig: Rig) 
     await rig.press("down")
     assert rig.timeline.slot == 4
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.timeline.slot == 4
 
 
@@ -157,7 +157,7 @@ async def test_raw_text_says_what_to_do(rig: Rig) -> None:
     await rig.do("segments")
     assert "There is no conversation here, so the tokens have no segments" in rig.said()
     await rig.press("up", "down", "enter", "w")
-    assert rig.app.screen.said  # type: ignore[attr-defined]
+    assert rig.app.top.said  # type: ignore[attr-defined]
 
 
 async def test_foreign_text_is_made_visible(rig: Rig) -> None:

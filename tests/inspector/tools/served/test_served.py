@@ -17,8 +17,8 @@ AS_SERVED = LoadSettings(dtype="file", blas="bundled")
 
 
 def text_of(app: InspectorApp) -> str:
-    area, strips = app.main.host.area, [*app.screen._compositor.render_strips()]
-    shown = strips if app.screen is not app.main else [strip.crop(area.x, area.right) for strip in strips]
+    area, strips = app.main.area, [*app.screen._compositor.render_strips()]
+    shown = strips if app.top is not app.main else [strip.crop(area.x, area.right) for strip in strips]
     words = " ".join(strip.text for strip in shown)
     return " ".join(word for word in words.split() if word.strip("│╭╮╰╯─"))
 
@@ -39,8 +39,8 @@ async def test_a_request_opens_with_its_reply_beside_it_and_another_takes_its_pl
         assert "mlx_lm's generator gives the same text again" in text_of(app)
 
         await pilot.press("6", "R")
-        await until(lambda: isinstance(app.screen, RequestsDialog))
-        assert app.screen.query_one(RequestsList).count == 12
+        await until(lambda: isinstance(app.top, RequestsDialog))
+        assert app.top.query_one(RequestsList).count == 12
         await pilot.press("down", "down", "enter")
         await until(lambda: "tokens, all equal" in text_of(app) and "request 5 of" in text_of(app))
         assert [step.id for step in timeline().steps] == list(
@@ -76,7 +76,7 @@ async def test_a_bias_of_a_token_that_the_model_lacks_is_left_out(tmp_path: Path
         assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
         assert app.controller.setup.settings.max_tokens == 3
         await pilot.press("6", "R")
-        await until(lambda: isinstance(app.screen, RequestsDialog))
+        await until(lambda: isinstance(app.top, RequestsDialog))
         await pilot.press("enter")
         await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
         assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
@@ -88,10 +88,10 @@ async def test_a_file_that_is_none_is_told_in_the_dialog(tmp_path: Path) -> None
     async with app.run_test(size=(80, 24)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
         await pilot.press("6", "R")
-        await until(lambda: isinstance(app.screen, RequestsDialog))
-        app.screen.query_one(SafeInput).value = str(tmp_path / "none")
+        await until(lambda: isinstance(app.top, RequestsDialog))
+        app.top.query_one(SafeInput).value = str(tmp_path / "none")
         await pilot.press("enter")
         await until(lambda: "There is no file" in text_of(app))
         await pilot.press("escape")
-        await until(lambda: app.screen is app.main)
+        await until(lambda: app.top is app.main)
     assert app.closed_in_time

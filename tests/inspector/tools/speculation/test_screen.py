@@ -27,8 +27,8 @@ from tests.inspector.tools.speculation.made import draft_round
 async def began(rig: Rig, steps: int = 6) -> SpeculationScreen:
     await rig.ready(steps)
     await rig.do("speculation")
-    assert isinstance(rig.app.screen, SpeculationScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, SpeculationScreen)
+    return rig.app.top
 
 
 async def test_the_keys_ask_for_rounds_stages_and_runs_and_pause_them(rig: Rig) -> None:

@@ -47,7 +47,7 @@ from tests.inspector.tools.steering.sweeps import FAILED, UP, made, strengths
 async def opened(rig: Rig) -> SteeringScreen:
     await rig.ready()
     await rig.do("steering")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, SteeringScreen)
     return screen
 
@@ -55,7 +55,7 @@ async def opened(rig: Rig) -> SteeringScreen:
 async def make(rig: Rig) -> MakeDirection:
     """Make one of the example's texts."""
     await rig.press("enter")
-    assert isinstance(rig.app.screen, DirectionDialog)
+    assert isinstance(rig.app.top, DirectionDialog)
     await rig.press("ctrl+s")
     asked = rig.engine.last(MakeDirection)
     assert isinstance(asked, MakeDirection)
@@ -185,7 +185,7 @@ async def test_it_is_held_as_a_branch_and_released(rig: Rig) -> None:
 async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Path) -> None:
     await steered(rig)
     await rig.press("s")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     assert isinstance(dialog, SavingDialog)
     assert dialog.query_one("#saving-path", SafeInput).value == "happy-sad.safetensors"
     path = tmp_path / "mine.safetensors"
@@ -194,13 +194,13 @@ async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Pat
     assert read_direction(path).name == "happy-sad"
     assert "Saved to" in rig.screen_text()
     await rig.press("s")
-    rig.app.screen.query_one("#saving-path", SafeInput).value = str(path)
+    rig.app.top.query_one("#saving-path", SafeInput).value = str(path)
     await rig.press("ctrl+s")
-    assert "already exists" in str(rig.app.screen.query_one("#saving-remark", Remark).render())
+    assert "already exists" in str(rig.app.top.query_one("#saving-remark", Remark).render())
     await rig.press("escape")
     write_direction(path, UP, force=True)
     await rig.press("enter")
-    dialog = rig.app.screen
+    dialog = rig.app.top
     dialog.query_one("#direction-kind", Choice).chosen = 2
     dialog.query_one("#direction-path", SafeInput).value = str(path)
     await rig.press("ctrl+s")
@@ -211,7 +211,7 @@ async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Pat
 async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> None:
     await opened(rig)
     await rig.press("enter")
-    dialog = rig.app.screen
+    dialog = rig.app.top
 
     def remark() -> str:
         return str(dialog.query_one("#direction-remark", Remark).render())
@@ -270,7 +270,7 @@ async def test_a_name_that_a_file_made_up_reaches_no_terminal(rig: Rig) -> None:
 async def test_a_branch_gives_a_direction(rig: Rig) -> None:
     await rig.ready()
     await rig.do("steering")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, SteeringScreen)
     nodes = screen.node, screen.timeline.items[0].node
     screen.control.use(Contrast("less it", nodes=nodes))
@@ -287,7 +287,7 @@ async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
     await rig.push([rig.session.move(own.parent), rig.session.step(own.id, "intervened")])
     await rig.push([InterventionsHeld(rig.timeline.tip, own.node, (unit,), 3.0), Ended("HoldInterventions")])
     await rig.do("steering")
-    screen = rig.app.screen
+    screen = rig.app.top
     assert isinstance(screen, SteeringScreen)
     screen.control.use(UP)
     screen.changed()
@@ -319,7 +319,7 @@ def path(tmp_path: Path) -> Path:
 async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("end")
     await replay.do("steering")
-    assert isinstance(replay.app.screen, SteeringScreen)
+    assert isinstance(replay.app.top, SteeringScreen)
     text = replay.screen_text()
     assert "L2 +up-down x2" in text
     assert "░" in text
@@ -381,7 +381,7 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
         await pilot.pause()
         await pilot.press("ctrl+s")
         await idle(pilot)
-        screen = app.screen
+        screen = app.top
         assert isinstance(screen, SteeringScreen)
         swept, tried = screen.answer, screen._tried
         assert swept is not None

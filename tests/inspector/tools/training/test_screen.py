@@ -57,8 +57,8 @@ def step(number: int, loss: float, held_out: float | None = None) -> TrainedStep
 async def opened(rig: Rig) -> TrainingScreen:
     await rig.ready()
     await rig.do("training")
-    assert isinstance(rig.app.screen, TrainingScreen)
-    return rig.app.screen
+    assert isinstance(rig.app.top, TrainingScreen)
+    return rig.app.top
 
 
 async def trained(rig: Rig, steps: int = 100) -> TrainingScreen:
@@ -137,7 +137,7 @@ async def test_a_step_is_one_step_and_r_pauses(rig: Rig) -> None:
 async def test_leaving_pauses_and_coming_back_finds_it(rig: Rig) -> None:
     await trained(rig)
     await rig.press("escape")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.cancelled(rig.engine.last(Train))
     await rig.end("Train", cancelled=True)
     await rig.do("training")
@@ -164,7 +164,7 @@ async def test_going_back_forgets_what_came_after(rig: Rig) -> None:
 async def test_what_was_trained_opens_as_a_session(rig: Rig) -> None:
     await trained(rig)
     await rig.press("o")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.end("Train", cancelled=True)
     save = rig.engine.last(SaveCheckpoint)
     assert not rig.engine.cancelled(save)
@@ -264,7 +264,7 @@ def path() -> Path:
 async def test_in_a_replay_the_recorded_training_is_all_there_is(replay: Rig) -> None:
     rig = replay
     await rig.do("training")
-    assert isinstance(rig.app.screen, TrainingScreen)
+    assert isinstance(rig.app.top, TrainingScreen)
     assert "Recorded: step 0 of 4,000" in rig.screen_text()
     await rig.press("space", "space")
     assert "Recorded: step 50 of 4,000" in rig.screen_text()

@@ -9,8 +9,8 @@ from engine import protocol
 from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.arrangement import Arrangement, Layout
 from inspector.main.key_table import PANELS, panels_of
+from inspector.main.layout import Arrangement, Layout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.state.beams import BeamHistory
 from inspector.tools.registry import TOOLS
@@ -178,8 +178,8 @@ async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
     assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
     assert rig.status == "Kept: ab ✎ cd ❝ ef"
     await rig.press("N")
-    assert isinstance(rig.app.screen, NamingDialog)
-    assert rig.app.screen.query_one("#naming-note", SafeInput).value == "cd"
+    assert isinstance(rig.app.top, NamingDialog)
+    assert rig.app.top.query_one("#naming-note", SafeInput).value == "cd"
     await rig.press("backspace", "escape")
     assert rig.timeline.tree.marks.at(first).name == "ab"
     await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
@@ -223,7 +223,7 @@ async def test_several_deletions_are_undone_one_after_another(rig: Rig) -> None:
     await rig.push([made.move(made.paths[made.node][-2])])
     count = len(rig.timeline.tree.branches)
     await rig.press("end", "down", "down", "x", "delete")
-    assert rig.timeline.tree.marks.hidden >= 2
+    assert len(rig.timeline.tree.marks.deleted) >= 2
     await rig.press("u", "u")
     assert len(rig.timeline.tree.branches) == count
 
@@ -280,7 +280,7 @@ async def test_a_new_prompt_forgets_the_deletion_that_waits(rig: Rig) -> None:
     await rig.press("x")
     await rig.push(rig.session.open())
     await rig.end("MoveTo", cancelled=True)
-    assert rig.timeline.tree.marks.hidden == 0
+    assert len(rig.timeline.tree.marks.deleted) == 0
 
 
 async def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is(rig: Rig) -> None:
@@ -291,7 +291,7 @@ async def test_the_prompt_is_not_deleted_and_outside_the_tree_nothing_is(rig: Ri
     )
     await rig.press("1", "x")
     assert rig.status == "Press 4 t for the tree: there x deletes the branch under the cursor."
-    assert rig.timeline.tree.marks.hidden == 0
+    assert len(rig.timeline.tree.marks.deleted) == 0
 
 
 # ---- on the real engine ------------------------------------------------------------------------

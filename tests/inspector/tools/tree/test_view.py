@@ -172,10 +172,10 @@ async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size:
     await rig.push(made.records)
     await rig.push([Marked(nodes[3], bookmarked=True)])
     await rig.press("F", *"little")
-    assert isinstance(rig.app.screen, FilterDialog)
+    assert isinstance(rig.app.top, FilterDialog)
     assert "2 branches fit" in rig.screen_text()
     await rig.press("tab", "right", "enter")
-    assert isinstance(rig.app.screen, FilterDialog)
+    assert isinstance(rig.app.top, FilterDialog)
     await rig.press("ctrl+s")
     panel = rig.app.main.panel(TreePanel)
     assert str(panel.border_title) == "Tree · 1 of 4 branches bookmarked with ‹little›: esc shows all"

@@ -28,8 +28,8 @@ async def chatting(rig: Rig, steps: int = 4, messages: tuple[Message, ...] = MES
 
 async def replied(rig: Rig, text: str = "Why?") -> protocol.AddTurn:
     await rig.do("reply")
-    assert isinstance(rig.app.screen, TurnDialog)
-    rig.app.screen.query_one(TypedTextArea).text = text
+    assert isinstance(rig.app.top, TurnDialog)
+    rig.app.top.query_one(TypedTextArea).text = text
     await rig.press("enter")
     return rig.engine.last(protocol.AddTurn)
 
@@ -38,7 +38,7 @@ async def test_a_reply_is_sent_with_the_conversation_before_it(rig: Rig) -> None
     await chatting(rig)
     sent = await replied(rig)
     assert sent == protocol.AddTurn("Why?", MESSAGES)
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     await rig.press("escape")
     assert rig.engine.cancelled(sent), "escape stops it on its way"
 
@@ -53,11 +53,11 @@ async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> Non
     await chatting(rig)
     await rig.do("reply")
     await rig.press("enter")
-    assert isinstance(rig.app.screen, TurnDialog)
+    assert isinstance(rig.app.top, TurnDialog)
     await rig.press("W", "h", "y", "escape")
     assert rig.engine.sent == []
     await rig.do("reply")
-    assert rig.app.screen.query_one(TypedTextArea).text == "Why"
+    assert rig.app.top.query_one(TypedTextArea).text == "Why"
 
 
 async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
@@ -65,7 +65,7 @@ async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:
     for keys, expected in (((), "path"), (("down",), "template")):
         sent = await replied(rig, "Why [b]?[/b]")
         await rig.push([TurnDiffers(5, "<think>\x1b[31m[red]", "", 7, 40), Ended("AddTurn")])
-        dialog = rig.app.screen
+        dialog = rig.app.top
         assert isinstance(dialog, DiffersDialog)
         assert "33 of 40 tokens" in rig.screen_text()
         assert "[red]" in rig.screen_text()

@@ -40,7 +40,7 @@ async def opened(rig: Rig, *keys: str, text: str = "") -> None:
     await rig.press(*keys, "a")
     await answered(rig)
     if text:
-        rig.app.screen.query_one(TypedTextArea).text = text
+        rig.app.top.query_one(TypedTextArea).text = text
         await rig.pilot.pause()
         await answered(rig)
 
@@ -77,7 +77,7 @@ async def test_the_dialog_says_so(rig: Rig) -> None:
 async def test_before_the_first_token_nothing_is_offered(rig: Rig) -> None:
     await rig.ready()
     await rig.press("home", "home", "a")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert "Nothing can be typed before the first token" in rig.status
 
 
@@ -114,11 +114,11 @@ async def test_what_does_not_fit_is_said_and_cannot_be_inserted(rig: Rig) -> Non
         "502 tokens: too many. The context window has room for 501 there. Type less.",
         True,
     )
-    assert rig.app.screen.query_one("#apply", Button).disabled
+    assert rig.app.top.query_one("#apply", Button).disabled
     await rig.press("enter", "ctrl+s")
-    assert isinstance(rig.app.screen, OwnTextDialog)
+    assert isinstance(rig.app.top, OwnTextDialog)
     assert rig.engine.sent == []
-    rig.app.screen.query_one(TypedTextArea).text = " dog" * 501
+    rig.app.top.query_one(TypedTextArea).text = " dog" * 501
     await rig.pilot.pause()
     await answered(rig)
     assert not remark_and_pieces(rig)[1]
@@ -131,7 +131,7 @@ async def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted(rig: Rig)
     text = rig.screen_text()
     found = re.search(r"… (\d+) tokens before these", text)
     assert found
-    shown = rig.app.screen.query_one(PieceList)
+    shown = rig.app.top.query_one(PieceList)
     assert str(300 + 399) in text
     first = 300 + int(found[1])
     assert f"{first} │" in text
@@ -141,7 +141,7 @@ async def test_of_a_long_text_the_end_is_shown_and_the_rest_is_counted(rig: Rig)
 
 async def test_nothing_typed_is_refused_in_place(rig: Rig) -> None:
     await opened(rig)
-    assert rig.app.screen.query_one("#apply", Button).disabled
+    assert rig.app.top.query_one("#apply", Button).disabled
     await rig.press("enter")
     assert remark_and_pieces(rig) == ("Nothing was typed. Type at least one character.", True)
     assert rig.engine.sent == []
@@ -162,7 +162,7 @@ async def test_enter_inserts_and_ctrl_n_begins_a_line(rig: Rig) -> None:
     await opened(rig, "left")
     node = rig.timeline.before
     await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
-    assert rig.app.screen is rig.app.main
+    assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
 
 
@@ -176,7 +176,7 @@ async def test_what_the_model_thought_is_told_when_all_is_taken(rig: Rig) -> Non
     assert rig.status == typed_summary(steps)
     assert rig.timeline.following
     await rig.press("a")
-    assert rig.app.screen.query_one(TypedTextArea).text == ""
+    assert rig.app.top.query_one(TypedTextArea).text == ""
 
 
 async def test_the_tip_is_followed_once_the_first_token_is_there(rig: Rig) -> None:
@@ -203,7 +203,7 @@ async def test_what_was_not_taken_is_kept_to_be_typed_again(rig: Rig, how) -> No
         await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
         assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
     await rig.press("a")
-    assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
+    assert rig.app.top.query_one(TypedTextArea).text == " a dragon"
 
 
 async def test_what_was_typed_is_kept_when_the_dialog_is_left(rig: Rig) -> None:
@@ -211,7 +211,7 @@ async def test_what_was_typed_is_kept_when_the_dialog_is_left(rig: Rig) -> None:
     await rig.press("escape")
     assert rig.engine.sent == []
     await rig.press("a")
-    assert rig.app.screen.query_one(TypedTextArea).text == " a dragon"
+    assert rig.app.top.query_one(TypedTextArea).text == " a dragon"
 
 
 def test_the_sentence_names_the_least_expected_token():

@@ -92,7 +92,7 @@ class Candidate(NamedTuple):
 
     text: str
     prob: float
-    """By the model."""
+    """Probability by the model."""
     id: int
 
 
@@ -105,8 +105,8 @@ class Step:
     """A token that was taken, and what was known when it was.
 
     `record` has all that the engine said of it (`engine.protocol.Step`). `segment` is whose it is: `thinking`,
-    `answer`, `tool call`, or `markup` for the marks between them, which the tokens after it may decide; None where
-    nothing tells it.
+    `answer`, `tool call`, or `markup` for the marks between them, which the tokens after it may decide; None if
+    it is not known.
     """
 
     __slots__ = ("_session", "record", "segment")

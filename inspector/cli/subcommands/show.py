@@ -1,0 +1,380 @@
+"""`inspector show`: what the layers of a model compute for one token, a race, and a profile."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import EngineError
+from engine.settings import BY_NAME, FIELDS
+from inspector.cli import flags
+from inspector.cli.arguments import request_from
+from inspector.cli.exit import NOT_SHOWN, OK, bad_input
+
+if TYPE_CHECKING:
+    from engine.protocol import Command, Facing, Intervention, PatchPair
+
+VIEWS = (
+    "attention", "lens", "contributions", "gradients", "scores", "heads", "interventions", "steering", "patching",
+    "modules", "experts", "positions",
+)  # fmt: skip
+USUAL = VIEWS[:3]
+"""The views that are shown if none are named."""
+LENS = 6
+"""Positions that the lens shows by default."""
+
+
+def show_parser() -> flags.Parser:
+    """Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each layer
+    would predict, what each part adds to a logit, what changes without a part or at a wrong position, which experts a
+    mixture took, and what the model is made of. The model computes the token again and each view is compared with the
+    model's own numbers: a view whose check fails is not shown."""
+    made = flags.command_parser(
+        "show",
+        show_parser.__doc__,
+        "Two more views measure, and have flags of their own: inspector show race --help, inspector show profile "
+        f"--help. {flags.EXIT_STATUS} 3 if the check of a view failed.",
+    )
+    made.intermixed = True  # VIEW may come after flags
+    shown = f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)}); or race or profile"
+    made.add_argument("views", type=_views, metavar="VIEW,...", nargs="?", help=shown)
+    group = made.add_argument_group("token")
+    add = group.add_argument
+    place = "the token to look at, counted from 0; negative counts from the end (default: -1, the last one)"
+    add("--at", type=flags.whole, metavar="N", default=-1, help=place)
+    steps = "generate this many tokens first (default: 0)"
+    add("--steps", type=flags.whole, metavar="N", default=0, help=steps)
+    token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
+            "the token taken next)"  # fmt: skip
+    add("--token", metavar="TOKEN", help=token)
+    against = "explain the difference between that logit and this token's (default: that of the best other " \
+              "candidate)"  # fmt: skip
+    other = group.add_mutually_exclusive_group()
+    other.add_argument("--against", metavar="TOKEN", help=against)
+    other.add_argument("--alone", action="store_true", help="explain the one logit, not a difference")
+    _add_changes(made)
+    _add_readings(made)
+    _add_patching(made)
+    flags.add_prompt(made.add_argument_group("prompt"))
+    sampling = made.add_argument_group("sampling of --steps")
+    flags.add_named(sampling, "temp", "top_p", "min_p", "top_k", "seed")
+    flags.add_load(made.add_argument_group("model"))
+    flags.add_jsonl(made, "tables")
+    return made
+
+
+def _add_changes(parser: flags.Parser) -> None:
+    """The flags of parts that are switched off, and of a direction that is added to the residual stream."""
+    group = parser.add_argument_group("changes")
+    add = group.add_argument
+    off = "switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with names that count " \
+          "from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales one instead"  # fmt: skip
+    add("--off", type=_units, metavar="UNIT,...", default=(), help=off)
+    scope = "where parts are switched off or steered: in that token's forward alone, or in the whole context " \
+            "(default: token)"  # fmt: skip
+    add("--scope", choices=("token", "context"), default="token", help=scope)
+    begin = "with --scope context: change the model from this token on, counted from 0 (default: 0)"
+    add("--from", dest="begin", type=flags.whole, metavar="N", default=0, help=begin)
+    given = group.add_mutually_exclusive_group()
+    file = "steer by a direction from a file (view: steering); with a STRENGTH also show the candidates that come of it"
+    given.add_argument("--steer", metavar=flags.STEER, help=file)
+    pairs = "steer by a direction made from pairs of texts; each line of FILE has two, with a tab or | between them"
+    given.add_argument("--pairs", metavar="FILE", help=pairs)
+    layer = "make the direction from the residual stream after this layer, and add it there (default: the middle layer)"
+    add("--layer", type=_positive, metavar="N", help=layer)
+    add("--save-direction", metavar="FILE", help="save the direction made from --pairs")
+
+
+def _add_readings(parser: flags.Parser) -> None:
+    """The flags of single views."""
+    add = parser.add_argument_group("lens and heads").add_argument
+    positions = f"positions that the lens shows, up to the token (default: {LENS})"
+    add("--positions", type=_positive, metavar="N", default=LENS, help=positions)
+    texts = "for heads: score the heads also on COUNT texts of LENGTH random tokens, each repeated once, drawn with " \
+            "SEED (default: 50,10,0)"  # fmt: skip
+    add("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
+    add = parser.add_argument_group("scores").add_argument
+    head = "the head, such as L6 h1 (default: the one that looks most at a single token)"
+    add("--head", type=_head, metavar="HEAD", help=head)
+    key = "the token that the head looks at, counted as in --at (default: the one with the most weight)"
+    add("--key", type=flags.whole, metavar="N", help=key)
+    versus = "compare with the scores of this token, counted as in --at (default: the mean over all keys)"
+    add("--versus", type=flags.whole, metavar="N", help=versus)
+    add = parser.add_argument_group("gradients").add_argument
+    method = "take gradient x input, or integrated gradients (default: integrated)"
+    add("--method", choices=("input", "integrated"), default="integrated", help=method)
+    baseline = "where the path of integrated gradients begins: mean, first or zero (the mean embedding, the first " \
+               "token's, zeros), or the text of one token (default: mean)"  # fmt: skip
+    add("--baseline", metavar="BASELINE", default="mean", help=baseline)
+    steps = "steps of the path at first; they are tripled until the shares are complete (default: 32)"
+    add("--gradient-steps", type=_positive, metavar="N", default=32, help=steps)
+    held = "in a mixture of experts, keep the text's own experts along the whole path, which asks another question"
+    add("--hold-experts", action="store_true", help=held)
+
+
+def _add_patching(parser: flags.Parser) -> None:
+    """The flags of activation patching."""
+    add = parser.add_argument_group("patching").add_argument
+    source = "patch what the model computes for this text into the prompt, and follow the logit of --token less that " \
+             "of --against (default: the two tokens whose logits differ most between the texts)"  # fmt: skip
+    add("--source", metavar="TEXT", help=source)
+    pairs = (
+        'patch each pair of a file, and show the means: JSON lines with "text", "source", "token" and "other"'
+    )
+    add("--patch-pairs", metavar="FILE", help=pairs)
+    part = "patch whole layers, or the outputs of their attention or MLP (default: layer)"
+    add("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
+    facing = "which tokens of the two texts correspond, counted from 0, such as 0-4:0-4,5:7,6-8:8-10 (default: the " \
+             "blocks that both have)"  # fmt: skip
+    add("--facing", type=facing_from, metavar="PLACE:PLACE,...", help=facing)
+
+
+# ---- values of flags --------------------------------------------------------------------------
+
+
+def _read(read: Callable[[str], Any], text: str) -> Any:
+    """The value that a function reads from a text; argparse reports why it can't."""
+    try:
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _units(text: str) -> tuple[Intervention, ...]:
+    """The units that a list names."""
+    from engine.protocol import units_from
+
+    units: tuple[Intervention, ...] = _read(units_from, text)
+    return units
+
+
+def _head(text: str) -> Intervention:
+    """The head that a label names."""
+    units = _units(text)
+    if len(units) != 1 or units[0].kind != "head" or units[0].scale:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a head: write L6 h1")
+    return units[0]
+
+
+_STRETCH = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?:(\d{1,9})(?:-(\d{1,9}))?")
+MOST_FACING = 1_000_000
+"""Tokens of a stretch, at most."""
+
+
+def facing_from(text: str) -> Facing:
+    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
+
+    Raises:
+        ArgumentTypeError: A part is no place or stretch of each path, or the stretches differ in length.
+    """
+    pairs: list[tuple[int, int]] = []
+    for part in text.split(","):
+        named = _STRETCH.fullmatch(part.strip())
+        if named is None:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
+        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
+        assert first is not None
+        assert partner is not None
+        length = (last if last is not None else first) - first
+        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: both stretches must have the same length")
+        pairs += [(first + at, partner + at) for at in range(length + 1)]
+    return tuple(pairs)
+
+
+def _views(text: str) -> tuple[str, ...]:
+    """The views that a list names."""
+    named = tuple(part.strip() for part in text.split(","))
+    unknown = [name for name in named if name not in VIEWS]
+    if unknown and unknown[0] in ("race", "profile"):
+        raise argparse.ArgumentTypeError(f"{unknown[0]} comes first, and alone: inspector show {unknown[0]}")
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(VIEWS)}")
+    return named
+
+
+def _texts(text: str) -> tuple[int, ...]:
+    """Length, count and seed of repeated texts; the last ones may be left out."""
+    from engine.protocol import HALF_TOKENS, MOST_TEXTS
+
+    given = tuple(flags.whole(part.strip()) for part in text.split(","))
+    if len(given) > 3:
+        raise argparse.ArgumentTypeError("give a length, a count and a seed")
+    if not 2 <= given[0] <= HALF_TOKENS or not all(1 <= count <= MOST_TEXTS for count in given[1:2]):
+        raise argparse.ArgumentTypeError(f"give 1 to {MOST_TEXTS} texts of twice 2 to {HALF_TOKENS} tokens")
+    return given
+
+
+def _positive(text: str) -> int:
+    count = flags.whole(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return count
+
+
+# ---- what is run ------------------------------------------------------------------------------
+
+
+def run_show(args: Namespace) -> int:
+    """Run `inspector show`.
+
+    Raises:
+        EngineError: A value is out of range, or the prompt is missing or can't be read.
+    """
+    from engine.protocol import Intervene, TakeStep
+    from inspector.cli.driver import Summary
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.inside import InsideTables, Known, place_of, questions, refused
+
+    views, pairs = _shown(args), _pairs(args)
+    request = request_from(args)
+    known = Known()
+
+    def after(summary: Summary) -> Iterator[Command]:
+        node = known.nodes[place_of("--at", args.at, len(known.nodes))]
+        makers = questions(args, known, request, pairs)
+        for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
+            yield from makers[view](node)
+        if args.off:
+            yield Intervene(node, args.off, args.scope, begin=args.begin)
+
+    steps = [TakeStep() for _ in range(args.steps)]
+    status = report(request, InsideTables, known, steps, after=after, forgives=refused)
+    if status != OK or not (failed := known.failed):
+        return status
+    checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
+    said = f"Not shown: {', '.join(failed)}, as {checks} failed."
+    return bad_input(f"{said} If rounding is the cause, --dtype float32 shows {them}.", NOT_SHOWN)
+
+
+def _shown(args: Namespace) -> tuple[str, ...]:
+    """The views that are asked for, by name or by what is given for one.
+
+    Raises:
+        EngineError: A flag has no effect, or nothing is given to steer by.
+    """
+    from engine.files import free, typed
+    from inspector.config.directions import read_pairs, steering
+
+    if args.steer is not None:
+        args.steering = steering(args.steer)
+    if args.pairs is not None:
+        args.said = read_pairs(args.pairs)
+    if args.save_direction is not None:
+        args.saved_as = free(typed(args.save_direction), False)
+    steered = args.steer is not None or args.pairs is not None
+    patched = args.source is not None or args.patch_pairs is not None
+    shown: tuple[str, ...] = args.views or (() if args.off or steered or patched else USUAL)
+    if "steering" in shown and not steered:
+        hint = "Give --pairs FILE, to make one, or --steer FILE."
+        raise EngineError("There is no direction to steer by.", hint)
+    if args.save_direction is not None and args.pairs is None:
+        raise EngineError("--save-direction has no effect without pairs.", "Add --pairs FILE.")
+    if args.layer is not None and args.pairs is None:
+        raise EngineError("--layer has no effect without pairs.", "Give it with the file: --steer FILE:2@4.")
+    if args.begin and args.scope == "token":
+        raise EngineError("--from has no effect on one token's forward.", "Add --scope context.")
+    given = (["steering"] if steered else []) + (["patching"] if patched else [])
+    return tuple(dict.fromkeys((*shown, *given)))
+
+
+def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
+    """The pairs of a file; without a prompt the first one's text is the prompt.
+
+    Raises:
+        PromptError: The file can't be read, or has no pairs.
+    """
+    if args.patch_pairs is None:
+        return ()
+    from inspector.cli.inputs import read_file
+    from inspector.state.patching import pairs_from
+    from inspector.texts import decoded
+
+    pairs = pairs_from(decoded(read_file(args.patch_pairs), args.patch_pairs), args.patch_pairs)
+    if args.prompt is None and args.prompt_file is None:
+        args.prompt, args.ignore_chat_template = pairs[0].text, not args.chat
+    return pairs
+
+
+# ---- inspector show race ---------------------------------------------------------------------
+
+UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
+"""Settings that a race has no use for."""
+
+
+def show_race_parser() -> flags.Parser:
+    """Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,
+    their sums, and whether both take the same tokens."""
+    from engine.protocol import Race
+
+    default = Race()
+    made = flags.command_parser("show race", show_race_parser.__doc__)
+    add = made.add_argument_group("race").add_argument
+    first = f"tokens of context at the first measured step (default: {default.first})"
+    add("--from", dest="first", type=flags.whole, metavar="N", default=default.first, help=first)
+    last = f"tokens of context after the last step, at most the context window (default: {default.last})"
+    add("--to", dest="last", type=flags.whole, metavar="N", default=default.last, help=last)
+    flags.add_prompt(made.add_argument_group("prompt"))
+    names = (each.name for each in FIELDS if each.name not in UNUSED)
+    flags.add_named(made.add_argument_group("sampling"), *names)
+    flags.add_load(made.add_argument_group("model"))
+    flags.add_jsonl(made, "table")
+    return made
+
+
+def run_show_race(args: Namespace) -> int:
+    """Run `inspector show race`; its default prompt is the screen's."""
+    from engine.protocol import Race
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.measured import RaceSteps, RaceTable
+
+    request = request_from(args, default_prompt=True)
+    return report(request, RaceTable, RaceSteps(), [Race(args.first, args.last)])
+
+
+# ---- inspector show profile ------------------------------------------------------------------
+
+BEFORE = 16
+"""Tokens decoded before the step that is measured."""
+
+
+def show_profile_parser() -> flags.Parser:
+    """Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's
+    roofline; and the same text with a quantized KV cache."""
+    from engine.protocol import Profile
+
+    made = flags.command_parser("show profile", show_profile_parser.__doc__)
+    add, default = made.add_argument_group("profile").add_argument, Profile()
+    repeats = f"how often to measure the step (default: {default.repeats})"
+    add("--repeats", type=flags.whole, metavar="N", default=default.repeats, help=repeats)
+    trace = "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace"
+    add("--metal-trace", metavar="FILE", help=trace)
+    flags.add_prompt(made.add_argument_group("prompt"))
+    sampling = made.add_argument_group("before that step")
+    tokens = f"tokens to decode before the measured step (default: {BEFORE})"
+    read = BY_NAME["max_tokens"].parse
+    sampling.add_argument("--max-tokens", "-m", type=read, metavar="N", default=BEFORE, help=tokens)
+    flags.add_named(sampling, "temp", "top_p", "seed")
+    flags.add_load(made.add_argument_group("model and cache"))
+    flags.add_jsonl(made, "tables")
+    return made
+
+
+def run_show_profile(args: Namespace) -> int:
+    """Run `inspector show profile`; its default prompt is the screen's. A trace of Metal is recorded alone: it slows a
+    step down."""
+    from engine.protocol import CaptureMetal, CompareKV, MeasureRoofline, Profile, Run
+    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.json_lines import EndFigures
+    from inspector.cli.writers.measured import ProfileTables
+
+    request = request_from(args, default_prompt=True)
+    then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
+    if args.metal_trace is not None:
+        os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
+        then = [Run(), CaptureMetal(args.metal_trace)]
+    return report(request, ProfileTables, EndFigures(), then)

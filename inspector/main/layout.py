@@ -1,0 +1,395 @@
+"""The panels on screen: which are shown, and where, by the size of the terminal and what the user looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import Struct
+from textual.css.styles import Styles
+from textual.geometry import Region
+from textual.screen import Screen
+from textual.widget import Widget
+
+MINIMUM = (40, 10)
+"""Columns and rows."""
+
+
+class Layout(Enum):
+    """A kind of layout; the value is the style class of the screen."""
+
+    TINY = "tiny"
+    """Too small for anything but saying so."""
+    SINGLE = "single"
+    """One panel at a time."""
+    BESIDE = "beside"
+    """The text, and the answer at its side."""
+    STACK = "stack"
+    """The text, and the answer under it."""
+    GRID = "grid"
+    """The text over the steps, and the answer at their side, perhaps over KV cache and time."""
+
+
+WIDE = 100
+"""Columns from which on text and answer stand side by side with room for both."""
+TALL = 32
+"""Rows from which a terminal is not low."""
+
+
+def layout_for(width: int, height: int, enlarged: bool = False) -> Layout:
+    """The arrangement for a terminal of so many columns and rows.
+
+    Args:
+        width: Columns.
+        height: Rows.
+        enlarged: Whether one panel has the whole screen.
+    """
+    if width < MINIMUM[0] or height < MINIMUM[1]:
+        return Layout.TINY
+    if enlarged or (width < 80 and height < 18):
+        return Layout.SINGLE
+    if height < 18:
+        return Layout.BESIDE
+    return Layout.GRID if width >= WIDE else Layout.STACK
+
+
+class Place(Enum):
+    """The place of a panel."""
+
+    TEXT = "text"
+    STEPS = "steps"
+    """Under the text where there is room, or else an answer."""
+    UPPER = "upper"
+    """The first answer: the candidates."""
+    LOWER = "lower"
+    """Under the candidates where there is room, or else a line each, or an answer: KV cache and time."""
+    ANSWER = "answer"
+    """A tool's: an answer and nothing else."""
+
+
+class PanelPlace(Struct, frozen=True):
+    """One panel of the screen."""
+
+    id: str
+    name: str
+    """For the end of the status line, where one panel is shown at a time."""
+    place: Place
+    label: str = ""
+    """As a message names it."""
+    view: str = ""
+    """Id of the action that shows it."""
+
+
+class Arrangement:
+    """The panel that the user is at, and the one that answers the question of the open tab.
+
+    Args:
+        panels: All panels; the first is the text.
+    """
+
+    def __init__(self, panels: Sequence[PanelPlace]) -> None:
+        self.panels = tuple(panels)
+        self.by_id = {panel.id: panel for panel in panels}
+        self.of = {place: [panel.id for panel in panels if panel.place is place] for place in Place}
+        """Ids of the panels of each place."""
+        self.text = panels[0].id
+        self.first = next(panel.id for panel in panels if panel.place is Place.UPPER)
+        """The first answer, to which `close` comes back."""
+        self.current = self.text
+        self.answer = self.first
+        """The panel in the place of the answer."""
+        self.dialog = ""
+        """The tool's panel that an open dialog of the tool leaves in sight; empty for none."""
+        self.enlarged = False
+        self.alone = False
+        """True if the text and the answer are shown alone."""
+
+    @property
+    def panel(self) -> PanelPlace:
+        """The current panel."""
+        return self.by_id[self.current]
+
+    def go(self, panel: str, layout: Layout) -> None:
+        """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
+        beside = self.by_id[panel].place is Place.STEPS and layout is Layout.GRID
+        self.alone = self.alone and not beside
+        self.current = panel
+        if panel != self.text and not beside:
+            self.answer = panel
+
+    def look_at(self, panel: str) -> None:
+        """Make a panel the current one that is shown where it is."""
+        self.current = panel
+
+    def close(self) -> None:
+        """Go back to the text and the first answer."""
+        self.current, self.answer = self.text, self.first
+
+    def set_alone(self, alone: bool) -> None:
+        """Show the text and the answer alone, or all panels again."""
+        self.alone = alone
+        if alone and self.current not in (self.text, self.answer):
+            self.current = self.text
+
+    def shown(self, layout: Layout, answer: str, tall: bool) -> frozenset[str]:
+        """The panels on screen.
+
+        Args:
+            layout: The arrangement.
+            answer: The panel in the place of the answer.
+            tall: Whether the terminal has many rows.
+        """
+        match layout:
+            case Layout.TINY:
+                return frozenset()
+            case Layout.SINGLE:
+                return frozenset({self.current})
+            case Layout.BESIDE:
+                return frozenset({self.text, answer})
+        if self.alone:
+            return frozenset({self.text, answer})
+        beside = self.of[Place.STEPS] if tall or layout is Layout.GRID else []
+        return frozenset({self.text, answer, *self.of[Place.LOWER], *beside})
+
+    def lines(self, layout: Layout, answer: str, covered: bool) -> frozenset[str]:
+        """The panels that are one line each, if they are on screen: KV cache and time under another answer.
+
+        Args:
+            layout: The arrangement.
+            answer: The panel in the place of the answer.
+            covered: Whether a view is in its place.
+        """
+        lower = self.of[Place.LOWER]
+        roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
+        return (
+            frozenset() if roomy or layout in (Layout.SINGLE, Layout.BESIDE) else frozenset(lower) - {answer}
+        )
+
+
+BELOW, BELOW_LOW = 16, 12
+"""Lines of the panels below; the latter on a low terminal."""
+STACKED = 9
+"""Lines of the steps under text and answer, as in inspector.tcss."""
+FRAME = 5
+"""Lines around the panels: header, tabs, status and keys."""
+LEAST_LINES = 4
+"""Minimum lines of a panel whose size was changed, its frame included."""
+WHOLE, HALF = 1000, 500
+"""The width, and the left column's usual share of it."""
+LEAST_SHARE, MOST_SHARE = 200, 800
+"""The smallest and the largest share of the left column."""
+OF_NO_TEXT = "learn"
+"""The answer that can be shown while there is no text yet."""
+ALONE = "Text and answer alone. {alone} brings the other panels back"
+
+
+class PanelPlaces(NamedTuple):
+    """Where the panels are, or are about to be."""
+
+    layout: Layout
+    answer: str
+    """The panel in the place of the answer."""
+    shown: frozenset[str]
+    """Ids of the panels on screen."""
+    lines: frozenset[str]
+    """Panels that are one line each, if they are on screen."""
+
+
+class PanelLayout:
+    """Shows, hides, sizes and focuses panels.
+
+    Args:
+        screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
+        arrangement: The panels that the user looks at.
+    """
+
+    def __init__(self, screen: Screen[None], arrangement: Arrangement) -> None:
+        self.arrangement = arrangement
+        self.sizes: dict[str, int] = {}
+        """The sizes that the user changed: `config.preferences.SIZES`."""
+        self._screen = screen
+        self._arranged: tuple[object, ...] | None = None
+        self.opened: Callable[[], Widget | None] = lambda: None
+        """The open view, if any."""
+        self.waiting = True
+        """True if there is no text yet."""
+        self.columns = 0
+        """Maximum columns of all panels, in large type for a class; 0 for no limit."""
+
+    @property
+    def places(self) -> PanelPlaces:
+        """Where the panels are, or are about to be.
+
+        The panel of an open dialog is the answer before any other, and no panel is shown that the dialog covers. Beside
+        a view, KV cache and time are one line each, even if one of them was the answer.
+        """
+        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
+        width, height = self._screen.app.size
+        layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
+        if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
+            own = ""
+        answer = arrangement.dialog or own or arrangement.first
+        shown = arrangement.shown(layout, answer, height >= TALL)
+        if arrangement.dialog:
+            beside = arrangement.of[Place.STEPS] if layout is not Layout.GRID else []
+            shown -= {*lower, *beside}
+        return PanelPlaces(layout, answer, shown, arrangement.lines(layout, answer, covered))
+
+    @property
+    def answer_area(self) -> Region:
+        """The place of a view on the terminal."""
+        places, area = self.places, self._screen.query_one("#panels").region
+        if places.layout is not Layout.GRID:
+            return area
+        text = self._screen.query_one(f"#{self._text}").region
+        lower = {*self.arrangement.of[Place.LOWER]} - {places.answer}
+        under = 0 if self.arrangement.alone else len(lower)
+        return Region(text.right, area.y, max(1, area.right - text.right), max(1, area.height - under))
+
+    @property
+    def _text(self) -> str:
+        return "opening" if self.waiting else self.arrangement.text
+
+    def apply(self) -> None:
+        """Arrange the panels if anything about that changed, and focus the current one."""
+        arrangement, places, opened = self.arrangement, self.places, self.opened()
+        about_text = self._screen.query_one(f"#{arrangement.text}").has_class(
+            "-spot"
+        )  # a lesson points at it
+        height = self._screen.query_one("#panels").region.height
+        arranged = (
+            places, self.waiting, arrangement.dialog != "", height, frozenset(self.sizes.items()),
+            arrangement.alone, about_text, opened,
+        )  # fmt: skip
+        if arranged != self._arranged:
+            self._arranged = arranged
+            self._place(places, height or self._screen.app.size.height - FRAME, about_text)
+        if opened is not None:
+            return  # it has the focus
+        name = self._text if arrangement.current == arrangement.text else arrangement.current
+        if self._screen.focused is None or self._screen.focused.id != name:
+            self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
+
+    def begin(self) -> None:
+        """Give the screen its first classes, before it has widgets whose styles would be computed again."""
+        self._screen.update_classes(self._classes(self.places.layout), update=False)
+
+    def _classes(self, layout: Layout) -> dict[str, bool]:
+        kinds = {f"-{kind.value}": kind is layout for kind in Layout}
+        return {"-waiting": self.waiting, "-trying": self.arrangement.dialog != "", **kinds}
+
+    def _place(self, places: PanelPlaces, room: int, about_text: bool) -> None:
+        """Put the panels in their places.
+
+        Args:
+            places: The places.
+            room: Lines of all panels: a narrator's card leaves less.
+            about_text: Whether the text has at least half of them.
+        """
+        screen, arrangement, layout, opened = self._screen, self.arrangement, places.layout, self.opened()
+        widgets: dict[str, Widget] = {
+            id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)
+        }
+        hidden: Collection[str] = ()
+        if opened is not None:  # in the place of the answer, or of all panels
+            hidden = (places.answer,) if layout is Layout.GRID else tuple(widgets)
+        screen.update_classes(self._classes(layout))  # together: each alone has all styles computed again
+        for id, widget in widgets.items():
+            instead = arrangement.text if self.waiting else "opening"
+            of = arrangement.text if id == "opening" else id
+            widget.display = of in places.shown and id not in hidden and id != instead
+            if widget.has_class("-line") is not (id in places.lines):
+                widget.set_class(id in places.lines, "-line")
+        # Textual fills the grid row by row: the answer follows the text
+        steps = [id for id in arrangement.of[Place.STEPS] if id in places.shown]
+        first = ("opening", arrangement.text, places.answer, *steps, *arrangement.by_id)
+        grid = screen.query_one("#panels")
+        order = [widgets[id] for id in dict.fromkeys(first)]
+        if opened is not None:
+            order.insert(order.index(widgets[places.answer]), opened)
+        order += [each for each in grid.children if each not in order]  # views that are going
+        if list(grid.children) != order:
+            grid.sort_children(key=order.index)
+        if opened is not None:
+            widgets[places.answer] = opened
+        self._size(widgets, places, room, about_text)
+        # what is in the grid asks for its layout: Textual keeps the arrangement of the grid's own size
+        widgets["opening"].refresh(layout=True, repaint=False)
+
+    def _size(self, widgets: Mapping[str, Widget], places: PanelPlaces, room: int, about_text: bool) -> None:
+        """Size the panels: in a grid text and steps left, the answer and what is under it right.
+
+        Args:
+            widgets: By id; that of the answer is the open view, if any.
+            places: The places.
+            room: Lines of all panels.
+            about_text: Whether the text has at least half of them.
+        """
+        layout, answer, shown, lines = places
+        text, arrangement = self.arrangement.text, self.arrangement
+        sizes = {} if arrangement.dialog else self.sizes
+        grid, own = Styles(), self._screen.query_one("#panels").styles.inline
+        spans: dict[str, int] = {}
+        widths: dict[str, str] = {}
+        heights: dict[str, int] = {}
+        share = max(LEAST_SHARE, min(MOST_SHARE, sizes.get("left", HALF)))
+        if layout is Layout.GRID:
+            others = shown - {answer}
+            beside = [id for id in arrangement.of[Place.STEPS] if id in others]
+            under = [id for id in arrangement.of[Place.LOWER] if id in others]
+            usual = BELOW if self._screen.app.size.height >= TALL else BELOW_LOW
+            most = max(2, room - (room // 2 if about_text else LEAST_LINES))
+            below = max(2, min(sizes.get("below", usual), most))
+            if lines:
+                rows = [max(1, below - len(under)), *[1] * len(under)]
+                spans = {answer: 2, **dict.fromkeys(under, 1)}
+            else:
+                rows = [below - below // 2, below // 2]
+                spans = {answer: 1 if under else 3, **dict.fromkeys(under, 3 - len(under))}
+            above = 1 if beside else 1 + len(rows)
+            spans |= {text: above, **dict.fromkeys(beside, 1 + len(rows) - above)}
+            grid.grid_rows = " ".join(map(str, ("1fr", *rows)))
+            grid.grid_columns = f"{share}fr {WHOLE - share}fr"
+            grid.grid_size_rows = 1 + len(rows)  # Textual counts no row that is only spanned
+        elif layout is Layout.STACK and "answer" in sizes:
+            steps = [id for id in arrangement.of[Place.STEPS] if id in shown and id != answer]
+            below = len(lines & shown) + STACKED * len(steps) + LEAST_LINES
+            heights[answer] = max(2, min(sizes["answer"], room - below))
+        elif layout is Layout.BESIDE and "left" in sizes:
+            widths = {text: f"{share / 10}%", "opening": f"{share / 10}%", answer: f"{(WHOLE - share) / 10}%"}
+        for name in ("grid_columns", "grid_rows", "grid_size_rows"):
+            own.clear_rule(name)
+        own.merge(grid)  # each by itself would have all panels drawn again
+        for id, widget in widgets.items():
+            widget.styles.row_span = spans.get(text if id == "opening" else id, 1)
+            # to clear what was never set has Textual draw the panel again
+            if id in heights or widget.styles.inline.has_rule("height"):
+                widget.styles.height = heights.get(id)
+            if id in widths or widget.styles.inline.has_rule("width"):
+                widget.styles.width = widths.get(id)
+
+    def resize(self, across: int, down: int) -> bool:
+        """Change the share of the left column, or the lines of the panels below, by so many steps.
+
+        Returns:
+            False if this layout has no such share.
+        """
+        places, area = self.places, self._screen.query_one("#panels").region
+        text, room = self._screen.query_one(f"#{self._text}").region, area.height
+        if self.arrangement.dialog or (self.opened() is not None and places.layout is not Layout.GRID):
+            return False
+        if across and places.layout in (Layout.GRID, Layout.BESIDE):
+            columns = text.width + across * max(1, round(area.width / 50))
+            share = -(-WHOLE * columns // max(1, area.width))  # up: Textual cuts it to that many cells
+            self.sizes["left"] = max(LEAST_SHARE, min(MOST_SHARE, share))
+        elif down and places.layout is Layout.GRID and len(places.shown) > 2:
+            usual = BELOW if self._screen.app.size.height >= TALL else BELOW_LOW
+            below = self.sizes.get("below", usual) - down
+            self.sizes["below"] = max(2 * LEAST_LINES, min(room - LEAST_LINES, below))
+        elif down and places.layout is Layout.STACK:
+            lines = self._screen.query_one(f"#{places.answer}").region.height - down
+            self.sizes["answer"] = max(LEAST_LINES, min(room - LEAST_LINES, lines))
+        else:
+            return False
+        return True

@@ -1,0 +1,1 @@
+"""Scripts that recorded what `inspector.demo` and the training tool come with."""
