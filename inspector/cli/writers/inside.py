@@ -39,14 +39,9 @@ from inspector.state.timeline import Timeline
 from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
 from inspector.tools.modules.lines import lines as module_lines
 
-TOP = 3
-"""Tokens that a head's line names."""
 CELL = 16
 MODULE = 34
 """Cells of a module's name, with the stream before it."""
-STRONGEST = 12
-"""Units in a table."""
-UNIT_CELL = 14
 LACKED: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
     protocol.ScoreHeads.kind: protocol.HeadsScored,

@@ -26,8 +26,6 @@ NAMES: dict[PatchKind, str] = {
     "mlp": "MLPs",
 }
 """The parts whose activations can be put in, in the order in which a key goes through them."""
-STRONGEST = 8
-"""Units, and places that were put in, that are listed."""
 _PARTS = {"attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
 """The columns of a sweep's map after those of the heads."""
 _CELL, _GAP = 10, 4
