@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from rich.console import RenderableType
@@ -15,6 +16,7 @@ from rich.text import Text
 from textual import constants, events, on
 from textual.app import App
 from textual.css.query import NoMatches
+from textual.dom import DOMNode
 from textual.driver import Driver
 from textual.errors import NoWidget
 from textual.filter import DimFilter, LineFilter
@@ -46,9 +48,9 @@ from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, packages_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
-from inspector.main.notices import TOLD, notice
 from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
+from inspector.main.status import TOLD, notice
 from inspector.main.tool import Tool
 from inspector.recordings.recorder import Recorder
 from inspector.session.client import Backend, RecordInbox, Severity
@@ -361,12 +363,13 @@ class InspectorApp(App[int]):
         if isinstance(record, ModelFacts) and self._notes_on is not None:
             self._tell_flags(self._notes_on(record))
             self._notes_on = None
-        if not isinstance(record, TOLD) or (told := notice(record)) is None:
+        if not isinstance(record, TOLD) or (found := notice(record)) is None:
             return
         timeline = self.controller.timeline
         refused = timeline.phase is Phase.EMPTY and record is timeline.prompts.failure
         if not ((timeline.phase is Phase.FAILED or refused) and getattr(record, "expected", True)):
-            self.announce(told.text, told.title, told.severity)
+            title, text, severity = found
+            self.announce(text, title, severity)
 
     def _engine_lost(self, reason: str) -> None:
         """Continue without the engine: with a replay of the session, if there is one."""
@@ -442,7 +445,7 @@ class InspectorApp(App[int]):
         """Leave since something failed; with one line where it is no fault of the program."""
         if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
             self.exit(2, return_code=2, message=Text(NO_THREAD))
-        elif not (isinstance(error, NoMatches) and self.leaving):  # then widgets go one by one
+        elif not (isinstance(error, NoMatches) and (self.leaving or _from_what_goes(error))):
             super()._handle_exception(error)
 
     async def action_quit(self) -> None:
@@ -460,6 +463,14 @@ class InspectorApp(App[int]):
             title="Still here",
             markup=False,
         )
+
+
+def _from_what_goes(error: Exception) -> bool:
+    """True if an error comes from a view or a dialog that was left: its widgets go one by one, while messages to them
+    are still on their way."""
+    nodes = (frame.f_locals.get("self") for frame, _ in walk_tb(error.__traceback__))
+    ancestors = (each for node in nodes if isinstance(node, DOMNode) for each in node.ancestors_with_self)
+    return any(getattr(each, "left", None) is True for each in ancestors)
 
 
 def gone_at(screen: Screen[Any], x: int, y: int) -> bool:

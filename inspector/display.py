@@ -209,6 +209,11 @@ def truncate_start(text: str, cells: int) -> str:
     return "…" + text[start:] if cells > 0 else ""
 
 
+def first_fitting(cells: int, *forms: str) -> str:
+    """The first of several forms of a display text that has at most `cells` cells; the last one if none has."""
+    return next((form for form in forms if cell_len(form) <= cells), forms[-1])
+
+
 def joined_to_fit(parts: Iterable[str], cells: int) -> str:
     """As many of several texts, from the first on, as fit with ` · ` between them: none is cut, and empty ones go."""
     row = ""

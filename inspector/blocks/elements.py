@@ -94,7 +94,7 @@ def explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Element
 
 
 def likeliest(candidates: Sequence[Candidate]) -> str:
-    """The first of some candidates with its probability; empty if there are none."""
+    """The first of some candidates with its probability; empty for none."""
     return "".join(f"{token_label(each.text, each.raw)} {percent(each.prob)}" for each in candidates[:1])
 
 
@@ -110,7 +110,7 @@ def millionths(share: float | None) -> float | int | None:
 
 
 def number(value: float | None, digits: int) -> float | int | None:
-    """A number rounded to `digits` digits after the point, as short as it goes; None if it is no number."""
+    """A number rounded to `digits` digits after the point, as short as possible; None for NaN and infinity."""
     if value is None or not math.isfinite(value):
         return None
     short = round(value, digits)

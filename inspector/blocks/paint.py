@@ -37,7 +37,7 @@ from inspector.blocks.blocks import (
     plain,
 )
 from inspector.blocks.shades import Inks, Shades, stretches
-from inspector.display import pad, truncate
+from inspector.display import first_fitting, pad, truncate
 from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, spread
 from inspector.widgets.rows import Row, fact_rows, wrapped
 
@@ -102,9 +102,7 @@ def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
     if not texts:
         return ""
     long = f"Shown: {', '.join(texts)}"
-    if len(long) > width:
-        long = long.replace(" to ", "-")
-    return long if len(long) <= width else truncate(f"Shown: {' '.join(short)}", width)
+    return first_fitting(width, long, long.replace(" to ", "-"), truncate(f"Shown: {' '.join(short)}", width))
 
 
 # ---- documents ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from engine.protocol import PositionTried, PositionUse, TokenShift
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
 from inspector.display import token_label
 from inspector.scales import left_over, percent
-from inspector.state.positions import PositionTrial, facts_line, likeliest_after, trial_of
+from inspector.state.positions import PositionTrial, facts_line, trial_of
 
 Tried = tuple[PositionTrial, PositionTried | None, bool]
 """A trial, its answer, and whether there will be none."""
@@ -61,7 +61,8 @@ def _trial(trial: PositionTrial, answer: PositionTried | None, over: bool) -> Ta
     name = Text(trial.label(False), short=trial.label(True))
     if answer is None:
         return TableRow((name, Text("not here" if over else "…", "muted")))
-    most, first = answer.largest_change, likeliest_after(answer)
+    most = answer.largest_change
+    first = min(answer.tokens, key=lambda token: token.rank_after, default=None)
     moved = f"{most:.2f}" if most >= 0.005 else f"{most:.0e}"
     likeliest = f"{token_label(first.text)} {percent(first.after)}" if first is not None else ""
     return TableRow((name, moved, f"{answer.kl_bits:.3f}", likeliest))

@@ -37,12 +37,7 @@ from inspector.scales import INSIDE, METRICS
 from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
 from inspector.state.measured import Measured
-from inspector.widgets.actions import (
-    Action,
-    ActionTable,
-    Needs,
-    both,
-)
+from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
 VIEW_WORDS = {
@@ -127,12 +122,10 @@ class BranchActions(ToolActions):
             self.host.answer(self.controller.navigation.choose(message.id))
 
     def choose(self) -> None:
-        """Take the highlighted candidate where the person looks."""
+        """Take the highlighted candidate at the selected token."""
         candidate = self.host.candidate
-        if candidate is None:
-            self.host.answer(NO_CANDIDATES)
-        else:
-            self.host.answer(self.controller.navigation.choose(candidate.id))
+        chosen = NO_CANDIDATES if candidate is None else self.controller.navigation.choose(candidate.id)
+        self.host.answer(chosen)
 
 
 BRANCHING = Tool(
@@ -286,7 +279,7 @@ class SetupActions(ToolActions):
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """The prompt in the dialog when it is opened, unless it was given and went on as a conversation."""
+        """The prompt in the dialog when it is opened, unless it was given and has become a conversation."""
         self._given = self.draft
         self._typed: list[Prefill] = []
         """The prompts that were given or left in it before."""
@@ -320,8 +313,8 @@ class SetupActions(ToolActions):
 
         keys = key_for("open")
         for each in all_places(recent=recent_models()):
-            told = f"A model on the disk ({visible(each.source)}): shows its facts, and opens it."
-            yield Findable(f"model {each.name}", visible(each.name), told, "Open model", keys, "model", "open",
+            about = f"A model on the disk ({visible(each.source)}): shows its facts, and opens it."
+            yield Findable(f"model {each.name}", visible(each.name), about, "Open model", keys, "model", "open",
                            partial(self.open, each.name), foreign=True)  # fmt: skip
 
     def open(self, name: str = "") -> None:
@@ -335,13 +328,11 @@ class SetupActions(ToolActions):
         if why := self.controller.transport.bound:
             self.host.answer(why)
             return
-        facts = self.timeline.facts
-        facts = None if self.timeline.recorded else facts
-        present = Path(facts.path) if facts is not None else None
-        # what is open gives its memory back before the next one is read
-        room = None
-        if facts is not None and facts.free_bytes is not None:
-            room = Room(facts.free_bytes + facts.weight_bytes, facts.memory_of)
+        present = room = None
+        if (facts := self.timeline.facts) is not None and not self.timeline.recorded:
+            present = Path(facts.path)
+            if facts.free_bytes is not None:  # what is open gives its memory back before the next one is read
+                room = Room(facts.free_bytes + facts.weight_bytes, facts.memory_of)
         load = self.controller.setup.load
         dialog = ModelDialog(load, present, recent_models, self._downloads, room, name)
         self.host.open(dialog, self._open)
@@ -384,21 +375,14 @@ SETTING_UP = Tool(
 
 
 HELP_PAGES = (
-    (
-        "concepts",
-        "What is shown",
-        "the screen, its tabs, and what every number means",
-        "panels explained, concepts, glossary",
-    ),
-    (
-        "walks",
-        "Walks",
-        "seven walks key by key: the first minute, temperature, the KV cache, a head switched off, a lesson",
-        "first steps, getting started, quick start, walkthrough, new here, key by key",
-    ),
-    *((name, title, told, "explained, what is it") for name, title, told in TOPICS),
-)
-"""Place, title and what it tells of each page of the help but that of the keys, and what else it is called."""
+    ("concepts", "What is shown", "the screen, its tabs, and what every number means",
+     "panels explained, concepts, glossary"),
+    ("walks", "Walks",
+     "seven walks key by key: the first minute, temperature, the KV cache, a head switched off, a lesson",
+     "first steps, getting started, quick start, walkthrough, new here, key by key"),
+    *((name, title, about, "explained, what is it") for name, title, about in TOPICS),
+)  # fmt: skip
+"""Place, title, contents and other names of each page of the help but that of the keys."""
 
 
 class ScreenActions(ToolActions):
@@ -407,8 +391,8 @@ class ScreenActions(ToolActions):
     def findable(self) -> Iterator[Findable]:
         """The pages of the help."""
         keys = key_for("help")
-        for page, label, told, synonyms in HELP_PAGES:
-            yield Findable(f"help {page.rpartition('/')[2]}", label, f"{told[0].upper()}{told[1:]}.", "Help", keys,
+        for page, label, about, synonyms in HELP_PAGES:
+            yield Findable(f"help {page.rpartition('/')[2]}", label, f"{about[0].upper()}{about[1:]}.", "Help", keys,
                            synonyms, "help", partial(self.host.help, page=page))  # fmt: skip
 
 

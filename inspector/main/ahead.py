@@ -1,4 +1,4 @@
-"""Work for when nobody waits: modules are imported that a person may need next."""
+"""Work for idle moments: modules are imported that may be needed next."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ImportsAhead:
         """True if there is nothing left."""
 
     def tick(self, idle: bool) -> None:
-        """Do one thing, if nobody has waited for anything for a while; called with each frame until all is done.
+        """Do one thing, if there was nothing else to do for a while; called with each frame until all is done.
 
         Args:
             idle: Whether neither the engine nor the screen has anything to do now.
@@ -74,10 +74,8 @@ def _import(name: str) -> None:
 
 
 def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
-    """The packages of what a person can open: the dialogs of the main screen, and the tools' own."""
-    yield DIALOGS
-    for tool in tools:
-        yield tool.make.__module__.rpartition(".")[0]
+    """The packages of all that can be opened: the dialogs of the main screen, and the tools' own."""
+    return DIALOGS, *(tool.make.__module__.rpartition(".")[0] for tool in tools)
 
 
 def _modules_of(package: str) -> Iterable[str]:

@@ -13,7 +13,7 @@ from textual.screen import Screen
 _WITHOUT_OSC_52 = ("Apple_Terminal", "tmux")
 """TERM_PROGRAM of terminals that take no OSC 52, or only where they were told to."""
 _SECONDS = 2.0
-"""That pbcopy may take: it takes some 10 ms."""
+"""Most time that pbcopy may take: it takes some 10 ms."""
 
 
 class Clipboard:
@@ -28,7 +28,7 @@ class Clipboard:
 
     @property
     def selected(self) -> str:
-        """The text that is selected with the mouse; empty where none is."""
+        """The text that is selected with the mouse; empty for none."""
         return self._screen.get_selected_text() or ""
 
     def copy(self, text: str) -> int:
@@ -40,7 +40,7 @@ class Clipboard:
 def copy_on_mac(text: str) -> None:
     """Put a text on the clipboard of the Mac that this process runs on, if its terminal can't be asked to.
 
-    Over ssh, and in a browser, it would be the clipboard of somebody else.
+    Over ssh, and in a browser, it would be the clipboard of another user.
 
     Args:
         text: Without half pairs of surrogates.

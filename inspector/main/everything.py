@@ -36,7 +36,7 @@ FIRST = (
 MOVES = frozenset(
     ("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "shift+tab", "escape")
 )
-"""Keys that go about on a tool's own screen: elsewhere nobody looks for them."""
+"""Keys that move about on a tool's own screen: elsewhere they are not looked for."""
 SCREEN = "Screen"
 SHOWS: Mapping[HookPart, str] = {
     "queries": "attention", "keys": "attention", "values": "attention", "rope": "attention", "scores": "attention",
@@ -62,14 +62,14 @@ class FinderGround(Host, Protocol):
         """The open view; a dialog may lie over it."""
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
-        """Do what an action does, or something in its place, or say why it can't be done."""
+        """Do what an action does, or something instead, or say why it can't be done."""
 
     def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
         """Call something once the messages that wait are dealt with."""
 
 
 class Everything:
-    """What can be found over the screen on top.
+    """All that can be found over the screen on top.
 
     Args:
         main: The main screen.
@@ -91,15 +91,14 @@ class Everything:
         self._main.open(dialog, self._chosen)
 
     def _place(self, thing: Findable) -> int:
-        """Where a thing stands before anything was typed: those of the screen on top come first."""
+        """The rank of a thing before anything was typed: those of the screen on top come first."""
         if thing.stays and thing.keys:
             return -1
         return FIRST.index(thing.id) if thing.id in FIRST else len(FIRST)
 
     def _possible(self, thing: Findable) -> bool:
         """True if it can be done now."""
-        action = thing.action
-        return not action or available(self._main.table[action], self._main.controller)
+        return not thing.action or available(self._main.table[thing.action], self._main.controller)
 
     # ---- what there is ----------------------------------------------------------------------
 
@@ -118,7 +117,7 @@ class Everything:
         yield from beyond_keys(self._main.app)
 
     def _here(self, top: Dialog[Any] | ToolScreen[Any]) -> Iterator[Findable]:
-        """What keys do on the screen on top."""
+        """The actions of keys on the screen on top."""
         where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else top.HEADING
         for table in top.tables:
             for action in table.actions if table.when is None or table.when(top) else ():
@@ -126,18 +125,14 @@ class Everything:
                     yield _findable(action, where, action.shown, partial(top.perform, action), stays=True)
 
     def _inside(self, tool: Tool) -> Iterator[Findable]:
-        """What keys do on the screens that a tool opens, without those that only go about there."""
+        """The actions of keys on the screens that a tool opens, without those that only move about there."""
         screens = (table for table in tool.owners if table.screen)
         for opening, table in zip(tool.actions, screens, strict=False):
             if isinstance(self._top, ToolScreen) and table in self._top.tables:
                 continue
             for action in table.actions[:-1]:
-                if (
-                    action.label
-                    and action.run
-                    and action.id not in self._main.table
-                    and not MOVES & {*action.names[:1]}
-                ):
+                own = action.id not in self._main.table and not MOVES & {*action.names[:1]}
+                if own and action.label and action.run:
                     keys = f"{opening.shown} {action.shown}"
                     run = partial(self._open_and_do, opening, table, action)
                     yield _findable(action, opening.label, keys, run, opening.id)
@@ -160,7 +155,7 @@ class Everything:
         yield Findable("part", query.strip(), help, view.label, view.way, action=id, run=run)
 
     def _on_disk(self) -> Iterator[Findable]:
-        """What has to be read first; called in a thread."""
+        """All that has to be read from the disk first; called in a thread."""
         for actions in self._main.actions.values():
             yield from actions.on_disk()
 
@@ -170,19 +165,14 @@ class Everything:
         if thing is None:
             return
         if not thing.stays:
-            self._leave((Dialog,) if self._beside(thing) else (Dialog, ToolScreen))
+            # what is about the screen around a tool's own one lets that stay
+            beside = thing.action and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
+            kinds = Dialog if beside else Dialog | ToolScreen
+            while isinstance(top := top_of(self._main), kinds):
+                top.leave()
+                if top_of(self._main) is top:  # it has something to say first
+                    break
         self._main.call_later(self._do, thing)
-
-    def _beside(self, thing: Findable) -> bool:
-        """True if it is about the screen around a tool's own one, which can stay."""
-        return bool(thing.action) and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
-
-    def _leave(self, kinds: tuple[type[Dialog[Any] | ToolScreen[Any]], ...]) -> None:
-        """Leave what lies over the main screen."""
-        while isinstance(top := top_of(self._main), kinds):
-            top.leave()
-            if top_of(self._main) is top:  # it has something to say first
-                return
 
     async def _do(self, thing: Findable) -> None:
         if not thing.stays and thing.action:
@@ -205,7 +195,7 @@ class Everything:
 
 
 def beyond_keys(app: App[Any]) -> Iterator[Findable]:
-    """What an application has beyond keys: a picture of the screen, and the themes."""
+    """The actions of an application beyond keys: a picture of the screen, and the themes."""
     yield Findable("screenshot", "Screenshot", "Save a picture of the screen as SVG.", SCREEN,
                    synonyms="picture, image, capture, svg, print screen", stays=True,
                    run=partial(save_picture, app))  # fmt: skip

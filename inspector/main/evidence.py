@@ -31,14 +31,14 @@ class Exported(Struct, frozen=True):
     items: Sequence[Item]
     """The path, prompt first."""
     places: Mapping[int, int]
-    """Of each node that is exported its row."""
+    """The row of each node that is exported."""
 
 
 class Exhibit(Struct, frozen=True):
     """One thing that was found."""
 
     kind: str
-    """Those of one kind are folded together, from token to token."""
+    """Exhibits of one kind are folded together, from token to token."""
     heading: str
     """Printable."""
     make: Callable[[], Iterable[Element]]
@@ -55,23 +55,23 @@ class ExportPart(Struct, frozen=True):
     name: str
     """The word next to its tick; in a lesson the panel that a beat shows."""
     exhibits: Callable[[Exported], Iterable[Exhibit]] | None = None
-    """What there is to show now."""
+    """Everything that there is to show now."""
     data: Callable[[Exported], Mapping[str, Any]] = lambda of: {}
-    """For the scripts of the web page, by the name under which they look for it."""
+    """Data for the scripts of the web page, by the name under which they look for it."""
     beat: Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]] | None = None
     """Makes tables of what it found since a beat of a lesson began."""
     looked: bool = True
-    """True if it is of what a person looked at; False where it is of the session itself."""
+    """True if it is of what the user looked at; False if it is of the session itself."""
 
 
 def exhibits_of(parts: Iterable[ExportPart], of: Exported) -> Iterator[Exhibit]:
-    """What some parts have to show, of tokens that are exported or of the whole session."""
+    """The exhibits of some parts, of tokens that are exported or of the whole session."""
     every = (each for part in parts if part.exhibits is not None for each in part.exhibits(of))
     return (each for each in every if each.node is None or each.node in of.places)
 
 
 def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iterator[Exhibit]:
-    """What was found in the session's model, then in the second one, which is named.
+    """The exhibits of the session's model, then of the second one, which is named.
 
     Args:
         of: The session.

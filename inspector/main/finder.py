@@ -1,4 +1,4 @@
-"""What is found by the words that a person types: whole words first, then their beginnings, then one letter wrong.
+"""Things found by typed words: whole words first, then their beginnings, then one letter wrong.
 
 Letters that are scattered over a name find nothing. Every word that was typed has to be found: in the label of a thing,
 in what else it is called, in where it lives, or in the sentence about it, and the earlier of these weighs more.
@@ -16,7 +16,7 @@ from msgspec import Struct
 WHOLE, BEGINNING, MISSPELT = 3.0, 2.0, 1.0
 """The fit of a word: to a whole word, to the beginning of one, to one with another letter."""
 LABEL, SYNONYM, PLACE, SENTENCE = 1.0, 0.8, 0.5, 0.3
-"""What a word weighs by where it is found. A beginning in a label (2.0) comes before a word of a sentence (0.9)."""
+"""Weights of a word by its place. A beginning in a label (2.0) comes before a word of a sentence (0.9)."""
 NAMED, CALLED = 1.0, -0.1
 """Added where all that was typed is the whole label; or all of one synonym, or place and label: these come
 before words of several names, and behind a whole word of a label."""
@@ -43,13 +43,13 @@ class Findable(Struct, frozen=True):
     help: str
     """One sentence."""
     where: str
-    """Where it lives: a tool, a dialog, a group of keys."""
+    """Its place: a tool, a dialog, a group of keys."""
     keys: str = ""
-    """As a person reads them, those that lead to it; empty where none do."""
+    """The keys that lead to it, as they are read; empty for none."""
     synonyms: str = ""
-    """What else it is called, with commas between."""
+    """Other names, with commas between."""
     action: str = ""
-    """Id of the action of the main screen that has to be possible for it; empty where it needs none."""
+    """Id of the action of the main screen that has to be possible for it; empty for none."""
     run: Callable[[], Awaitable[None] | None] | None = None
     """Does it; None for the action."""
     stays: bool = False
@@ -98,12 +98,8 @@ class Words:
         self._named, self._weight = (CALLED, SYNONYM) if thing.minor else (NAMED, LABEL)
         where = words_of(thing.where)
         self._placed = sorted((*where, *words_of(thing.label)))
-        fields = (
-            (self._weight, self.label),
-            (SYNONYM, self.synonyms),
-            (PLACE, where),
-            (SENTENCE, words_of(thing.help)),
-        )
+        fields = [(self._weight, self.label), (SYNONYM, self.synonyms), (PLACE, where)]
+        fields.append((SENTENCE, words_of(thing.help)))
         self._fields = [(weight, words, frozenset(map(_stem, words))) for weight, words in fields]
 
     @cached_property
@@ -112,7 +108,7 @@ class Words:
         return "".join(asked(self._label))
 
     def fit(self, typed: Sequence[str]) -> tuple[bool, float] | None:
-        """The fit of all words that were typed, None where one of them is not found.
+        """The fit of all words that were typed; None if one of them is not found.
 
         Returns:
             Whether all are spelt as they are here, and how well they fit.
@@ -130,7 +126,7 @@ class Words:
         return spelt, total + COVERED * covered / max(1, len(self.label))
 
     def _best(self, typed: str) -> tuple[bool, float, bool]:
-        """Of one word: whether it is spelt so, how well it fits, and whether it is one of the label's."""
+        """The fit of one word: whether it is spelt so, how well it fits, and whether it is one of the label's."""
         stem = _stem(typed)
         spelt = max(
             (weight * (WHOLE if stem in stems else _beginning(typed, words)), weight)
@@ -203,7 +199,7 @@ class Index:
         self._words += map(Words, things)
 
     def search(self, query: str) -> list[Findable]:
-        """Those that have all words of a query, the best first; misspelt ones where none is spelt so.
+        """The things that have all words of a query, the best first; misspelt ones if none is spelt so.
 
         Args:
             query: As it was typed.
@@ -226,8 +222,8 @@ class Index:
 
     def similar(self, word: str) -> list[str]:
         """Words that find something, similar to one that finds nothing; none of a file or a model."""
-        own = (words for thing, words in zip(self.things, self._words, strict=True) if not thing.foreign)
-        known = {
-            each: None for words in own for each in (*words.label, *words.synonyms) if len(each) >= LEAST
-        }
+        known: dict[str, None] = {}
+        for thing, words in zip(self.things, self._words, strict=True):
+            if not thing.foreign:
+                known |= dict.fromkeys(each for each in words.label + words.synonyms if len(each) >= LEAST)
         return get_close_matches(word, known, _MOST, 0.7)

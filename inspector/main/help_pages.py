@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 PAGES: tuple[tuple[str, str], ...] = (("keys", "Keys"), ("concepts", "What is shown"), ("walks", "Walks"))
-"""Those with a tab of their own: file name without its ending, and title."""
+"""The pages with a tab of their own: file name without its ending, and title."""
 TOPICS: tuple[tuple[str, str, str], ...] = (
     ("sampling", "Sampling", "why this token, other settings, text that must match"),
     ("branches", "Branches and conversations", "the tree, jumps and breakpoints, tokens, turns, segments"),

@@ -1,4 +1,4 @@
-"""Which of two models the views of a token are of: the session's, P, or the second one in lockstep, Q."""
+"""The one of two models that the views of a token are of: the session's, P, or the second one in lockstep, Q."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def switch_model(timeline: Timeline) -> bool:
 
 
 def other_word(timeline: Timeline) -> str:
-    """The word for the key that switches, empty where there is no second model."""
+    """The word for the key that switches; empty if there is no second model."""
     lockstep = timeline.of(LockstepSoFar)
-    if lockstep.opened is None:
-        return ""
-    return "look at P" if lockstep.looking else "look at Q"
+    word = "look at P" if lockstep.looking else "look at Q"
+    return word if lockstep.opened is not None else ""

@@ -1,6 +1,6 @@
 """Narration beside the panels: a lesson's card, and the line that speaks to an audience.
 
-Whoever narrates is asked first about each key of the screens.
+The narrator is asked first about each key of the screens.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from inspector.widgets.actions import Action, ActionTable, Hint, line
 from inspector.widgets.canvas import looks_same
 
 MORE = Hint((Action("lesson.read_on"),), "more", 10)
-"""Of a card that is longer than its room."""
+"""The hint on a card that is longer than its room."""
 
 
-# ---- what is told -------------------------------------------------------------------------------
+# ---- the words ----------------------------------------------------------------------------------
 
 
 class Narration(Struct, frozen=True):
     """The contents of the card now."""
 
     title: str
-    """For its frame; printable."""
+    """The title of its frame; printable."""
     body: Content
     hints: tuple[Hint, ...]
     spotlight: str = ""
-    """Panel that matters: its frame is bright and the others are dimmed; empty where none is."""
+    """Panel that matters: its frame is bright and the others are dimmed; empty for none."""
     hidden: frozenset[str] = frozenset()
     """Parts that the panels conceal: see `Timeline.concealed`."""
     hidden_as: str = TO_PREDICT
@@ -45,7 +45,7 @@ class Narration(Struct, frozen=True):
     clock: Callable[[], Content] | None = None
     """The time, for the frame; asked once a second."""
     situation: str = ""
-    """For the status line: the keys that do something now; printable, empty for what it says without a narrator."""
+    """The words of the status line: the keys that do something now; printable, empty for its own words."""
     keys: frozenset[str] = frozenset()
     """The keys that the narrator takes now, as Textual names them."""
     help: tuple[ActionTable, ...] = ()
@@ -59,10 +59,10 @@ class Narrator(Protocol):
         """The contents of the card now; None for no card."""
 
     def takes(self, key: str) -> bool:
-        """Do what a key means to the narrator; returns whether it means anything: then nobody else gets it."""
+        """Do what a key means to the narrator; returns whether it means anything: then it does nothing else."""
 
     def refuses(self, action: Action) -> str:
-        """The reason that an action of the main screen has to wait, with advice; printable, empty where it need not."""
+        """The reason that an action of the main screen has to wait, with advice; printable, empty for none."""
 
 
 # ---- where it is shown --------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
             self.border_title = Content(self._title) + time
 
     def tell(self, narration: Narration | None) -> None:
-        """Show what is told; None hides the card."""
+        """Show the narration; None hides the card."""
         if self.display != (narration is not None):
             self.display = narration is not None
         if narration is None:
@@ -128,9 +128,9 @@ class NarrationCard(VerticalScroll, can_focus=False):
 
     def _show_hints(self) -> None:
         read_on = MORE.actions[0].names[0]
-        taken = any(
+        taken = any(  # by the presenter
             each.names[:1] == (read_on,) for hint in self._hints for each in hint.actions
-        )  # the presenter's
+        )
         more = (MORE,) if self.overflows and not taken else ()
         width = min(self.app.size.width, self._room or self.app.size.width)
         self.border_subtitle = line((*more, *self._hints), max(10, width - 6))

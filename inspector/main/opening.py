@@ -1,4 +1,4 @@
-"""The message in the place of the text while there is none: loading, no prompt, or a failure."""
+"""The message while there is no text: loading, no prompt, or a failure."""
 
 from __future__ import annotations
 
@@ -23,6 +23,12 @@ STAGES = {
     "ranks": "starting the ranks",
     "tokenizer": "reading the tokenizer",
 }
+OFFERS = (
+    ("lessons", "lessons: predict, do it, and see"),
+    ("help", "keys and concepts"),
+    ("sessions", "recent sessions"),
+)
+"""Advice to a stranger on things to look at meanwhile."""
 BAR = 30
 MOST_SHOWN = 2000
 """Characters of a prompt that are shown while it waits: whatever is longer would be laid out with every record."""
@@ -38,59 +44,32 @@ def opening(timeline: Timeline, setup: Setup) -> Content:
         return _failed(failed, timeline.load_failure, (helps, ("quit", "quits")))
     if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
         return _failed("The prompt was refused", timeline.prompts.failure, (("prompt", "changes it"),))
-    lines = _loading(timeline, setup) if timeline.phase is Phase.LOADING else _empty(setup)
-    return Content("\n").join(lines)
+    if timeline.phase is Phase.LOADING:
+        lines = _loading(timeline.loading, setup)
+    elif setup.prompt.text:
+        lines = _prompt(setup, "The prompt:")
+    else:
+        press = f"Press {key_for('prompt')} to give one: the model reads it (prefill)"
+        lines = [Content.styled("The model is loaded; there is no prompt yet.", "bold"), Content()]
+        lines.append(Content(f"{press}, and then every token is yours to step."))
+    wide = max(cell_len(key_for(id)) for id, _ in OFFERS)
+    return Content("\n").join([*lines, Content(), *(_keys([offer], wide) for offer in OFFERS)])
 
 
-def _loading(timeline: Timeline, setup: Setup) -> list[Content]:
-    loading = timeline.loading
-    lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content()]
-    lines += [Content(_stage(loading)), *_bar(loading), Content()]
+def _loading(loading: Loading | None, setup: Setup) -> list[Content]:
+    stage = "starting the engine"
+    if loading is not None:
+        stage = STAGES[loading.stage] + (f" · {visible(loading.detail)}" if loading.detail else "")
+    lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content(), Content(stage)]
+    if loading is not None and loading.total:
+        full = BAR * min(loading.done, loading.total) // loading.total
+        bar = Content.styled("━" * full, "$primary") + Content.styled("━" * (BAR - full), "$foreground 20%")
+        lines.append(bar + Content(f"  {100 * loading.done // loading.total} %"))
+    lines.append(Content())
     if loading is not None and loading.warning:
         keys = _keys((("open", "opens another model"), ("quit", "quits")))
         lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
-    return [*lines, *_prompt(setup, "The prompt that waits for the model:"), Content(), _offers()]
-
-
-def _stage(loading: Loading | None) -> str:
-    if loading is None:
-        return "starting the engine"
-    detail = f" · {visible(loading.detail)}" if loading.detail else ""
-    return STAGES[loading.stage] + detail
-
-
-def _bar(loading: Loading | None) -> list[Content]:
-    if loading is None or not loading.total:
-        return []
-    full = BAR * min(loading.done, loading.total) // loading.total
-    bar = Content.styled("━" * full, "$primary") + Content.styled("━" * (BAR - full), "$foreground 20%")
-    return [bar + Content(f"  {100 * loading.done // loading.total} %")]
-
-
-def _empty(setup: Setup) -> list[Content]:
-    if setup.prompt.text:
-        return [*_prompt(setup, "The prompt:"), Content(), _offers()]
-    return [
-        Content.styled("The model is loaded; there is no prompt yet.", "bold"),
-        Content(),
-        Content(
-            f"Press {key_for('prompt')} to give one: the model reads it (prefill), and then every "
-            "token is yours to step."
-        ),
-        Content(),
-        _offers(),
-    ]
-
-
-def _offers() -> Content:
-    """Advice to a stranger on things to look at meanwhile."""
-    offers = (
-        ("lessons", "lessons: predict, do it, and see"),
-        ("help", "keys and concepts"),
-        ("sessions", "recent sessions"),
-    )
-    wide = max(cell_len(key_for(id)) for id, _ in offers)
-    return Content("\n").join(_keys([offer], wide) for offer in offers)
+    return [*lines, *_prompt(setup, "The prompt that waits for the model:")]
 
 
 def _keys(actions: Sequence[tuple[str, str]], wide: int = 0) -> Content:
@@ -114,23 +93,16 @@ def _prompt(setup: Setup, label: str) -> list[Content]:
 
 def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> Content:
     """A failure, its reason, and the actions that help; `what` is printable."""
-    lines = [
-        Content.styled(what, "bold $text-error"),
-        Content(visible_lines(failure.message)),
-        Content(visible_lines(failure.hint)),
-        Content(),
-        _keys(actions),
-    ]
+    why, advice = Content(visible_lines(failure.message)), Content(visible_lines(failure.hint))
+    lines = [Content.styled(what, "bold $text-error"), why, advice, Content(), _keys(actions)]
     return Content("\n").join(lines)
 
 
 class OpeningPanel(Static, can_focus=True):
     """The panel around that message."""
 
-    def __init__(self, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.border_title = "Text"
-        self._told: Content | None = None
+    BORDER_TITLE = "Text"
+    _told: Content | None = None
 
     def show(self, timeline: Timeline, setup: Setup) -> None:
         """Show how far things are."""

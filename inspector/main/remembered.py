@@ -1,4 +1,4 @@
-"""The state of the screen as a person left it, for the next start: theme, metric, pace and the panels' room."""
+"""The state of the screen as it was left, for the next start: theme, metric, pace and the panels' room."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspector.config.preferences import Preferences, SavedPreferences
 from inspector.display import visible
 
 SHORT = {"dark": "textual-dark", "light": "textual-light"}
-"""Themes by the names that a person types."""
+"""Themes by the names that are typed."""
 
 
 class Remembered:
@@ -36,7 +36,7 @@ class Remembered:
 
         Args:
             app: The application.
-            theme: Name of the theme, in the place of the one that was kept; empty for that one.
+            theme: Name of the theme, instead of the one that was kept; empty for that one.
             pinned: Whether the environment names a theme.
 
         Raises:
@@ -55,10 +55,12 @@ class Remembered:
         """Write how the screen was left, where that is another way than it began.
 
         Args:
-            theme: The present one; kept only where a person chose another than the screen began with.
+            theme: The present one; kept only if it isn't the one that the screen began with.
             left: All the rest.
         """
         left = replace(left, theme=theme if theme != self._theme else self.values.theme)
         if self._file is not None and left != self.values:
-            with suppress(EngineError):  # the program ends: nobody is there to be told, and no work is lost
+            with suppress(
+                EngineError
+            ):  # the program ends: it has no place for an answer, and no work is lost
                 self._file.save(left)

@@ -899,7 +899,8 @@ class MainScreen(KeyedScreen[None]):
 
     def show_keys(self) -> None:
         """Show the line of keys again, if there are other keys."""
-        self.query_one(KeyLine).show()
+        for line in self.query(KeyLine):  # it goes before a view as the program ends
+            line.show()
 
     def point(self, tool: str, *place: int) -> None:
         """Choose what a tool's own screen shows, before it is opened."""

@@ -1,4 +1,4 @@
-"""The status line: what is going on, and what the person can do about it."""
+"""The status line: the state of the session, and the keys that matter now; and the records that a notice announces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,27 @@ from textual.content import Content
 from textual.widget import Widget
 
 from engine.breakpoints import Breakpoints
-from engine.protocol import Candidate, Choose, Command, Insert, MoveTo, Recall, Step, Verify
+from engine.protocol import (
+    Candidate,
+    Choose,
+    Command,
+    Failure,
+    Insert,
+    LockstepOpened,
+    ModelFacts,
+    MoveTo,
+    PromptOpened,
+    Recall,
+    Record,
+    Step,
+    Verified,
+    Verify,
+)
 from engine.thread import WITHOUT_MLX
-from inspector.display import quoted, token_label, truncate_words, visible
+from inspector.config.files import log_crash
+from inspector.display import quoted, token_label, truncate_words, visible, visible_lines
 from inspector.keys import bare_key_for, key_for
+from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.state.breakpoints import marker
 from inspector.state.inside import interventions_words
@@ -69,7 +86,7 @@ _UNDER_WAY: Mapping[type[Command], str] = {
     Choose: "Moving the KV cache",
     Recall: "Computing dropped logits again",
 }
-"""What the engine is doing, by the command."""
+"""The engine's work, by the command."""
 
 
 def picture_words(timeline: Timeline) -> str:
@@ -79,7 +96,7 @@ def picture_words(timeline: Timeline) -> str:
 
 
 def _without_text(timeline: Timeline) -> str:
-    """What to press where there is no model yet, or no prompt."""
+    """The keys that help while there is no model, or no prompt."""
     prompt, sampling, quits = key_for("prompt"), key_for("sampling"), key_for("quit")
     match timeline.phase:
         case Phase.LOADING:
@@ -98,15 +115,14 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
     place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
     branches = len(timeline.siblings(timeline.slot))
-    more = (
-        f", one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"
-        if branches > 1
-        else ""
-    )
-    told = _mark(timeline, item.node) if item is not None else ""
-    if told and told != BOOKMARKED:
-        return f"Looking at {place}: {told}"
-    place += f", {told}" if told else ""
+    more = ""
+    if branches > 1:
+        keys = f"{key_for('previous_branch')} {bare_key_for('next_branch')}"
+        more = f", one of {branches} branches: {keys}"
+    mark = _mark(timeline, item.node) if item is not None else ""
+    if mark and mark != BOOKMARKED:
+        return f"Looking at {place}: {mark}"
+    place += f", {mark}" if mark else ""
     if timeline.recorded or candidate is None:
         return f"Looking at {place}{more}. Press end for the tip"
     if item is not None and candidate.id == item.id:
@@ -115,31 +131,26 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _mark(timeline: Timeline, node: int) -> str:
-    """The marks of a person there; a recording's caption has lines of its own above."""
-    mark = timeline.tree.marks.of.get(node)
-    if mark is None:
+    """The user's marks there; a recording's caption has lines of its own above."""
+    if (mark := timeline.tree.marks.of.get(node)) is None:
         return ""
     return written(replace(mark, caption="") if timeline.recorded else mark)
 
 
 def _finished(timeline: Timeline) -> str:
-    """Why the text ended at the tip, and the keys that go on past it."""
+    """The reason that the text ended at the tip, and the keys that continue past it."""
     finished, run = timeline.finished[timeline.tip], key_for("run")
     if timeline.under and not timeline.recorded:
         return f"{_under(timeline)}. Finished: {finished.reason}; {run} runs on"
     step, picked = key_for("step").capitalize(), _picked(timeline)
-    past = (
-        f"{step} takes {_name(picked)} past it, {run} runs on"
-        if picked
-        else f"{step} or {run} continues past it"
-    )
+    past = f"takes {_name(picked)} past it, {run} runs on" if picked else f"or {run} continues past it"
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
     replies = f", {key_for('reply')} replies" if talks else ""
-    return f"Finished: {finished.reason} ({visible(finished.detail)}). {past}{replies}"
+    return f"Finished: {finished.reason} ({visible(finished.detail)}). {step} {past}{replies}"
 
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
-    """What the next key takes, at the tip."""
+    """The token that the next key takes, at the tip."""
     step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
     takes = f"{step.capitalize()} takes {_name(picked)}" if picked is not None else ""
     if timeline.under and not timeline.recorded:
@@ -152,18 +163,15 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _under(timeline: Timeline) -> str:
-    """What is held while the text goes on, and the keys that release it."""
+    """The interventions that are held, and the keys that release them."""
     how = f"{key_for('interventions')} then {key_for('interventions.release')}"
     return f"Under {interventions_words(timeline.under)} ({how} releases)"
 
 
 def _picked(timeline: Timeline) -> Candidate | None:
-    """The token that space takes, where it is among the candidates."""
+    """The token that space takes, if it is among the candidates."""
     taken = timeline.taken
-    for candidate in timeline.candidates:
-        if candidate.id == taken:
-            return candidate
-    return None
+    return next((each for each in timeline.candidates if each.id == taken), None)
 
 
 def _name(candidate: Candidate) -> str:
@@ -177,15 +185,13 @@ _STEPPING = frozenset((Phase.READY, Phase.RUNNING))
 class StatusLine(Widget):
     """One line under the panels: the situation, or an answer to the last key; at the right where one is."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.left, self.right, self.answer = "", "", ""
-        self.points = Breakpoints()
-        self._stops = False
-        """True if one of them is set."""
-        self._answered_in = Phase.LOADING
-        self._view: str | None = None
-        """What the open view says; None if no view is open."""
+    left = right = answer = ""
+    points = Breakpoints()
+    _stops = False
+    """True if one of them is set."""
+    _answered_in = Phase.LOADING
+    _view: str | None = None
+    """The words of the open view; None if no view is open."""
 
     def tell(self, said: str | None, alert: bool = False) -> None:
         """Show what the open view says.
@@ -200,7 +206,7 @@ class StatusLine(Widget):
             self.refresh()
 
     def say(self, answer: str, phase: Phase) -> None:
-        """Answer the last key, until the phase is another one; an empty answer gives the line back to the situation.
+        """Answer the last key, until the phase changes; an empty answer gives the line back to the situation.
 
         Args:
             answer: Printable.
@@ -253,3 +259,70 @@ class StatusLine(Widget):
         room = max(0, width - cell_len(right))
         left = truncate_words(said, room)
         return Content(left + " " * (room - cell_len(left))) + Content.styled(right, "bold")
+
+
+# ---- notices -----------------------------------------------------------------------------------
+
+TOLD = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+"""The kinds of records that have a notice."""
+
+
+Notice = tuple[str, str, Severity]
+"""Title, text and severity; printable."""
+
+
+def notice(record: Record) -> Notice | None:
+    """The notice on a record of these, None for most."""
+    match record:
+        case Failure(
+            command="Explain" | "WhatIf" | "FindTokens" | "Tokenize" | "PreviewPrompt" | "TakeApart",
+            expected=True,
+        ):
+            return None  # it is said in the place where the answer would stand
+        case Failure(command="SearchBeams" | "GoOnBeams", expected=True):
+            return None  # the beam screen says so
+        case Failure():
+            return _failure(record)
+        case Verified():
+            return _verified(record)
+        case LockstepOpened(title=title, notes=notes):
+            text = "\n".join((f"{title}: {key_for('lockstep')} shows both models at each token.", *notes))
+            return "A second model", visible_lines(text), "information"
+        case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
+            return "Good to know", visible_lines("\n".join(notes)), "information"
+        case _:
+            return None
+
+
+def _failure(failure: Failure) -> Notice:
+    text = visible_lines("\n".join(part for part in (failure.message, failure.hint) if part))
+    if failure.expected:
+        return f"{_COMMANDS.get(failure.command, failure.command)} failed", text, "error"
+    log = log_crash(failure.command, failure.trace or failure.message)
+    where = f"is in {visible_lines(str(log))}" if log else "could not be written to a log"
+    return (
+        "A fault of the program",
+        f"{text}\nThe traceback {where}. What the screen shows is still valid.",
+        "error",
+    )
+
+
+_COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
+             "Open": "Opening a model",
+             "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
+             "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
+             "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",
+             "PartWays": "Continuing each model on its own"}  # fmt: skip
+
+
+def _verified(record: Verified) -> Notice:
+    text = (
+        f"{record.tokens:,} tokens recomputed without the cache in {record.ms:,.0f} ms. "
+        f"Largest difference of a logit: {record.largest_difference:.3g}. "
+    )
+    if record.largest_difference and record.rounding:  # older recordings don't tell it
+        text += f"Rounding explains up to {record.rounding:.2g}: other chunks are added up in another order. "
+    text += f"The ten most probable tokens come in {'the same' if record.same_order else 'another'} order."
+    if record.same_order and record.largest_difference <= (record.rounding or record.largest_difference):
+        return "Verified", text, "information"
+    return "Verified: the results differ", text, "warning"

@@ -26,7 +26,7 @@ QUESTIONS = {
     "5": "what did it cost?",
     "6": "what does it mean?",
 }
-"""What each tab answers about the selected token."""
+"""The question that each tab answers about the selected token."""
 _DOES = "does"
 NAMED = 4
 """Cells around the name of a tab: its key, and blanks."""
@@ -82,12 +82,11 @@ class TabLines(Widget):
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
             if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
                 break
-        pieces, at = [], 0
+        pieces = []
         for action, text in zip(views, texts, strict=True):
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
             pieces.append(Content.styled(text, ink).stylize(VisualStyle.from_meta({_DOES: action.id})))
-            if action.id == view:
-                at = len(pieces) - 1
+        at = next((place for place, action in enumerate(views) if action.id == view), 0)
         while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
             pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
         return tabs + Content("\n ") + Content(" " * gap).join(pieces)
@@ -116,11 +115,8 @@ def question_rows(on: Inked, width: int) -> list[Row]:
     rows: list[Row] = []
     for digit, tab in TABS.items():
         link = Style.from_meta(dict(pressing(names_of(f"tab_{digit}")[0]).meta))
-        rows.append(
-            [
-                Segment(f" {digit}".ljust(key), on.ink("base") + Style(bold=True) + link),
-                Segment(tab.ljust(name), on.ink("base") + link),
-                Segment(truncate(QUESTIONS[digit], max(0, width - key - name)), on.ink("muted") + link),
-            ]
-        )
+        base, question = on.ink("base"), truncate(QUESTIONS[digit], max(0, width - key - name))
+        row = [Segment(f" {digit}".ljust(key), base + Style(bold=True) + link)]
+        row += [Segment(tab.ljust(name), base + link), Segment(question, on.ink("muted") + link)]
+        rows.append(row)
     return rows

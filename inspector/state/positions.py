@@ -6,13 +6,13 @@ from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 
-from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
+from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TryPosition
 from inspector.scales import count
 
 LATER = 32
 """Tokens after the one that is looked at which it sees without the mask, at most."""
 OFFSETS = (-1, 1, 100, 100)
-"""Those that are tried unless others are chosen: three of the token, one of the path."""
+"""The default offsets: three of the token, one of the path."""
 
 
 # ---- what is tried ------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
 
     Args:
         position: Of the token.
-        offsets: Of the rows that a person can change: three of the token, one of the path.
+        offsets: Those of the rows that can be changed: three of the token, one of the path.
         later: Tokens after it that are seen without the mask.
         until: The node of the last of these.
     """
@@ -111,11 +111,6 @@ def trials(position: int, offsets: Sequence[int], later: int, until: int | None)
 def trial_of(answer: PositionTried) -> PositionTrial:
     """The trial that an answer is of."""
     return PositionTrial(answer.use.position, answer.change, answer.offset, answer.later)
-
-
-def likeliest_after(answer: PositionTried) -> TokenShift | None:
-    """The most probable token after the change; None where none is listed."""
-    return min(answer.tokens, key=lambda token: token.rank_after, default=None)
 
 
 # ---- how a token is given its position -----------------------------------------------------------

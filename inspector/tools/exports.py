@@ -11,7 +11,7 @@ from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lens.evidence import LENS_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.modules.evidence import EXPERTS_PART, MODULES_PART
+from inspector.tools.modules.lines import EXPERTS_PART, MODULES_PART
 from inspector.tools.positions.evidence import POSITIONS_PART
 from inspector.tools.race.evidence import RACE_PART
 from inspector.tools.scores.evidence import SCORES_PART

@@ -53,29 +53,22 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
     """
     phase = timeline.phase if timeline is not None else Phase.LOADING
     recorded = timeline is not None and timeline.recorded
+    step = key_for("step")
     match phase:
         case Phase.LOADING:
             return "The model is loading.", empty
         case Phase.FAILED:
             return "No model could be loaded.", "The text panel says why, and what to press."
-        case Phase.EMPTY if timeline is not None and timeline.prompts.failure is not None:
-            return visible(
-                timeline.prompts.failure.message
-            ), f"Press {key_for('prompt')} to change the prompt."
+        case Phase.EMPTY if timeline is not None and (failure := timeline.prompts.failure) is not None:
+            return visible(failure.message), f"Press {key_for('prompt')} to change the prompt."
         case Phase.EMPTY:
             return "There is no prompt yet.", f"Press {key_for('prompt')} to write one."
         case Phase.PREFILL:
             return "The prompt is going through the model.", empty
         case _ if recorded:
-            return (
-                "Up to here nothing was generated.",
-                f"{key_for('step').capitalize()} shows what came next.",
-            )
+            return "Up to here nothing was generated.", f"{step.capitalize()} shows what came next."
         case _:
-            return (
-                "Nothing was generated yet.",
-                f"Press {key_for('step')} for one step, {key_for('run')} to run.",
-            )
+            return "Nothing was generated yet.", f"Press {step} for one step, {key_for('run')} to run."
 
 
 def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:
@@ -87,6 +80,11 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
             rows.append([Segment(left), Segment(line, style)])
     above: list[Row] = [[]] * max(0, (height - len(rows)) // 2)
     return (above + rows)[: max(height, 0)]
+
+
+def paragraph(style: Style | None, width: int, *texts: str) -> list[Row]:
+    """Each of several texts in as many rows of `width` cells as it needs."""
+    return [[Segment(line, style)] for text in texts for line in wrapped(text, width)]
 
 
 def side_by_side(pieces: Iterable[Row], width: int) -> Row:
@@ -118,6 +116,12 @@ def around(before: str, found: str, after: str, cells: int, muted: Style, ink: S
     return [Segment(left, muted), Segment(found, ink + Style(underline=True)), Segment(right, muted)]
 
 
+def grounded(row: Row, width: int, ink: Style) -> Row:
+    """A row in bold on the ground of an ink, up to the edge."""
+    row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
+    return list(Segment.apply_style(row, post_style=Style(bgcolor=ink.bgcolor, bold=True)))
+
+
 # ---- widgets ------------------------------------------------------------------------------------
 
 
@@ -125,9 +129,9 @@ class Canvas(Inked):
     """A widget that draws all of its rows from what it was last shown, and repaints those that differ."""
 
     CONCEALED_BY: ClassVar[tuple[str, ...]] = ()
-    """What all of it would tell, beside its own id: where any of that is to be predicted, nothing of it is drawn."""
+    """Parts that it would give away, beside its own id: if one of them is to be predicted, nothing is drawn."""
     NAME: ClassVar[str] = ""
-    """For its frame then."""
+    """The title of its frame."""
     timeline: Timeline | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -136,9 +140,9 @@ class Canvas(Inked):
         self._made_of: tuple[Style, list[Row]] = (Style(), [])
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
-        """Of the strips; None where what is shown may have moved on since, while the panel was hidden."""
+        """The size of the strips; None if the timeline may have moved on since, while the panel was hidden."""
         self._read: tuple[object, ...] | None = None
-        """What `reads` was when it was shown last, and has been drawn of since."""
+        """The values of `reads` when the timeline was shown last, and drawn."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     @property
@@ -161,7 +165,7 @@ class Canvas(Inked):
         raise NotImplementedError
 
     def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
-        """What the rows depend on, their size and colours aside: while it is equal, `show` draws nothing.
+        """The values that the rows depend on, beside size and colours: while they are equal, `show` draws nothing.
 
         Returns:
             Values that are compared; None to draw always.
@@ -200,6 +204,32 @@ class Canvas(Inked):
         if not looks_same(before[1], subtitle):
             self.border_subtitle = subtitle
 
+    def centred(self, said: Sequence[str], width: int, height: int) -> list[Row]:
+        """A reason in the text's ink and advice in grey, in the middle; one sentence alone is grey."""
+        inks = (self.ink("base"), self.ink("muted"))[-len(said) :]
+        return centred(list(zip(said, inks, strict=True)), width, height)
+
+    def named(self, row: Row) -> Row:
+        """A row that begins with the panel's name, if there is no frame."""
+        return [Segment(f"{self.NAME}  ", self.ink("strong")), *row]
+
+    def empty(self, said: Sequence[str], brief: str, width: int, height: int) -> list[Row]:
+        """The reason that there is nothing to show, and advice; a few words if there is no frame.
+
+        Args:
+            said: The reason and the advice.
+            brief: The few words.
+            width: Cells.
+            height: Lines.
+        """
+        if self.frameless:
+            return [self.named([Segment(brief, self.ink("muted"))])]
+        return self.centred(said, width, height)
+
+    def facts(self, facts: Iterable[tuple[str, str]], width: int) -> list[Row]:
+        """Facts with their names in grey."""
+        return fact_rows(facts, width, self.ink("muted"), self.ink("base"))
+
     def data(self, level: float = 0.5) -> Style:
         """The colour of a bar or an area: viridis, hotter with the level."""
         return rgb_style(scales.colour(level, self.app.current_theme.dark))
@@ -235,11 +265,10 @@ class Canvas(Inked):
         rows += [[]] * (height - len(rows))
         kept = self._strips if (self._drawn_size, self._made_of[0]) == (self.size, base) else []
         before, self._made_of = self._made_of[1], (base, rows)
-        strips = []
-        for y, row in enumerate(rows):
-            same = kept and row == before[y]
-            strips.append(kept[y] if same else strip_of(row, width, base))
-        self._strips, self._drawn_size = strips, self.size
+        self._strips = [
+            kept[y] if kept and row == before[y] else strip_of(row, width, base) for y, row in enumerate(rows)
+        ]
+        self._drawn_size = self.size
 
 
 def looks_same(one: Content | None, other: Content | None) -> bool:
@@ -280,13 +309,27 @@ def set_line_count(view: ScrollView, lines: int) -> None:
         view.vertical_scrollbar.window_virtual_size = lines
 
 
-def reveal(view: ScrollView, row: int) -> None:
-    """Scroll a row of a table with a head into sight; -1 for none."""
-    top, rows = view.scroll_offset.y, max(1, view.size.height - 1)
+def reveal(view: ScrollView, row: int, head: int = 1) -> None:
+    """Scroll a row of a table into sight.
+
+    Args:
+        view: The table.
+        row: Its place; -1 for none.
+        head: Lines above the rows that stay.
+    """
+    top, rows = view.scroll_offset.y, max(1, view.size.height - head)
     if 0 <= row < top:
-        view.scroll_to(y=row, animate=False, immediate=True, force=True)
+        scroll_at_once(view, row)
     elif row >= top + rows:
-        view.scroll_to(y=row - rows + 1, animate=False, immediate=True, force=True)
+        scroll_at_once(view, row - rows + 1)
+
+
+def scroll_at_once(view: ScrollView, row: int | None = None) -> None:
+    """Scroll to a row, or to the end if there is none, before anything else is painted."""
+    if row is None:
+        view.scroll_end(animate=False, immediate=True, force=True)
+    else:
+        view.scroll_to(y=max(0, row), animate=False, immediate=True, force=True)
 
 
 Page = Callable[[Canvas, int, int], list[Row]]
@@ -297,6 +340,29 @@ class PanelCanvas(Canvas):
     """A canvas in the frame of a panel."""
 
     DEFAULT_CSS = panel_css("PanelCanvas")
+
+
+class DrawnPanel(PanelCanvas):
+    """Shows as much of a page as there is room for."""
+
+    _page: Page | None = None
+
+    def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
+        """Show a page.
+
+        Args:
+            title: Printable.
+            page: Draws it, also when the size or the colours change.
+            subtitle: In the lower line of the frame; printable, empty for none.
+        """
+        self._page = page
+        self.title(
+            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
+        )
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        return self._page(self, width, height) if self._page is not None else []
 
 
 class PageView(PanelCanvas, can_focus=True):
@@ -313,7 +379,7 @@ class PageView(PanelCanvas, can_focus=True):
     _top = 0
 
     def put(self, title: str, page: Page) -> None:
-        """Show a page, from its top where it is another one than before.
+        """Show a page, from its top if it has another title than before.
 
         Args:
             title: Printable.
@@ -333,9 +399,8 @@ class PageView(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         rows = self._page(self, width, height) if self._page is not None else []
         self._top = max(0, min(self._top, len(rows) - height))
-        below = len(rows) - height - self._top
-        more = (
-            f"{below} {'line' if below == 1 else 'lines'} more ↓" if below > 0 else "↑" if self._top else ""
-        )
+        more = "↑" if self._top else ""
+        if (below := len(rows) - height - self._top) > 0:
+            more = f"{below} {'line' if below == 1 else 'lines'} more ↓"
         self.title(self._titles[0], Content(more) if more else None)
         return rows[self._top :]

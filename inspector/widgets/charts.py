@@ -150,7 +150,7 @@ def axis(first: str, last: str, cells: int, name: str = "") -> str:
         name: Between them, where there is room.
 
     Returns:
-        A text of `cells` cells; empty where both ends don't fit.
+        A text of `cells` cells; empty if both ends don't fit.
     """
     room = cells - len(first) - len(last)
     if room < 1:
@@ -182,18 +182,24 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
 
 
 def sample(length: int, columns: int) -> list[int]:
-    """Which of `length` values a chart of `columns` columns shows: all, or evenly spaced with the last."""
+    """The places of the values that a chart of `columns` columns shows: all, or evenly spaced ones with the last."""
     if length <= columns:
         return list(range(length))
     return [((column + 1) * length - 1) // columns for column in range(columns)]
 
 
 def window(length: int, columns: int, around: int) -> range:
-    """Which values a chart of `columns` columns shows: the last ones, unless the selected one is earlier."""
+    """Places of the values that a chart of `columns` columns shows: the last ones, or those around an earlier one."""
     first = max(0, length - columns)
     if around < first:
         first = max(0, around - columns // 2)
     return range(first, min(length, first + columns))
+
+
+def in_sight(length: int, room: int, around: int) -> range:
+    """Which of `length` rows or columns are in sight where there is room for `room`: those around the cursor."""
+    first = max(0, min(around - room // 2, length - room))
+    return range(first, min(length, first + room))
 
 
 # ---- curves in braille dots ---------------------------------------------------------------------
@@ -204,7 +210,7 @@ class Cell(Struct, frozen=True):
 
     char: str
     series: int | None
-    """The curve that it belongs to, None where it is empty; of several the last."""
+    """The curve that it belongs to, the last of several; None for an empty cell."""
 
 
 def curves(series: Sequence[Sequence[float]], width: int, height: int, top: float) -> list[list[Cell]]:
@@ -266,13 +272,8 @@ def round_top(value: float) -> float:
 # ---- the ruler: tokens that can be drawn, end to end, and where on them the draw fell -----------
 
 
-class Share(Struct, frozen=True):
-    """One token's part of the bar."""
-
-    label: str
-    start: float
-    end: float
-    picked: bool
+_Share = tuple[str, float, float, bool]
+"""A token's part of the bar: its label, where it starts and ends, and whether it was picked."""
 
 
 def places(distribution: Distribution) -> tuple[str, str, str]:
@@ -284,11 +285,8 @@ def places(distribution: Distribution) -> tuple[str, str, str]:
         low, high = int(start * scale), int(end * scale)
         if low != high:
             break
-    return (
-        f"{int(draw * scale) / scale:.{digits}f}",
-        f"{low / scale:.{digits}f}",
-        f"{high / scale:.{digits}f}",
-    )
+    first, *ends = (f"{each / scale:.{digits}f}" for each in (int(draw * scale), low, high))
+    return first, ends[0], ends[1]
 
 
 def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:
@@ -309,18 +307,17 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
         before, pointer = at - len(words), f"{words} {_POINTER}"
     else:
         before, pointer = at + 1, f"{_POINTER} {words}"[: cells - at]
-    parts, start = (
-        [],
-        0.0,
-    )  # those that can be drawn, the largest first; the picked one as the engine reports it
+    # those that can be drawn, the largest first; the picked one as the engine reports it
+    parts: list[_Share] = []
+    start = 0.0
     for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
         if each.sampler_prob <= 0:
             break
         label, end = token_label(each.text, each.raw), start + each.sampler_prob
         if each.id == distribution.picked:
-            parts.append(Share(label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
+            parts.append((label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
         else:
-            parts.append(Share(label, start, end, False))
+            parts.append((label, start, end, False))
         start = end
     return [
         [Segment(" " * before), Segment(pointer, inks["accent"])],
@@ -329,39 +326,38 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
     ]
 
 
-def _bar(parts: Sequence[Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
-    """In each cell the share that holds its middle, or the rest, which is no candidate; and the draw."""
+def _bar(parts: Sequence[_Share], at: int, cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+    """The bar: each cell is of the share that holds its middle, or of the rest, which is no candidate; and the draw."""
     row, index = [Segment("▕", inks["faint"])], 0
     for cell in range(cells):
         middle = (cell + 0.5) / cells
-        while index < len(parts) and parts[index].end <= middle:
+        while index < len(parts) and parts[index][2] <= middle:
             index += 1
         if cell == at:
             row.append(Segment(_DRAWN, inks["accent"]))
-        elif index == len(parts) or parts[index].start > middle:
+        elif index == len(parts) or parts[index][1] > middle:
             row.append(Segment(_REST, inks["faint"]))
-        elif parts[index].picked:
+        elif parts[index][3]:
             row.append(Segment("━", inks["accent"]))
         else:
             row.append(Segment(_FILLS[index % 2], inks["data" if index % 2 == 0 else "other"]))
     return [*row, Segment("▏", inks["faint"])]
 
 
-def _names(parts: Sequence[Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
+def _names(parts: Sequence[_Share], cells: int, inks: Mapping[str, Style]) -> list[Segment]:
     """Names under the shares that are wide enough, where the picked one's, which is always there, leaves them room."""
-    names: list[tuple[int, Share]] = []
+    names: list[tuple[int, str, bool]] = []
     low, high = 0, -1
-    for part in sorted(parts, key=attrgetter("picked"), reverse=True):
-        start, size = int(part.start * cells), cell_len(part.label)
-        if part.picked:
+    for label, begin, end, picked in sorted(parts, key=itemgetter(3), reverse=True):
+        start, size = int(begin * cells), cell_len(label)
+        if picked:
             start = min(start, max(0, cells - size))
             low, high = start, start + size
-        elif size >= int(part.end * cells) - start or (low <= start + size and start <= high):
+        elif size >= int(end * cells) - start or (low <= start + size and start <= high):
             continue
-        names.append((start, part))
+        names.append((start, label, picked))
     row, at = [Segment(" ")], 0
-    for start, part in sorted(names, key=itemgetter(0)):
-        row.append(Segment(" " * (start - at)))
-        row.append(Segment(part.label, inks["accent" if part.picked else "muted"]))
-        at = start + cell_len(part.label)
+    for start, label, picked in sorted(names, key=itemgetter(0)):
+        row += [Segment(" " * (start - at)), Segment(label, inks["accent" if picked else "muted"])]
+        at = start + cell_len(label)
     return row

@@ -29,7 +29,7 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
     )
     HEADING: ClassVar[str] = ""
     APPLY: ClassVar[str] = ""
-    """Label of the button that applies; empty where there is nothing to apply."""
+    """Label of the button that applies; empty if there is nothing to apply."""
     LEAVE: ClassVar[str] = "Cancel"
     EXTRA: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""

@@ -22,7 +22,7 @@ INK_FAINT, INK_MUTED = "ink-faint", "ink-muted"
 FIELD, ROW = 0.08, 0.1
 """Share of the foreground in the ground of a field, and in that of a selected row."""
 _TEXT = 0.87
-"""Share of black or white in the toolkit's plain text."""
+"""Share of black or white in Textual's plain text."""
 _GROUNDS = ("background", "surface", "panel")
 _COLOURS = (
     "text-primary", "text-secondary", "text-accent", "text-warning", "text-error", "text-success",
@@ -70,7 +70,7 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables of a theme with every text colour that was too close to a ground moved away from it.
 
     Args:
-        variables: As the toolkit makes them of a theme. The terminal's own colours stay: nobody knows them.
+        variables: As Textual makes them of a theme. The terminal's own colours stay: they are not known.
 
     Returns:
         All of them.
@@ -128,7 +128,7 @@ def _least_share(grounds: Iterable[tuple[Color, Color]]) -> float:
     """The least share of black or white that can be read.
 
     Args:
-        grounds: What the ink is mixed with, and the ground that it then stands on: another one in a selected row.
+        grounds: What the ink is mixed with, and the ground that it then stands on: in a selected row they differ.
     """
     pairs = list(grounds)
     for percent in range(30, 100):

@@ -1,11 +1,10 @@
-"""Lists of which one row is highlighted: one that we draw, the dialog around it, and the toolkit's made safe."""
+"""Lists of which one row is highlighted: one that we draw, the dialog around it, and Textual's made safe."""
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events, on
 from textual.content import Content
 from textual.geometry import Size
@@ -13,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Button, OptionList
 
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas, Row, grounded
 from inspector.widgets.dialog import Dialog
 
 Result = TypeVar("Result")
@@ -23,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class PickList(Canvas):
-    """Rows of which one is highlighted; subclasses draw a row, and one above them."""
+    """Rows of which one is highlighted; its dialog, or a subclass, draws a row, and one above them."""
 
     class RowPicked(Message):
         """The highlighted row was clicked: take it."""
@@ -39,11 +38,11 @@ class PickList(Canvas):
 
     def head(self, width: int) -> Row:
         """The names of the columns."""
-        raise NotImplementedError
+        return cast("PickDialog[Any]", self.screen).head(width)
 
     def row(self, place: int, width: int) -> Row:
         """One row, counted from 0."""
-        raise NotImplementedError
+        return cast("PickDialog[Any]", self.screen).row(place, width)
 
     def lay(self, count: int, highlighted: int = 0) -> None:
         """Show so many rows.
@@ -66,7 +65,7 @@ class PickList(Canvas):
 
     @property
     def page(self) -> int:
-        """How many rows are visible at once."""
+        """The number of rows that are visible at once."""
         return max(1, self.size.height - 1)
 
     # ---- events -----------------------------------------------------------------------------
@@ -94,19 +93,12 @@ class PickList(Canvas):
             return []
         room = max(1, height - 1)
         self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
-        shown = range(self._top, min(self.count, self._top + room))
-        return [self.head(width), *(self._marked_row(place, width) for place in shown)]
-
-    def _marked_row(self, place: int, width: int) -> Row:
-        here = place == self.highlighted
-        row = [Segment("▌" if here else " ", self.ink("primary")), *self.row(place, width - 1)]
-        return self._grounded(row, width) if here else row
-
-    def _grounded(self, row: Row, width: int) -> Row:
-        """The highlighted row on its own ground, up to the edge."""
-        ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-        row = [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
-        return [Segment(text, (style or Style()) + ground) for text, style, _ in row]
+        rows = [self.head(width)]
+        for place in range(self._top, min(self.count, self._top + room)):
+            here = place == self.highlighted
+            row = [Segment("▌" if here else " ", self.ink("primary")), *self.row(place, width - 1)]
+            rows.append(grounded(row, width, self.ink("row")) if here else row)
+        return rows
 
 
 class PickDialog(Dialog[Result]):
@@ -118,6 +110,14 @@ class PickDialog(Dialog[Result]):
     def picks(self) -> PickList:
         """The list."""
         return self.query_one(PickList)
+
+    def head(self, width: int) -> Row:
+        """The names of the columns of a list that isn't of a subclass."""
+        raise NotImplementedError
+
+    def row(self, place: int, width: int) -> Row:
+        """One row of it, counted from 0."""
+        raise NotImplementedError
 
     @on(PickList.RowHighlighted)
     def _count_rows(self) -> None:
@@ -132,7 +132,7 @@ class PickDialog(Dialog[Result]):
         self.apply()
 
 
-# ---- the toolkit's options ----------------------------------------------------------------------
+# ---- Textual's options --------------------------------------------------------------------------
 
 
 class SafeOptionList(OptionList):
@@ -163,12 +163,12 @@ class SafeOptionList(OptionList):
             super().action_page_down()  # type: ignore[no-untyped-call]
 
     def action_select(self) -> None:
-        """Select the highlighted option, where there is one."""
+        """Select the highlighted option, if there is one."""
         if self.highlighted is not None and self.highlighted < len(self.options):
             super().action_select()
 
     async def on_click(self, event: events.Click) -> None:
-        """Select what was clicked, where it is still there."""
+        """Select what was clicked, if it is still there."""
         option = event.style.meta.get("option")
         if option is None or option >= len(self.options):
             event.prevent_default()

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 
 from engine.protocol import Piece
@@ -76,18 +76,13 @@ class PieceList(Canvas):
         """Scroll by what is on show."""
         self.action_scroll_rows(by * max(2, self.size.height // 2 * 2))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _scrolled(self, event: events.MouseEvent) -> None:
         """Scroll, unless all is on show."""
-        self._scrolled(event, 2)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scroll, unless all is on show."""
-        self._scrolled(event, -2)
-
-    def _scrolled(self, event: events.MouseEvent, by: int) -> None:
         if self.both_ends and self._height > self.size.height:
             event.stop()
-            self.action_scroll_rows(by)
+            self.action_scroll_rows(2 if isinstance(event, events.MouseScrollDown) else -2)
 
     # ---- rows -------------------------------------------------------------------------------
 
@@ -97,21 +92,16 @@ class PieceList(Canvas):
         behind = len(self.first) + self.left_out
         first, last = list(_lines(self.first, 0, width)), list(_lines(self.last, behind, width))
         self._height = 2 * len(first + last) + bool(self.left_out)
-        self.can_focus = (
-            self.both_ends and self._height > height
-        )  # a stop of the tab key only where there is need
+        self.can_focus = self.both_ends and self._height > height  # the tab key stops only if there is need
         if self._height <= height or self._top is not None:
             top = min(self._top or 0, max(0, self._height - height))
             return self._all(first, last)[top : top + height]
         room = max(1, (height - 1) // 2)
         above = room // 2 if self.both_ends else 0
         below = room - above
-        if self.left_out:
-            first, last = first[:above], last[-below:]
-        else:
-            lines = first + last
-            first, last = lines[:above], lines[-below:]
-        return self._all(first, last)
+        if not self.left_out:
+            first = last = first + last
+        return self._all(first[:above], last[-below:])
 
     def _all(self, first: Sequence[Line], last: Sequence[Line]) -> list[Row]:
         """The rows of some lines, and between them how many tokens are not shown."""
@@ -127,21 +117,13 @@ class PieceList(Canvas):
         texts: Row = []
         ids: Row = []
         for number, piece in enumerate(pieces, place):
-            cells = _cells(piece, self.size.width)
-            label = pad(_label(piece, self.size.width), cells)
-            texts += [Segment(label, self._style(piece, number)), self._edge]
-            ids += [Segment(pad(str(piece.id), cells), self.ink("muted")), self._edge]
+            # neighbours have different backgrounds; a special token is reversed
+            style = Style(bgcolor=self.ink("row").bgcolor) if number % 2 else Style()
+            style = self.ink("special") + Style(reverse=True) if piece.special else style
+            cells, edge = _cells(piece, self.size.width), Segment("│", self.ink("faint"))
+            texts += [Segment(pad(_label(piece, self.size.width), cells), style), edge]
+            ids += [Segment(pad(str(piece.id), cells), self.ink("muted")), edge]
         return texts, ids
-
-    @property
-    def _edge(self) -> Segment:
-        return Segment("│", self.ink("faint"))
-
-    def _style(self, piece: Piece, place: int) -> Style:
-        """Neighbours have different backgrounds; a special token is reversed."""
-        if piece.special:
-            return self.ink("special") + Style(reverse=True)
-        return Style(bgcolor=self.ink("row").bgcolor) if place % 2 else Style()
 
 
 def _lines(pieces: Sequence[Piece], place: int, width: int) -> Iterator[Line]:

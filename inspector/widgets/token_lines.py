@@ -38,7 +38,7 @@ class TextPiece(NamedTuple):
     mark: bool = False
     """True for what is drawn next to the tokens and isn't text: left out of a copy."""
     under: str = ""
-    """What is drawn under it; its cells have room for that."""
+    """The text that is drawn under it; its cells have room for that."""
     edge: bool = False
     """True if its last cell is the token's border."""
 
@@ -52,7 +52,7 @@ class WrappedLine(Struct):
     """One line on the screen."""
 
     soft: bool = False
-    """It goes on with the paragraph of the line above."""
+    """True if it continues the paragraph of the line above."""
     pieces: list[TextPiece] = field(default_factory=list)
     cells: int = 0
     hard: bool = False
@@ -95,14 +95,14 @@ class Wrap:
                 if text := part if number == end else part + NEWLINE:
                     last = number == end or (number == end - 1 and not parts[end])
                     self._place(slot, text, under="" if number else under, edge=last)
-                if number < end:
-                    self.lines[-1].hard = True
-                    self.lines.append(WrappedLine())
             else:
-                if number:
-                    self._break(slot)
                 if part:
                     self._place(slot, part)
+                if number < end:
+                    self._add(TextPiece(slot, NEWLINE, 1, False))
+            if number < end:
+                self.lines[-1].hard = True
+                self.lines.append(WrappedLine())
         if self.line_of[slot] == _NOWHERE:  # nothing of it is drawn
             self.line_of[slot] = len(self.lines) - 1
 
@@ -127,11 +127,6 @@ class Wrap:
         """True if a line begins with the beginning of a token."""
         pieces = self.lines[index].pieces
         return bool(pieces) and self.line_of[pieces[0].slot] == index
-
-    def _break(self, slot: int) -> None:
-        self._add(TextPiece(slot, NEWLINE, 1, False))
-        self.lines[-1].hard = True
-        self.lines.append(WrappedLine())
 
     def _place(self, slot: int, text: str, mark: bool = False, under: str = "", edge: bool = False) -> None:
         line, cells = self.lines[-1], cell_len(text)
@@ -212,7 +207,7 @@ _STRUCK = Style(strike=True, bold=True)
 
 
 def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
-    """What the heat steps mean, each threshold on its own colour; a short one leaves out what can be guessed."""
+    """The meaning of the heat steps, each threshold on its own colour; a short one leaves out what can be guessed."""
     if metric.name == scales.SEGMENT:
         return Content("segment that each token belongs to")
     if metric.name == scales.INSIDE:
@@ -222,16 +217,12 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = Fal
     word = "" if short or metric.name not in scales.METRIC else "below " if metric.falling else "from "
     edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
     unit = "%" if metric.top == 1.0 else "" if short else metric.unit
-    parts = (
-        Content(f"{metric.name} {word}"),
-        swatches(edges, dark, colourful, metric.signed),
-        Content(f" {unit}" if unit else ""),
-    )
-    return Content("").join(parts)
+    shown = Content(f"{metric.name} {word}") + swatches(edges, dark, colourful, metric.signed)
+    return shown + Content(f" {unit}" if unit else "")
 
 
 def swatches(edges: Sequence[float], dark: bool, colourful: bool, signed: bool = False) -> Content:
-    """Where each heat step begins, on its own colour."""
+    """The value at which each heat step begins, on its own colour."""
     return Content("").join(
         Content.styled(f" {edge:g} ", ContentStyle.from_rich_style(heat_style(step, dark, colourful, signed)))
         for step, edge in enumerate(edges, start=1)
@@ -324,15 +315,13 @@ class TokenStyles:
         core = piece.text.lstrip(" ")
         spaces = calm if selected else calm + Style(color=self.inks["faint"].color)
         trail = SPACE * (len(core) - len(core.rstrip(" ")))
-        drawn = [
-            Segment(SPACE * (len(piece.text) - len(core)), spaces),
-            Segment(core.rstrip(" "), hot),
-            Segment(trail, spaces),
-        ]
-        return [*(part for part in drawn if part.text), *self._end(piece, self._ground(piece.slot))]
+        lead = SPACE * (len(piece.text) - len(core))
+        drawn = (lead, spaces), (core.rstrip(" "), hot), (trail, spaces)
+        parts = [Segment(text, style) for text, style in drawn if text]
+        return [*parts, *self._end(piece, self._ground(piece.slot))]
 
     def under(self, piece: TextPiece, selected: bool) -> list[Segment]:
-        """What stands under one piece of a token, as wide as the piece."""
+        """The text under one piece of a token, as wide as the piece."""
         cells, ground = piece.cells - piece.edge, self._ground(piece.slot)
         if piece.mark:
             return [Segment(" " * cells)]
@@ -340,7 +329,7 @@ class TokenStyles:
         return [Segment(pad(piece.under, cells), style), *self._end(piece._replace(text=" " * cells), ground)]
 
     def _ground(self, slot: int) -> Style:
-        """Of a token with borders: every other one is shaded."""
+        """The ground of a token with borders: every other one is shaded."""
         return Style(bgcolor=self.inks["row"].bgcolor) if slot % 2 else Style()
 
     def _end(self, piece: TextPiece, ground: Style) -> list[Segment]:
@@ -351,5 +340,5 @@ class TokenStyles:
 
 
 def link_of(piece: TextPiece) -> Style:
-    """What a click on a piece knows."""
+    """The style that tells a click on a piece its slot."""
     return Style.from_meta({"slot": piece.slot})

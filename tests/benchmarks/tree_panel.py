@@ -92,8 +92,8 @@ async def measure(nodes: int, branches: int, rounds: int) -> dict[str, list[floa
         await pilot.pause()
         doings: dict[str, Callable[[int], None]] = {
             "step": lambda _: grower.step(),
-            "key": lambda number: panel.move(1 if number % 60 < 30 else -1),
-            "fold": lambda number: panel.fold() if number % 2 else panel.unfold(),
+            "key": lambda number: panel.view.move(1 if number % 60 < 30 else -1),
+            "fold": lambda number: panel.view.fold() if number % 2 else panel.view.unfold(),
             "fork": lambda _: grower.fork(),
         }
         for name, do in doings.items():

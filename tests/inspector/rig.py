@@ -133,7 +133,11 @@ class Rig:
                     [key]
                 )  # the pilot waits for each widget twice, here and in its pause
         await self.pilot.pause()
-        while self.app.is_running and self.app.screen._layout_required:
+        while self.app.is_running and (
+            self.app.screen._layout_required
+            or not getattr(self.app.top, "takes_keys", True)
+            or getattr(self.app.top, "_stale", False)
+        ):
             await self.pilot.pause(0.01)
 
     async def do(self, *actions: str) -> None:

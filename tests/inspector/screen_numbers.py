@@ -35,9 +35,10 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.tool_screen import ToolScreen
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.batch.screen import BatchScreen, LaneDetail
+from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.sampler.panel import SamplerPanel
+from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
 from tests.inspector.painting import Terminal
 
@@ -641,7 +642,8 @@ class ScreenNumbers:
         else:
             ends = ((n, told.spans.get(item.node)) for n, item in enumerate(timeline.items[slot:]))
             span = next((found for n, found in ends if found is not None and n < max(1, found.tokens)), None)
-        for panel, second in ((screen.first, False), (screen.second, True)):
+        for id, second in (("#lockstep-first", False), ("#lockstep-second", True)):
+            panel = screen.query_one(id, DrawnPanel)
             if (lines := self._lines_of(screen, panel)) and screen.way is None:
                 self._side(lines, span, second)
 
@@ -668,7 +670,7 @@ class ScreenNumbers:
 
     def _batch(self, screen: BatchScreen) -> None:
         """The candidates of the lane that is highlighted."""
-        lines = self._lines_of(screen, screen.query_one(LaneDetail))
+        lines = self._lines_of(screen, screen.query_one("#batch-lane", DrawnPanel))
         if not lines or not (lane := re.search(r"Lane (\d+) ", lines[0])):
             return
         head = next((line for line in lines if "next token: " in line or "last token: " in line), "")

@@ -21,8 +21,7 @@ from inspector.api import Branch
 from inspector.display import quoted, token_label
 from inspector.state.inside import KEYS, Answers, checked
 from inspector.state.session_tree import SessionTree
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.evidence import evidence
+from inspector.tools.export.documents import FORMATS, evidence
 from inspector.tools.export.recording import Recording, line, read, snapshot
 from inspector.tools.exports import EXPORTS
 from inspector.version import program

@@ -1,9 +1,10 @@
 """The dialogs of the main screen: prompt, model, facts, jump, help. Here are the tables of their keys, which are known
-before a dialog is imported, and the downloads, which go on when the dialog for a model is left.
+before a dialog is imported, and the downloads, which continue when the dialog for a model is left.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -66,7 +67,7 @@ class Downloads:
         self.ended = 0
         """Number of downloads that have ended."""
         self.outcome = ""
-        """Of the last one, in a sentence; printable."""
+        """The outcome of the last one, in a sentence; printable."""
         self.failed = False
 
     def start(self, spec: str) -> None:
@@ -75,11 +76,13 @@ class Downloads:
         self.spec, self.progress, self.outcome = spec, None, ""
 
         def work() -> EngineError | None:
-            from engine.models_on_disk.download import download  # not before somebody wants one
+            from engine.models_on_disk.download import download  # not before one is wanted
 
             worker = get_current_worker()  # the program's end cancels it
             try:
-                download(spec, self._told, lambda: stop.is_set() or worker.is_cancelled)
+                download(
+                    spec, partial(setattr, self, "progress"), lambda: stop.is_set() or worker.is_cancelled
+                )
             except EngineError as error:
                 return error
             return None
@@ -90,9 +93,6 @@ class Downloads:
         """End it; what came is kept."""
         self._stop.set()
 
-    def _told(self, progress: DownloadProgress) -> None:
-        self.progress = progress
-
     def _over(self, error: EngineError | None) -> None:
         name = visible(self.spec)
         self.spec, self.progress, self.ended = "", None, self.ended + 1
@@ -100,18 +100,16 @@ class Downloads:
         if isinstance(error, Cancelled):
             self.outcome = f"The download of {name} was stopped; its files are kept, ⏎ resumes it"
             return
-        self.outcome = visible(str(error)) if error is not None else f"{name} is on the disk now: ⏎ opens it"
-        told = (
-            visible(str(error))
-            if error is not None
-            else f"{name} is on the disk now. {key_for('open')} opens it."
-        )
-        self._host.announce(told, "Download", "error" if error is not None else "information")
+        if error is not None:
+            self.outcome = visible(str(error))
+            self._host.announce(self.outcome, "Download", "error")
+        else:
+            there = f"{name} is on the disk now"
+            self.outcome = f"{there}: ⏎ opens it"
+            self._host.announce(f"{there}. {key_for('open')} opens it.", "Download", "information")
 
     @property
     def situation(self) -> str:
-        """The progress in a sentence; empty where nothing is being downloaded."""
-        if not self.spec:
-            return ""
-        stop = "⏎ on it stops it, esc lets it continue"
-        return f"Downloading {visible(self.spec)}: {far(self.progress)}. {stop}"
+        """The progress in a sentence; empty if nothing is being downloaded."""
+        here = f"Downloading {visible(self.spec)}: {far(self.progress)}"
+        return f"{here}. ⏎ on it stops it, esc lets it continue" if self.spec else ""

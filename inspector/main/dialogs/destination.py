@@ -9,7 +9,7 @@ from engine.files import free, here, typed
 
 
 class Destination:
-    """The file that a person types in one dialog.
+    """The file that is typed in one dialog.
 
     Args:
         verb: What asks again: `Save` or `Export`.
@@ -18,7 +18,7 @@ class Destination:
     def __init__(self, verb: str) -> None:
         self._again = f"{verb} again to replace it, or give another name."
         self._told = ""
-        """The text whose file is there already, as the person knows."""
+        """The text whose file is there already, as the user was warned."""
 
     def check(self, text: str) -> tuple[Path, bool]:
         """See that a file can be written.
@@ -30,7 +30,7 @@ class Destination:
             Its path, and whether a file that is there may be replaced.
 
         Raises:
-            PathError: No file was named, none can be, or one is there and the person didn't know.
+            PathError: No file was named, none can be, or one is there and the user was not warned.
         """
         if not text:
             raise PathError("No file was named.", "Give a name.")

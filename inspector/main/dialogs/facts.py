@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar
 
-from msgspec import Struct
 from rich.table import Table
 from rich.text import Text
 from textual.widget import Widget
@@ -28,7 +27,7 @@ def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[
 
     Args:
         facts: Of the model.
-        ranks: How it is divided over processes; None where it isn't.
+        ranks: How it is divided over processes; None if it is not.
     """
     yield "name", visible(facts.name)
     if not facts.ran:
@@ -38,21 +37,23 @@ def rows(facts: ModelFacts, ranks: RanksLoaded | None = None) -> Iterator[tuple[
     yield "family", f"{visible(facts.family)}, {facts.layers} layers"
     yield "parameters", f"{facts.parameters:,}"
     unpacked = f"unpacked from {facts.quantized}" if facts.quantized else "not quantized"
-    yield (
-        "weights",
-        f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or unpacked)}",
-    )
+    yield "weights", f"{facts.weight_bytes / 2**20:,.1f} MiB, {visible(facts.quantization or unpacked)}"
     if ranks is not None:
         yield "ranks", f"{len(ranks.ranks)}, {ranks.sharding}: " + ", ".join(map(_rank, ranks.ranks))
     by = f", float32 matrices by {visible(facts.blas)}" if facts.blas else ""
     held = f" ({visible(facts.stored)} in the files)" if facts.stored else ""
     yield "computed in", f"{visible(facts.dtype)}{held} on the {visible(facts.backend)}{by}"
     yield "heads", _heads(facts)
-    yield "hidden size", _or_unknown(facts.hidden_size)
+    yield "hidden size", "not stated" if facts.hidden_size is None else f"{facts.hidden_size:,}"
     yield "vocabulary", f"{facts.vocabulary:,} ids"
-    yield "context window", _window(facts)
+    end = ", and no further" if facts.hard_window else ""
+    window = facts.context_window
+    yield "context window", "not stated" if window is None else f"{window:,} tokens{end}"
     yield "caches", ", ".join(f"{count} {kind}" for kind, count in Counter(facts.cache_kinds).items())
-    yield "KV of a token", _per_token(facts)
+    if (per_token := facts.kv_bytes_per_token) is None:
+        yield "KV of a token", "does not grow with the text"
+    else:
+        yield "KV of a token", f"{per_token / 1024:,.2f} KiB in all caches together"
     if facts.special:
         for name, role in _ROLES:
             yield name, ids_of(facts, role)
@@ -68,14 +69,6 @@ def _rank(rank: RankFacts) -> str:
     return f"{rank.rank} on {visible(rank.host)} ({layers}, {rank.weight_bytes / 2**20:,.1f} MiB)"
 
 
-def _number(line: int) -> str:
-    return f"{line:3} "
-
-
-def _or_unknown(value: int | None) -> str:
-    return "not stated" if value is None else f"{value:,}"
-
-
 def _heads(facts: ModelFacts) -> str:
     if facts.heads is None:
         return "none stated"
@@ -84,24 +77,12 @@ def _heads(facts: ModelFacts) -> str:
     return f"{facts.heads}{kv}{size}"
 
 
-def _window(facts: ModelFacts) -> str:
-    if facts.context_window is None:
-        return "not stated"
-    return f"{facts.context_window:,} tokens" + (", and no further" if facts.hard_window else "")
-
-
-def _per_token(facts: ModelFacts) -> str:
-    if facts.kv_bytes_per_token is None:
-        return "does not grow with the text"
-    return f"{facts.kv_bytes_per_token / 1024:,.2f} KiB in all caches together"
-
-
 class FactsDialog(Dialog[None]):
     """Shows the facts and the notes of a model.
 
     Args:
         facts: Of the model.
-        ranks: How it is divided over processes; None where it isn't.
+        ranks: How it is divided over processes; None if it is not.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
@@ -134,25 +115,22 @@ class FactsDialog(Dialog[None]):
     def _special(self) -> Table:
         table = Table.grid(padding=(0, 2))
         table.add_row(Text("id", style="dim"), Text("special token", style="dim"), "")
-        for row in token_rows(self.facts):
-            table.add_row(Text(row.ids), Text(row.text, style="italic", overflow="fold"), Text(row.about))
+        for ids, text, about in token_rows(self.facts):
+            table.add_row(Text(ids), Text(text, style="italic", overflow="fold"), Text(about))
         return table
 
     def _template(self) -> Text:
         """The special tokens in the order of their use, and the source with them in sight."""
         parts = template_parts(self.facts)
-        text = Text.assemble(
-            ("chat template", "dim"), ", its special tokens in order: ", (uses(parts), "italic")
-        )
-        text.append("\n\n")
+        head = ("chat template", "dim"), ", its special tokens in order: ", (uses(parts), "italic"), "\n\n"
         line = 1
-        text.append(_number(line), "dim")
-        for part in parts:
-            for place, written in enumerate(part.text.split("\n")):
+        text = Text.assemble(*head, (f"{line:3} ", "dim"))
+        for part, special in parts:
+            for place, written in enumerate(part.split("\n")):
                 if place:
                     line += 1
-                    text.append("\n" + _number(line), "dim")
-                text.append(written, "italic reverse" if part.marks else "")
+                    text.append(f"\n{line:3} ", "dim")
+                text.append(written, "italic reverse" if special else "")
         return text
 
 
@@ -161,7 +139,7 @@ class FactsDialog(Dialog[None]):
 ROWS = 200
 """Rows of tokens at most."""
 CHARACTERS = 16_000
-"""Of a template's source that are shown."""
+"""Characters of a template's source that are shown."""
 USES = 80
 """Uses that are listed at most."""
 _FOLDED = 4
@@ -170,20 +148,8 @@ _NAMES = {"bos_token": "BOS", "eos_token": "EOS", "pad_token": "PAD", "unk_token
 """The form in which a template writes a token by its role."""
 
 
-class TemplatePart(Struct, frozen=True):
-    """A piece of a template's source, printable."""
-
-    text: str
-    marks: bool
-    """True if it is a special token, or the name of one."""
-
-
-class TokenRow(Struct, frozen=True):
-    """One special token, or a run of those that differ by a number alone."""
-
-    ids: str
-    text: str
-    about: str
+TemplatePart = tuple[str, bool]
+"""A piece of a template's source, printable, and whether it is a special token, or the name of one."""
 
 
 def ids_of(facts: ModelFacts, role: str) -> str:
@@ -192,31 +158,39 @@ def ids_of(facts: ModelFacts, role: str) -> str:
     return ", ".join(tokens) or "none"
 
 
-def token_rows(facts: ModelFacts) -> list[TokenRow]:
-    """The special tokens by id, with roles and the template's lines that have them."""
+def token_rows(facts: ModelFacts) -> list[tuple[str, str, str]]:
+    """The special tokens by id: ids, text, and roles with the template's lines that have it; in a row each, or a row
+    for a run of those that differ by a number alone."""
     lines = _lines(facts)
-    rows = [row for _, run in groupby(_numbered(facts.special, lines), lambda each: each[0])
-            for row in _rows([token for _, token in run], lines)]  # fmt: skip
-    left = facts.special_count - sum(_size(row) for row in rows[:ROWS])
-    return [*rows[:ROWS], *([TokenRow("", f"and {left:,} more", "")] if left > 0 else [])]
+    rows: list[tuple[str, str, str]] = []
+    left = facts.special_count
+    for _, numbered in groupby(_numbered(facts.special, lines), lambda each: each[0]):
+        run = [token for _, token in numbered]
+        if len(run) >= _FOLDED:
+            first, last = run[0], run[-1]
+            texts = f"{visible(first.text)} to {visible(last.text)}"
+            found = [(f"{first.id}-{last.id}", texts, f"{len(run)} tokens")]
+        else:
+            found = [_row(token, lines) for token in run]
+        found = found[: ROWS - len(rows)]
+        rows += found
+        left -= len(run) if len(run) >= _FOLDED and found else len(found)
+    return [*rows, *([("", f"and {left:,} more", "")] if left > 0 else [])]
 
 
 def template_parts(facts: ModelFacts) -> list[TemplatePart]:
     """The template's source, cut at its special tokens; of a long one the beginning."""
     source = facts.chat_template
-    parts = [_part(text, mark) for text, mark in _cut(source[:CHARACTERS], facts.special)]
+    cut = _cut(source[:CHARACTERS], facts.special)
+    parts = [(visible(text) if special else visible_lines(text), special) for text, special in cut]
     left = len(source) - CHARACTERS
-    return [*parts, *([TemplatePart(f"\n… {left:,} characters more", False)] if left > 0 else [])]
+    return [*parts, *([(f"\n… {left:,} characters more", False)] if left > 0 else [])]
 
 
 def uses(parts: Iterable[TemplatePart]) -> str:
     """The special tokens of a template in the order in which its source has them."""
-    found = [part.text for part in parts if part.marks]
+    found = [text for text, special in parts if special]
     return " ".join(found[:USES]) + (f" … {len(found) - USES} more" if len(found) > USES else "")
-
-
-def _part(text: str, mark: bool) -> TemplatePart:
-    return TemplatePart(visible(text) if mark else visible_lines(text), mark)
 
 
 def _cut(source: str, special: Sequence[SpecialToken]) -> Iterator[tuple[str, bool]]:
@@ -247,20 +221,9 @@ def _numbered(
         yield ((re.sub(r"\d+", "#", token.text), token.id - place) if plain else token.id), token
 
 
-def _rows(run: Sequence[SpecialToken], lines: dict[str, list[int]]) -> Iterator[TokenRow]:
-    if len(run) >= _FOLDED:
-        first, last = run[0], run[-1]
-        texts = f"{visible(first.text)} to {visible(last.text)}"
-        yield TokenRow(f"{first.id}-{last.id}", texts, f"{len(run)} tokens")
-        return
-    for token in run:
-        names = [name for name, role in _NAMES.items() if role in token.roles]
-        found = sorted({line for key in (token.text, *names) for line in lines.get(key, ())})
-        shown = ", ".join(map(str, found[:8])) + (" …" if len(found) > 8 else "")
-        where = f"template line {shown}" if found else ""
-        yield TokenRow(str(token.id), visible(token.text), "  ".join([*token.roles, where]).strip())
-
-
-def _size(row: TokenRow) -> int:
-    first, _, last = row.ids.partition("-")
-    return int(last) - int(first) + 1 if last else 1
+def _row(token: SpecialToken, lines: dict[str, list[int]]) -> tuple[str, str, str]:
+    names = [name for name, role in _NAMES.items() if role in token.roles]
+    found = sorted({line for key in (token.text, *names) for line in lines.get(key, ())})
+    shown = ", ".join(map(str, found[:8])) + (" …" if len(found) > 8 else "")
+    where = f"template line {shown}" if found else ""
+    return str(token.id), visible(token.text), "  ".join([*token.roles, where]).strip()

@@ -43,16 +43,10 @@ class FinderDialog(PickDialog[Findable]):
         typed: What the field begins with.
     """
 
-    ACTIONS: ClassVar[ActionTable] = ActionTable(
-        "In the finder",
-        (
-            *picking("Go through what was found.", "choose", 5),
-            taking("Do it.", "do it", 7),
-            replace(applies(), hint=""),
-            leaves(),
-        ),
-        told=False,
-    )
+    ACTIONS: ClassVar[ActionTable] = ActionTable("In the finder", (
+        *picking("Go through what was found.", "choose", 5), taking("Do it.", "do it", 7),
+        replace(applies(), hint=""), leaves(),
+    ), told=False)  # fmt: skip
     KEPT: ClassVar[tuple[str, ...]] = ("_index", "_first", "_on_disk", "_possible", "_begins")
     HEADING: ClassVar[str] = "Find anything"
     APPLY: ClassVar[str] = "Do it"
@@ -133,7 +127,7 @@ class FinderDialog(PickDialog[Findable]):
             self.from_thread(self._more, index, batch)
 
     def _more(self, index: Index, things: Sequence[Findable]) -> None:
-        """Take in what was read, unless this was left and is shown anew."""
+        """Take in what was read, unless this was left and is shown again."""
         if index is self._index:
             index.add(things)
             self._look(stay=True)
@@ -143,25 +137,19 @@ class FinderDialog(PickDialog[Findable]):
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
         """The sentence about the highlighted row, or what to type where there is none."""
-        chosen, remark = (
-            self.query_one("#finder-list", FoundList).chosen,
-            self.query_one("#finder-remark", Remark),
-        )
-        if chosen is not None:
-            remark.say(chosen.help)
-        else:
-            remark.say(self._nothing(), wrong=True)
+        chosen = self.query_one("#finder-list", FoundList).chosen
+        text = chosen.help if chosen is not None else self._nothing()
+        self.query_one("#finder-remark", Remark).say(text, wrong=chosen is None)
 
     def _nothing(self) -> str:
-        """What to do where nothing is found; printable."""
+        """Advice if nothing is found; printable."""
         unknown = self._index.unknown(self.typed)
         if not unknown:
             words = " and ".join(quoted(visible(word)) for word in asked(self.typed))
             return f"Nothing has {words} together. Type one of them."
-        word = unknown[0]
-        similar = self._index.similar(word)
+        similar = self._index.similar(unknown[0])
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
-        return f"Nothing is called {quoted(visible(truncate(word, 30)))}. {advice}"
+        return f"Nothing is called {quoted(visible(truncate(unknown[0], 30)))}. {advice}"
 
     def apply(self) -> None:
         """Do what is highlighted."""
@@ -172,15 +160,13 @@ class FinderDialog(PickDialog[Findable]):
 class FoundList(PickList):
     """The list of what was found, with one highlighted."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._found: Sequence[Findable] = ()
-        self._typed: Sequence[str] = ()
-        self._possible: Callable[[Findable], bool] = lambda thing: True
+    _found: Sequence[Findable] = ()
+    _typed: Sequence[str] = ()
+    _possible: Callable[[Findable], bool]
 
     @property
     def chosen(self) -> Findable | None:
-        """The highlighted one; None where there is none."""
+        """The highlighted one; None if nothing was found."""
         return self._found[self.highlighted] if self.highlighted < len(self._found) else None
 
     def put(
@@ -216,15 +202,10 @@ class FoundList(PickList):
         label, help, where = self._columns(width)
         ink = self.rich_style if self._possible(thing) else self.ink("faint")
         quiet = ink if place == self.highlighted else self.ink("muted")
-        told = [Segment(pad(truncate_words(visible(thing.help), help - 2), help), quiet)] if help else []
+        does = [Segment(pad(truncate_words(visible(thing.help), help - 2), help), quiet)] if help else []
         lives = [Segment(pad(truncate(visible(thing.where), where - 2), where), quiet)] if where else []
         keys = Segment(pad(thing.keys, KEYS, right=True), self.ink("accent"))
-        return [*self._label(visible(thing.label), label, ink), *told, *lives, keys]
-
-    def _label(self, text: str, width: int, ink: Style) -> Row:
-        """The label, with what was typed of it marked."""
-        shown = truncate(text, width - 2)
-        pieces: Row = []
-        for piece, is_typed in matched(shown, self._typed):
-            pieces.append(Segment(piece, ink + Style(underline=True) if is_typed else ink))
-        return [*pieces, Segment(" " * (width - cell_len(shown)), ink)]
+        name = truncate(visible(thing.label), label - 2)
+        marked = ink + Style(underline=True)  # what was typed of the name
+        pieces = [Segment(piece, marked if typed else ink) for piece, typed in matched(name, self._typed)]
+        return [*pieces, Segment(" " * (label - cell_len(name)), ink), *does, *lives, keys]

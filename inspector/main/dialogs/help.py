@@ -115,26 +115,17 @@ def _row(keys: str, does: str, width: int) -> Iterator[Content]:
         return
     narrow = width < 3 * COLUMN
     left, indent = _inline(keys).pad(1, 0), 3 if narrow else COLUMN
-    narrow = narrow or left.cell_length >= indent
     lines = [line.rstrip().pad(indent, 0) for line in _inline(does).wrap(max(1, width - indent))]
-    if narrow:
-        yield left
-    else:
-        yield left + lines.pop(0)[left.cell_length :]
+    if not narrow and left.cell_length < indent:
+        left += lines.pop(0)[left.cell_length :]
+    yield left
     yield from lines
 
 
 def _inline(text: str) -> Content:
     """Text with keys in backquotes and words in bold."""
-    styles = (_KEY, _LABEL, "")
-    return Content.assemble(
-        *(
-            (piece, style)
-            for pieces in _PIECES.findall(text)
-            for piece, style in zip(pieces, styles, strict=True)
-            if piece
-        )
-    )
+    found = (zip(pieces, (_KEY, _LABEL, ""), strict=True) for pieces in _PIECES.findall(text))
+    return Content.assemble(*((piece, style) for pieces in found for piece, style in pieces if piece))
 
 
 # ---- the dialog ---------------------------------------------------------------------------------
@@ -183,11 +174,8 @@ class HelpDialog(Dialog[None]):
             for name, title in PAGES:
                 with TabPane(title, id=f"help-{name}"):
                     if name == "keys":
-                        yield SafeInput(
-                            "",
-                            f"{key_for('help.filter')} filters: a word of what you want to do",
-                            "help-filter",
-                        )
+                        hint = f"{key_for('help.filter')} filters: a word of what you want to do"
+                        yield SafeInput("", hint, "help-filter")
                     yield VerticalScroll(id=f"page-{name}")
             yield TabPane("All pages", id=f"help-{TOPIC_TAB}")
 
@@ -206,7 +194,7 @@ class HelpDialog(Dialog[None]):
 
     @property
     def _topic(self) -> str:
-        """The page to begin with of those without a tab, empty for another one."""
+        """The page to begin with, if it has no tab of its own; else empty."""
         return self._page if self._page in {name for name, *_ in TOPICS} else ""
 
     @on(TabbedContent.TabActivated)
@@ -225,10 +213,10 @@ class HelpDialog(Dialog[None]):
             return
         if name == "keys":
             place.mount(KeysPage(self._keys))
-            return
-        from inspector.main.dialogs.topics import MarkdownPage
+        else:
+            from inspector.main.dialogs.topics import MarkdownPage
 
-        place.mount(MarkdownPage(name))
+            place.mount(MarkdownPage(name))
 
     @on(Input.Changed, "#help-filter")
     def _filter(self, message: Input.Changed) -> None:
@@ -246,10 +234,7 @@ class HelpDialog(Dialog[None]):
     def filter_keys(self) -> None:
         """Type a word of what is looked for among the keys."""
         self._turn_to("help-keys")
-        self.after_paint(self._focus_filter)
-
-    def _focus_filter(self) -> None:
-        self.query_one("#help-filter", SafeInput).focus()
+        self.after_paint(self.query_one("#help-filter", SafeInput).focus)
 
     def other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""

@@ -50,9 +50,8 @@ class JumpDialog(Dialog[int]):
         number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
         self.step = number if self.first <= number <= self.last else None
         wrong = bool(text) and self.step is None
-        self.query_one("#jump-remark", Remark).say(
-            f"There is no step {visible(text)}. {self._range()}" if wrong else self._range(), wrong
-        )
+        no = f"There is no step {visible(text)}. " if wrong else ""
+        self.query_one("#jump-remark", Remark).say(no + self._range(), wrong)
         self.query_one("#apply", Button).disabled = self.step is None
 
     def apply(self) -> None:

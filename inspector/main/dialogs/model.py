@@ -33,7 +33,7 @@ from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
-"""For an engine that has another disk than this one: its models can't be listed here."""
+"""Shown for an engine that has another disk than this one: its models can't be listed here."""
 _PLACE = re.compile(r"[~/.].*|[^/\s]+/[^/\s]+")
 """The form of a path or a hub id: it is opened as it is typed, unless the list has a model of just that name."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -52,9 +52,9 @@ class Offer(Struct, frozen=True):
     facts: tuple[tuple[str, str], ...]
     """Names and sentences, as of a model."""
     load: LoadSettings | None
-    """What is opened; None where something is to be typed first."""
+    """The model that is opened; None if something is to be typed first."""
     bits: int | None = None
-    """In which it is quantized while it is loaded; None for what its files hold."""
+    """Bits in which it is quantized while it is loaded; None for those of its files."""
 
 
 class ModelDialog(PickDialog[LoadSettings]):
@@ -64,8 +64,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         load: How the present model was loaded.
         present: Directory of the model that is open, None without one.
         recent: Tells the directories of the models used last; called in a thread.
-        downloads: Downloads models; goes on when this is left.
-        room: What memory the model may take, as MLX reported it; None where it has not.
+        downloads: Downloads models; continues when this is left.
+        room: Memory that the model may take, as MLX reported it; None if it has not.
         name: What the field begins with.
     """
 
@@ -118,7 +118,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     @work(thread=True)
     def _list_models(self) -> None:
-        from engine.models_on_disk.models import listed  # not before somebody wants a list
+        from engine.models_on_disk.models import listed  # not before a list is wanted
 
         found: list[DiskModel] = []
         told = time.monotonic()
@@ -138,7 +138,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     # ---- what is offered besides ---------------------------------------------------------------
 
     def besides(self) -> Sequence[Offer]:
-        """What is offered before the models on the disk, for the text that is typed."""
+        """The offers before the models on the disk, for the text that is typed."""
         return ()
 
     def take(self, offer: Offer) -> None:
@@ -204,7 +204,7 @@ class ModelDialog(PickDialog[LoadSettings]):
             self._list_models()
 
     def _missing(self, chosen: DiskModel | str) -> str:
-        """The hub id of what is to be downloaded before it can be opened; empty where nothing is."""
+        """The hub id of what is to be downloaded before it can be opened; empty for nothing."""
         if isinstance(chosen, DiskModel):
             return chosen.hub_id if chosen.downloads else ""
         hub = self._read and _HUB_ID.fullmatch(chosen) and not os.path.lexists(chosen)
@@ -245,8 +245,8 @@ class ModelDialog(PickDialog[LoadSettings]):
             typed(name)
         except PathError as error:
             self.say(visible(str(error)), wrong=True)
-            return
-        self.dismiss(for_model(self.load, name))
+        else:
+            self.dismiss(for_model(self.load, name))
 
 
 # ---- the list, and the facts of what is highlighted ------------------------------------------
@@ -271,17 +271,15 @@ def fitting(width: int) -> tuple[str, ...]:
 
 
 class ModelList(PickList):
-    """Models, and what was typed where that may name another one."""
+    """Models, and what was typed, if that may name a model that is not listed."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._rows: tuple[DiskModel | Offer | str, ...] = ()
-        self._available: int | None = None
-        self._present: Path | None = None
+    _rows: tuple[DiskModel | Offer | str, ...] = ()
+    _available: int | None = None
+    _present: Path | None = None
 
     @property
     def chosen(self) -> DiskModel | Offer | str | None:
-        """The highlighted model, or what was typed; None where the list is empty."""
+        """The highlighted model, or what was typed; None if the list is empty."""
         return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
 
     def put(
@@ -292,7 +290,7 @@ class ModelList(PickList):
         Args:
             rows: The models; a text among them is what was typed.
             at: Place of the one that is highlighted.
-            available: Bytes of memory that a program can take, None where that isn't known.
+            available: Bytes of memory that a program can take; None if they are not known.
             present: Directory of the model that is open.
         """
         self._rows, self._available, self._present = tuple(rows), available, present
@@ -306,22 +304,19 @@ class ModelList(PickList):
     def row(self, place: int, width: int) -> Row:
         model, columns = self._rows[place], fitting(width - 2)
         if isinstance(model, str):
-            return [
-                Segment(
-                    truncate(f"⏎ open {quoted(visible(model))} as a path or hub id", width),
-                    self.ink("accent"),
-                )
-            ]
+            words = f"⏎ open {quoted(visible(model))} as a path or hub id"
+            return [Segment(truncate(words, width), self.ink("accent"))]
         if isinstance(model, Offer):
             return [Segment(f"  {pad(visible(model.name), width - 2)}", self.rich_style)]
         room = width - 2 - sum(WIDTHS[each] for each in columns)
         shown = cells(model, self._available)
         ink = self.rich_style if model.spec else self.ink("muted" if place == self.highlighted else "faint")
-        return [
-            Segment("▶ " if model.path == self._present else "  ", self.ink("accent")),
-            Segment(pad(_name(model, room), room), ink),
-            Segment(self._line({each: shown[each] for each in columns}), ink),
-        ]
+        name = visible(model.name)
+        if cell_len(name) > room:
+            name = name.rpartition("/")[2]  # without the owner
+        line = pad(name, room) + self._line({each: shown[each] for each in columns})
+        mark = "▶ " if model.path == self._present else "  "
+        return [Segment(mark, self.ink("accent")), Segment(line, ink)]
 
     def _line(self, columns: dict[str, str]) -> str:
         return "".join(
@@ -330,18 +325,10 @@ class ModelList(PickList):
         )
 
 
-def _name(model: DiskModel, room: int) -> str:
-    """Its name, without the owner where that leaves no room for what tells it from others."""
-    name = visible(model.name)
-    return name if cell_len(name) <= room else name.rpartition("/")[2]
-
-
 class ChosenModel(Canvas):
     """The facts about a model before it is loaded, or the reason that it can't be."""
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._facts: tuple[tuple[str, str], ...] = ()
+    _facts: tuple[tuple[str, str], ...] = ()
 
     def tell(self, chosen: DiskModel | Offer | str | None, room: Room) -> None:
         """Show the facts of what is highlighted.

@@ -36,10 +36,8 @@ from inspector.widgets.pieces import PieceList
 MODES = ("raw", "through the chat template", "the whole conversation")
 RAW, CHAT, WHOLE = range(3)
 ECHOES: tuple[tuple[str, bool | None], ...] = (
-    ("up to 2,048 tokens", None),
-    ("always", True),
-    ("never", False),
-)
+    ("up to 2,048 tokens", None), ("always", True), ("never", False),
+)  # fmt: skip
 CUTTING = "It is being cut into tokens."
 SHORT, LATER = 5_000, 0.3
 """Characters of a text that is cut at each key, and seconds without one after which a longer one is: 200,000 characters
@@ -115,7 +113,7 @@ class PromptDialog(Dialog[Draft]):
         self.prompt = prompt = prompt if facts() is None else replace(prompt, chat=self._chat(prompt))
         self.history = PromptHistory(before, prompt)
         self._conversation: tuple[protocol.Message, ...] = ()
-        """The one whose last message is edited; empty where there is one message alone."""
+        """The one whose last message is edited; empty if there is one message alone."""
         self._whole = ""
         """A prompt that is too long to be edited: it stays as it is while nothing is typed in its place."""
         self._options = NO_OPTIONS
@@ -124,7 +122,7 @@ class PromptDialog(Dialog[Draft]):
         """The name of the file that was read last."""
         self._timer: Timer | None = None
         self._asked: PreviewPrompt | None = None
-        """What is shown cut, or will be: the fields tell of what was put into them, too."""
+        """The prompt that is shown cut, or will be: the fields report what was put into them, too."""
 
     @property
     def templated(self) -> bool:
@@ -190,9 +188,8 @@ class PromptDialog(Dialog[Draft]):
         text = self.query_one("#prompt-text", PromptEditor).text or self._whole
         mode = self.query_one("#prompt-mode", Choice).chosen
         system = self.query_one("#prompt-system", SafeTextArea).text
-        prompt = Prefill(
-            text, mode != RAW, system or None, ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
-        )
+        echo = ECHOES[self.query_one("#prompt-echo", Choice).chosen][1]
+        prompt = Prefill(text, mode != RAW, system or None, echo)
         if mode != WHOLE:
             return prompt
         return replace(prompt, messages=edited(self._conversation, text, system), options=self._options)
@@ -218,7 +215,7 @@ class PromptDialog(Dialog[Draft]):
     @on(TextArea.Changed)
     @on(Choice.Changed, "#prompt-mode")
     def _changed(self) -> None:
-        """Have the prompt cut anew, a long one once no key was pressed for a moment."""
+        """Have the prompt cut again, a long one once no key was pressed for a moment."""
         prompt = self.typed()
         for widget in self.query("#system-label, #prompt-system"):
             widget.display = bool(prompt.chat)
@@ -261,32 +258,26 @@ class PromptDialog(Dialog[Draft]):
 
     def _show(self, text: str, wrong: bool = False, answer: PromptPreview | None = None) -> None:
         self.query_one("#prompt-remark", Remark).say(text, wrong)
+        first, last, tokens = (answer.first, answer.last, answer.tokens) if answer else ((), (), 0)
         pieces = self.query_one("#prompt-pieces", PieceList)
-        if answer is None:
-            pieces.put_ends((), (), 0)
-        else:
-            shown = len(answer.first) + len(answer.last)
-            pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
+        pieces.put_ends(first, last, tokens - len(first) - len(last))
 
     def _hint(self) -> str:
         """The reason that no tokens are shown."""
         if self._whole and self._too_long:
-            return (
-                f"The prompt has {len(self._whole):,} characters, too many to edit here or to show as tokens. "
-                "Type another one, or prefill it as it is."
+            why = (
+                f"The prompt has {len(self._whole):,} characters, too many to edit here or to show as tokens."
             )
+            return f"{why} Type another one, or prefill it as it is."
         if self._too_long:
             return "The prompt is too long to show its tokens here. You can prefill it."
         facts = self.facts()
         if facts is None:
             return "The model is still loading; the prompt is tokenized and prefilled after that."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
+        bare = "" if self.templated else " The model has no chat template."
         read = key_for("prompt.read_file")
-        return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{self._bare}"
-
-    @property
-    def _bare(self) -> str:
-        return "" if self.templated else " The model has no chat template."
+        return f"Type a prompt; ↑ brings earlier ones, {read} one from a file.{window}{bare}"
 
     # ---- leaving ----------------------------------------------------------------------------
 
@@ -309,7 +300,7 @@ def counted(preview: PromptPreview, window: int | None) -> str:
 
     Args:
         preview: What the engine made of it.
-        window: Tokens that the context window holds, None where the model states none.
+        window: Tokens that the context window holds; None if the model states none.
     """
     count = f"{preview.tokens:,} token" + "s" * (preview.tokens != 1)
     count += f", {preview.special:,} of them special" if preview.special else ""
@@ -340,21 +331,18 @@ class PathSuggester(Suggester):
 
 
 def completed(text: str) -> str | None:
-    """A path that begins with what was typed, None where there is none that is printable."""
+    """A printable path that begins with what was typed; None if there is none."""
     directory, name = os.path.split(text)
     try:
         with os.scandir(typed(directory)) as entries:
-            found = [
-                each
-                for each in islice(entries, _NAMES)
-                if each.name.startswith(name) and each.name.isprintable() and (name or each.name[0] != ".")
-            ]
-        best = min(found, key=lambda each: each.name, default=None)
-        if best is None:
-            return None
-        return text[: len(text) - len(name)] + best.name + ("/" if best.is_dir() else "")
+            begun = (each for each in islice(entries, _NAMES) if each.name.startswith(name))
+            found = [each for each in begun if each.name.isprintable() and (name or each.name[0] != ".")]
+        if found:
+            best = min(found, key=lambda each: each.name)
+            return text[: len(text) - len(name)] + best.name + ("/" if best.is_dir() else "")
     except (OSError, PathError):  # no such directory, or no name at all
-        return None
+        pass
+    return None
 
 
 class PromptFileDialog(Dialog[str]):
@@ -376,7 +364,7 @@ class PromptFileDialog(Dialog[str]):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.file_name = name
-        """As it was typed."""
+        """The path as it was typed."""
 
     def body(self) -> Iterable[Widget]:
         field = SafeInput(self.file_name, "prompt.txt", id="prompt-file")
@@ -408,10 +396,10 @@ class PromptFileDialog(Dialog[str]):
         try:
             raw = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
             text = decoded(raw, name)
-            if not text:
-                self.from_thread(self._say, "The file is empty. Give another one.", True)
-                return
         except EngineError as error:
             self.from_thread(self._say, str(error), True)
-        else:
+            return
+        if text:
             self.from_thread(self.dismiss, text)
+        else:
+            self.from_thread(self._say, "The file is empty. Give another one.", True)

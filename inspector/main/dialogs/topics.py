@@ -47,13 +47,9 @@ class TopicPages(Vertical):
         self._first = self.shown = first
 
     def compose(self) -> ComposeResult:
-        options = [
-            Option(
-                Content.styled(title, "bold") + Content(f"  {about}")
-            )  # in the ink of the row, highlighted too
-            for _, title, about in TOPICS
-        ]
-        yield SafeOptionList(*options, markup=False, compact=True)
+        # in the ink of the row, highlighted too
+        named = (Content.styled(title, "bold") + Content(f"  {about}") for _, title, about in TOPICS)
+        yield SafeOptionList(*map(Option, named), markup=False, compact=True)
         with Vertical(id="topic-page"):
             yield Button(Content(BACK), id="topic-list", compact=True)
             yield VerticalScroll(id="topic")

@@ -27,7 +27,15 @@ from engine.protocol import (
 )
 from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
-from inspector.display import quoted, token_label, token_text, truncate_words, unfinished, visible
+from inspector.display import (
+    first_fitting,
+    quoted,
+    token_label,
+    token_text,
+    truncate_words,
+    unfinished,
+    visible,
+)
 from inspector.keys import key_for, with_keys
 from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
 from inspector.main.tool import Host
@@ -39,7 +47,16 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action
-from inspector.widgets.canvas import Canvas, PageView, PanelCanvas, Row, centred, colourful, is_dark, wrapped
+from inspector.widgets.canvas import (
+    Canvas,
+    PageView,
+    PanelCanvas,
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    paragraph,
+)
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
@@ -54,7 +71,7 @@ TITLED = 6
 TOLD = 0.01
 """The least share whose number is written under its token."""
 GAP = "⋮ "
-"""Before a line where lines above it are left out."""
+"""The mark of a line above which lines are left out."""
 
 
 # ---- what is said: checks and costs, and why there is nothing to show ---------------------------
@@ -66,11 +83,11 @@ def place_of(path: Sequence[Item], width: int) -> str:
         return "Nothing was read before the first token"
     label = quoted(token_label(path[-1].text, path[-1].raw))
     long = f"Token {len(path)} of the path: {label} goes through the model"
-    return long if cell_len(long) <= width else f"Token {len(path)}: {label}"
+    return first_fitting(width, long, f"Token {len(path)}: {label}")
 
 
 def under_way(answers: Asked[Any]) -> str:
-    """The progress of the answer that is waited for; empty where none is."""
+    """The progress of the awaited answer; empty without one."""
     if (waiting := answers.waiting) is None:
         return ""
     if waiting.request is None or (now := waiting.request.progress) is None:
@@ -89,9 +106,8 @@ def told(answers: Asked[Any], key: Hashable, width: int) -> str:
     """
     if (answer := answers.get(key)) is not None:
         return checked(answer.facts, width)
-    if (failure := answers.failure(key)) is not None:
-        return visible(failure.message)
-    return under_way(answers)
+    failure = answers.failure(key)
+    return visible(failure.message) if failure is not None else under_way(answers)
 
 
 def refused(on: Canvas, failed: Check, family: str) -> Notice:
@@ -111,17 +127,18 @@ def noticed(notice: Notice, middle: bool = False) -> Drawn:
     def draw(painter: Painter, width: int, height: int) -> list[Row]:
         if middle:
             return centred(notice, width, height)
-        return [[Segment(line, style)] for text, style in notice for line in wrapped(text, width)]
+        return [row for text, style in notice for row in paragraph(style, width, text)]
 
     return Drawn(draw, (len(notice), ENDLESS if middle else len(notice)))
 
 
-def nothing_before(on: Canvas) -> Notice:
-    """The first token was not chosen by the model."""
-    return [
-        ("Nothing went through the model before the first token.", on.rich_style),
-        ("Press → for the next one.", on.ink("muted")),
-    ]
+def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
+    """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
+    if facts is not None and facts.failed is not None:
+        return refused(on, facts.failed, facts.family)
+    if failure is not None:
+        return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+    return []
 
 
 def not_recorded(on: Canvas) -> Notice:
@@ -182,8 +199,7 @@ class TokenHeat(PanelCanvas):
         numbered = bool(self._shares) and height >= 2
         room = max(1, height // (2 if numbered else 1))
         lines = self.wrapped(self._items, width, numbered).lines
-        cut = len(lines) > room
-        if cut:
+        if cut := len(lines) > room:
             lines = self.wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
@@ -192,19 +208,16 @@ class TokenHeat(PanelCanvas):
             row = [Segment(GAP if place != before + 1 else " " * len(GAP), muted)] if cut else []
             under = [Segment(" " * len(GAP))] if cut else []
             for piece in lines[place].pieces:
-                link = link_of(piece)
+                link, share = link_of(piece), self._shares[piece.slot] if self._shares else 0.0
+                step = step_of(abs(share)) * (-1 if share < 0 else 1)
+                style = base + heat_style(step, dark, colours, self._signed)
                 if piece.slot == len(self._items) - 1:
                     style = self.ink("cursor")
-                else:
-                    share = self._shares[piece.slot] if self._shares else 0.0
-                    step = step_of(abs(share)) * (-1 if share < 0 else 1)
-                    style = base + heat_style(step, dark, colours, self._signed)
-                    if piece.slot in self._marked:
-                        style += Style(reverse=True)
+                elif piece.slot in self._marked:
+                    style += Style(reverse=True)
                 blank = " " * (piece.cells - cell_len(piece.text))
                 row += [Segment(piece.text, style + link), Segment(blank, base)]
-                number = f"{piece.under:<{piece.cells}}"[: piece.cells]
-                under.append(Segment(number, muted + link))
+                under.append(Segment(f"{piece.under:<{piece.cells}}"[: piece.cells], muted + link))
             rows += [row, under] if numbered else [row]
             before = place
         return rows
@@ -219,9 +232,8 @@ class TokenHeat(PanelCanvas):
 
         def hottest(place: int) -> tuple[float, int]:
             slots = [piece.slot for piece in lines[place].pieces]
-            marked = any(slot in self._marked for slot in slots)
             largest = max((abs(self._shares[slot]) for slot in slots), default=0.0) if self._shares else 0.0
-            return largest + marked, place
+            return largest + any(slot in self._marked for slot in slots), place
 
         last = len(lines) - 1
         return sorted([*sorted(range(last), key=hottest)[-(room - 1) :], last] if room > 1 else [last])
@@ -237,12 +249,9 @@ class TokenHeat(PanelCanvas):
         wrap = Wrap(width - 1, numbered)
         shares = chain(self._shares if numbered else (), repeat(0.0))
         for item, share in zip(items, shares, strict=False):
-            parts = item.text.split("\n")
-            texts = (
-                [token_text(item.text, item.raw, unfinished(item.raw))]
-                if len(parts) == 1
-                else list(map(visible, parts))
-            )
+            texts = [visible(part) for part in item.text.split("\n")]
+            if len(texts) == 1:
+                texts = [token_text(item.text, item.raw, unfinished(item.raw))]
             wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
         return wrap
 
@@ -282,7 +291,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.candidates: Sequence[Candidate] = ()
         """Predictions of the model that is looked at for the place after the token, as far as they are known."""
         self.wanted: tuple[Hashable, Command] | None = None
-        """The question about the token; None where there is none."""
+        """The question about the token; None if there is none."""
         self.answer: Answer | None = None
         self.failure: Failure | None = None
         """Why there is no answer."""
@@ -291,12 +300,12 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.failed: Check | None = None
         """The check that it failed."""
         self.other_word = ""
-        """The word for the key that goes to the other one of two models; empty where that can't be looked at here."""
+        """The word for the key that goes to the other one of two models; empty if that can't be looked at here."""
 
     # ---- what a view says -----------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command] | None:
-        """The key of the question about the present token, and the command; None where nothing can be asked."""
+        """The key of the question about the present token, and the command; None if nothing can be asked."""
         raise NotImplementedError
 
     def draw(self, answer: Answer, on: Canvas, width: int, height: int) -> list[Row]:
@@ -309,7 +318,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         return "", (), ()
 
     def heading(self, answer: Answer | None) -> str:
-        """Of the view's frame; printable."""
+        """The title of the view's frame; printable."""
         raise NotImplementedError
 
     def text_rows(self, needed: int) -> int:
@@ -326,9 +335,9 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
         """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
-        host, recorded = self.host, self.host.controller.transport.recorded
+        host, live = self.host, self.live
         self.leave()
-        if recorded:
+        if not live:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
                 f"{key_for(f'{self.TOOL}.hold')} hold it"
@@ -364,6 +373,11 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         self.failed = self.checks.failed if self.checks is not None else None
 
     @property
+    def live(self) -> bool:
+        """True if there is an engine: a recording computes nothing."""
+        return not self.host.controller.transport.recorded
+
+    @property
     def facts(self) -> ModelFacts | None:
         """About the model that is looked at."""
         return self.looked.facts if self.looked is not None else self.timeline.facts
@@ -378,7 +392,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
         """Show everything, now; ask for what isn't known."""
         self.look()
         running = self.timeline.phase is Phase.RUNNING  # a run goes first: what it rests at is looked at
-        if not (self.host.controller.transport.recorded or running or (self.ASKS and not self.path)):
+        if self.live and not running and (self.path or not self.ASKS):
             self.ask()
         needed = 2 * len(self.text.wrapped(self.path, self.area.width - 4).lines) + 2 if self.HEATS else 0
         if rows := self.text_rows(needed):
@@ -409,16 +423,14 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def _instead(self, on: Canvas) -> Notice:
         """The reason that there is nothing to show, with advice."""
-        if self.failed is not None and self.checks is not None:
-            return refused(on, self.failed, self.checks.family)
         if self.ASKS and not self.path:
-            return nothing_before(on)
-        if self.failure is not None:
             return [
-                (visible(self.failure.message), on.ink("bad")),
-                (visible(self.failure.hint), on.ink("muted")),
+                ("Nothing went through the model before the first token.", on.rich_style),
+                ("Press → for the next one.", on.ink("muted")),
             ]
-        if self.host.controller.transport.recorded:
+        if said := why_missing(on, self.checks, self.failure):
+            return said
+        if not self.live:
             return not_recorded(on)
         return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
 

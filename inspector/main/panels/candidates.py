@@ -1,10 +1,9 @@
-"""What could come next, or could have come: the model's belief, what the sampler made of it, and the draw."""
+"""The tokens that could come next, or could have come: the model's belief, the sampler's change of it, and the draw."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from itertools import accumulate
 from operator import attrgetter
 
@@ -12,7 +11,7 @@ from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import events
+from textual import events, on
 from textual.content import Content
 from textual.message import Message
 
@@ -23,7 +22,7 @@ from inspector.main.tool import CandidateChosen
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty
+from inspector.widgets.canvas import PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
 
 END = "‹end›"
@@ -37,35 +36,21 @@ TALL = 13
 """Rows from which a line gets a row of its own."""
 
 
-class Placement(Enum):
-    """Where the lines are drawn."""
-
-    OFF = "off"
-    BEHIND = "behind"
-    """Behind the candidate's token, instead of the bar, the rank and the id."""
-    UNDER = "under"
-    """In a row under the candidate's."""
-
-
-class LineText(Struct, frozen=True):
-    """What is shown of one line."""
-
-    text: str = ""
-    joint: str = ""
-    """Probability of the candidate and all tokens after it together."""
+LineText = tuple[str, str]
+"""The text of a line, and the probability of the candidate and all tokens after it together; both may be empty."""
 
 
 def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
-    """What is shown of a line, printable.
+    """A line as it is shown, printable.
 
     Args:
-        line: None where there is none.
+        line: The line; None if there is none.
         waited_for: Whether one was requested.
     """
     if line is None:
-        return LineText(WAITING if waited_for else "")
+        return WAITING if waited_for else "", ""
     text = visible(line.text) + (END if line.ended else "")
-    return LineText(text, scales.percent(math.exp(line.logprob)))
+    return text, scales.percent(math.exp(line.logprob))
 
 
 def own_row(text: str) -> str:
@@ -81,7 +66,7 @@ WORDS = 22
 ROOM, TIGHT = 20, 12
 """Cells of tokens and bars under which a column is dropped; and under which the sampler's is, the last one."""
 LEVEL = 0.9
-"""Of the colour of the sampler's bar: another one than the model's."""
+"""Level of the colour of the sampler's bar, which differs from the model's."""
 UNKNOWN = "·"
 """Shown for a number that the engine did not send."""
 LEAST_BAR = 4
@@ -93,11 +78,11 @@ BOTH, EITHER = "model = sampler", "both"
 
 
 class CandidateColumns(Struct, frozen=True):
-    """Which columns fit, and how wide those are that give way."""
+    """The columns that fit, and the cells of those that give way."""
 
     token: int
     bar: int
-    """Of each bar: the model's, and the sampler's where that has a column."""
+    """Cells of each bar: the model's, and the sampler's if that has a column."""
     sampler: bool
     rank: bool
     id: bool
@@ -179,7 +164,7 @@ def rows_of(timeline: Timeline) -> Sequence[Candidate]:
 
 
 def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
-    """Why there are none: the reason and the advice."""
+    """The reason that there are none, and advice."""
     if timeline is None or timeline.phase in (Phase.LOADING, Phase.FAILED, Phase.EMPTY) or not timeline.items:
         return why_empty(timeline, "The candidates for each token appear here.")
     if timeline.distribution is not None and timeline.distribution.listed:
@@ -187,24 +172,18 @@ def why_no_candidates(timeline: Timeline | None) -> tuple[str, str]:
     if timeline.following:
         return why_empty(timeline, "The candidates for the first token appear here.")
     if timeline.slot == 0:
-        return (
-            "This is the first token: the model had no text to predict it from.",
-            "Press → for the next one.",
-        )
+        first = "This is the first token: the model had no text to predict it from."
+        return first, "Press → for the next one."
     if timeline.prompts.opened is not None and not timeline.prompts.opened.echo:
         return (
             "Prompt logprobs are off, so the probabilities of the prompt's tokens are not known.",
             "They are on for prompts of up to 2,048 tokens, unless --no-prompt-logprobs turns them off.",
         )
     if timeline.slot < timeline.held:
-        return (
-            "The logprob of this token of the prompt is not computed yet.",
-            "It is computed as soon as the engine is idle.",
-        )
-    return (
-        "This token of the prompt has not gone through the model yet.",
-        "Its candidates come with its chunk.",
-    )
+        not_yet = "The logprob of this token of the prompt is not computed yet."
+        return not_yet, "It is computed as soon as the engine is idle."
+    not_read = "This token of the prompt has not gone through the model yet."
+    return not_read, "Its candidates come with its chunk."
 
 
 _LEAST = 10
@@ -224,7 +203,7 @@ def draw_line(
         inks: Named styles: `muted`, `accent`, `strong`, `faint`, `data`.
 
     Returns:
-        The row, with room for the marks at its beginning; an empty one where the probabilities are to be predicted.
+        The row, with room for the marks at its beginning; an empty one while the probabilities are to be predicted.
     """
     muted, lead = inks["muted"], Segment(" " * MARK, inks["muted"])
     if distribution is None:
@@ -234,11 +213,8 @@ def draw_line(
     if timeline.conceals("probabilities"):
         return []
     concealed = timeline.following and timeline.conceals("picked")
-    label = f"id {distribution.picked}"
-    for each in distribution.candidates:
-        if each.id == distribution.picked:
-            label = token_label(each.text, each.raw)
-    label = "?" if concealed else label
+    picked = (token_label(c.text, c.raw) for c in distribution.candidates if c.id == distribution.picked)
+    label = "?" if concealed else next(picked, f"id {distribution.picked}")
     if distribution.draw is None:
         by_hand = not concealed and timeline.taken != distribution.picked
         words = f"greedy: no draw; the most probable is {label}" if by_hand else "greedy: no draw"
@@ -278,9 +254,9 @@ def _scale(
 
 
 DIM = Style(bold=False)
-"""Of what might come, in a highlighted row too."""
+"""The style of a line of look-ahead, in a highlighted row too."""
 _CONCEALS = ("picked", "probabilities")
-"""What, where it is to be predicted, the stages of the sampler would tell."""
+"""Parts that the stages of the sampler would give away while they are to be predicted."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
 """Why the token there is not the one that the sampler picked."""
 
@@ -293,25 +269,22 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     highlighted: int = 0
     """Row that Enter takes; it begins at the slot's own token."""
     ahead: LookAheadLines | None = None
-    """What is known of what might come."""
+    """The known lines of look-ahead."""
+    _rows: Sequence[Candidate] = ()
+    _of: tuple[object, Distribution | None] | None = None
+    """The place of the rows, and what tried settings would draw from there."""
+    _top = 0
+    _places: Sequence[int] = ()
+    """The candidate in each row of the panel, from the second row on."""
 
     class CandidateHighlighted(Message):
         """Another row was highlighted."""
-
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self._rows: Sequence[Candidate] = ()
-        self._of: tuple[object, Distribution | None] | None = None
-        """The place of the rows, and what tried settings would draw from there."""
-        self._top = 0
-        self._places: list[int] = []
-        """The candidate in each row of the panel, from the second row on."""
 
     # ---- what is shown ----------------------------------------------------------------------
 
     @property
     def candidate(self) -> Candidate | None:
-        """The highlighted candidate, None where there is none."""
+        """The highlighted candidate; None if there are none."""
         return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
 
     @property
@@ -368,66 +341,54 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         else:
             self._highlight(index)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _scrolled(self, event: events.MouseEvent) -> None:
         event.stop()
-        self.move(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.move(-1)
+        self.move(1 if isinstance(event, events.MouseScrollDown) else -1)
 
     # ---- drawing ----------------------------------------------------------------------------
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, self._places = self.timeline, []
+        timeline, self._places = self.timeline, ()
         if timeline is None or not self._rows:
             self.title(Content(self.NAME))
-            reason, advice = why_no_candidates(timeline)
-            return centred([(reason, self.ink("base")), (advice, self.ink("muted"))], width, height)
-        kind = Placement.OFF
-        if self.ahead is not None and self.ahead.on:
-            kind = Placement.UNDER if height >= TALL else Placement.BEHIND
-        self._lay_out(kind, height, timeline)
+            return self.centred(why_no_candidates(timeline), width, height)
+        # lines of look-ahead are drawn under the candidates, or behind their tokens instead of bar, rank and id
+        ahead = self.ahead if self.ahead is not None and self.ahead.on else None
+        behind = ahead is not None and height < TALL
+        self._lay_out(None if behind else ahead, height, timeline)
         distribution = timeline.tried or timeline.distribution
         self._entitle(timeline, distribution)
         concealed = timeline.conceals("probabilities")
         untouched = distribution is not None and not concealed and is_untouched(distribution)
         sampler = distribution is not None and not untouched
-        if kind is Placement.BEHIND:
+        if behind:
             fit = columns_behind(width, sampler)
         else:
-            longest = 0
-            for each in self._rows:
-                longest = max(longest, cell_len(token_label(each.text, each.raw)))
-            fit = columns(width, sampler, longest)
+            fit = columns(width, sampler, max(cell_len(token_label(c.text, c.raw)) for c in self._rows))
         head = self._head(fit, untouched, timeline.tried is not None, distribution)
-        rows = [head, *self._candidates(kind, fit, width, timeline)]
+        rows = [head, *self._candidates(ahead, behind, fit, width, timeline)]
         if len(rows) < height:
             rows.append([] if concealed else self._others(fit, shown(timeline), timeline))
         if len(rows) < height:
             rows += [[]] * min(1, height - len(rows) - 1)
-            inks = {"data": self.data()}
-            for name in ("muted", "accent", "strong", "faint"):
-                inks[name] = self.ink(name)
+            inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
+            inks["data"] = self.data()
             rows.append(draw_line(timeline, distribution, width, inks))
         if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
             rows.append(self._stages(distribution))
         return rows
 
-    def _lay_out(self, kind: Placement, height: int, timeline: Timeline) -> None:
-        """Find which candidates are in the rows between the head and the two lines below.
+    def _lay_out(self, under: LookAheadLines | None, height: int, timeline: Timeline) -> None:
+        """Find the candidates in the rows between the head and the two lines below.
 
-        They go on around the highlighted one; it, the one that stands there and the first are always among them. One
-        that has a line under it, or is about to have one, takes two rows.
+        They are those around the highlighted one; it, the one that stands there and the first are always among them.
+        One that has a line under it, or is about to have one, takes two rows.
         """
-        tall: set[int] = set()
-        if self.ahead is not None and kind is Placement.UNDER:
-            tall = {*self.wanted, *self.ahead.lines(timeline.before)}
-        cells, standing, taken = [], [], timeline.taken
-        for index, candidate in enumerate(self._rows):
-            cells.append(2 if candidate.id in tall else 1)
-            if candidate.id == taken:
-                standing.append(index)
+        tall = () if under is None else {*self.wanted, *under.lines(timeline.before)}
+        cells, taken = [2 if candidate.id in tall else 1 for candidate in self._rows], timeline.taken
+        standing = [index for index, candidate in enumerate(self._rows) if candidate.id == taken]
         pinned = tuple(dict.fromkeys((self.highlighted, *standing, 0)))
         room = min(max(height - 3, sum([cells[index] for index in pinned])), max(1, height - 1))
         self._top = min(self._top, self.highlighted)
@@ -442,28 +403,29 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             if shown.issuperset(range(self._top, self.highlighted)):
                 break
             self._top += 1  # else the highlighted one has no room after those before it
-        for index in sorted(shown):
-            self._places += [index] * cells[index]
-        del self._places[room:]
+        self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
 
     def _candidates(
-        self, kind: Placement, fit: CandidateColumns, width: int, timeline: Timeline
+        self,
+        ahead: LookAheadLines | None,
+        behind: bool,
+        fit: CandidateColumns,
+        width: int,
+        timeline: Timeline,
     ) -> list[Row]:
-        """The rows of the candidates, and of their lines where those are drawn under them."""
+        """The rows of the candidates, and of their lines if those are drawn under them."""
         rows: list[Row] = []
-        node, taken, line = timeline.before, timeline.taken, LineText()
+        node, taken, line = timeline.before, timeline.taken, ("", "")
         for place, index in enumerate(self._places):
             candidate, here, ink = self._rows[index], index == self.highlighted, self.ink("base")
             if candidate.cut_by is not None and not timeline.conceals("probabilities"):
                 ink = self.ink("muted" if here or candidate.id == taken else "faint")
-            if self.ahead is not None and kind is not Placement.OFF:
-                waited_for = candidate.id in self.ahead.waited_for(node)
-                line = line_text(self.ahead.lines(node).get(candidate.id), waited_for)
+            if ahead is not None:
+                line = line_text(ahead.lines(node).get(candidate.id), candidate.id in ahead.waited_for(node))
             if place and self._places[place - 1] == index:
                 row = self._under(line, width, ink)
             else:
-                behind = line if kind is Placement.BEHIND else LineText()
-                row = self._row(index, fit, ink, behind, timeline)
+                row = self._row(index, fit, ink, line if behind else ("", ""), timeline)
             if here:
                 if (missing := width - Segment.get_line_length(row)) > 0:
                     row.append(Segment(" " * missing))  # its ground reaches the edge
@@ -494,29 +456,24 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         candidate, muted = self._rows[index], self.ink("muted")
         cut = candidate.cut_by is not None
         lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", muted)
-        row = [
-            Segment("▌", self.ink("primary")) if index == self.highlighted else lead,
-            Segment("▶ " if candidate.id == timeline.taken else "  ", self.ink("accent")),
-        ]
+        lead = Segment("▌", self.ink("primary")) if index == self.highlighted else lead
+        mark = Segment("▶ " if candidate.id == timeline.taken else "  ", self.ink("accent"))
+        text, joint = line
         label = truncate(token_label(candidate.text, candidate.raw), fit.token)
         left = max(0, fit.token - cell_len(label))
         words = self.ink("special") if candidate.special and not cut else ink
-        if line.text:
+        if text:
             words = muted if cut else words  # to distinguish the two
-            behind = Segment(pad(line.text, left) + " ", (ink if cut else muted) + DIM)
+            behind = Segment(pad(text, left) + " ", (ink if cut else muted) + DIM)
         else:
             behind = Segment(" " * (left + 1), ink)
-        return [
-            *row,
-            Segment(label, words),
-            behind,
-            *self._numbers(candidate, fit, ink, line.joint, timeline),
-        ]
+        numbers = self._numbers(candidate, fit, ink, joint, timeline)
+        return [lead, mark, Segment(label, words), behind, *numbers]
 
     def _numbers(
         self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str, timeline: Timeline
     ) -> Row:
-        """What the model expected, what the sampler made of it, or the stage that cut it, and the rest that fits."""
+        """The model's probability, the sampler's or the stage that cut it, and the other columns that fit."""
         if timeline.conceals("probabilities"):
             return [Segment(" " * fit.bar + pad("?", PERCENT, right=True), self.ink("muted"))]
         cut = candidate.cut_by
@@ -539,10 +496,10 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row
 
     def _under(self, line: LineText, width: int, ink: Style) -> Row:
-        """What might come after a candidate, in a row of its own."""
-        joint = f" joint {line.joint}" if line.joint else ""
+        """The line of a candidate, in a row of its own."""
+        joint = f" joint {line[1]}" if line[1] else ""
         joint = joint if width - MARK - len(joint) >= LEAST else ""
-        text = pad(own_row(line.text), width - MARK - len(joint))
+        text = pad(own_row(line[0]), width - MARK - len(joint))
         ink = ink if ink != self.ink("base") else self.ink("muted")
         return [Segment(" " * MARK), Segment(text + joint, ink + DIM)]
 
@@ -580,7 +537,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return row if distribution.stages else []
 
     def _entitle(self, timeline: Timeline, distribution: Distribution | None) -> None:
-        """Whose candidates these are, and how much choice there is."""
+        """Name the token of the candidates, and how much choice there is."""
         item, name = timeline.selected, self.NAME
         note = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
         if distribution is None:
@@ -599,9 +556,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             self.title(Content(f"{name} · as the server lists it"), Content(hidden))
             return
         tried = "tried: " if timeline.tried is not None else ""
-        left = (
-            note or f"{tried}{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)} bits"
-        )
+        sampler = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)}"
+        left = note or f"{tried}{sampler} bits"
         if timeline.following and timeline.conceals("picked"):
             left = timeline.concealed_as
         under = f"{left} · {hidden}" if hidden else left

@@ -26,7 +26,7 @@ _GIVING_WAY = (
     _MODEL, _MODEL, _SAMPLING, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE, _UNDER,
     _MODEL, _UNDER, _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
 )  # fmt: skip
-"""Which part takes its next shorter version, in this order, while the line is too long."""
+"""The parts in the order in which each takes its next shorter version, while the line is too long."""
 _BETWEEN = " │ "
 
 
@@ -77,7 +77,7 @@ class HeaderLine(Canvas):
                 del parts[part][0]
                 row = self._joined(parts)
         while len(parts) > 1 and Segment.get_line_length(row) > width:
-            parts.pop()  # whole: a number that is cut is another one
+            parts.pop()  # whole: a cut number would be a wrong one
             row = self._joined(parts)
         return [row]
 
@@ -98,14 +98,12 @@ class HeaderLine(Canvas):
         name = Segment(truncate(whole.text, 28), whole.style)
         if not facts.ran:
             return [[whole], [name], []]
-        kind = f"{visible(facts.family)} · {facts.layers} layers · {amount(facts.parameters)} {_type(facts)}"
-        muted = self.ink("muted")
-        short = f"{amount(facts.parameters)} {_type(facts)}"
-        kind_of = Segment(f" {kind}", muted)
-        return [[whole, kind_of], [name, kind_of], [name, Segment(f" {short}", muted)], [name], []]
+        size, muted = f"{amount(facts.parameters)} {_type(facts)}", self.ink("muted")
+        kind = Segment(f" {visible(facts.family)} · {facts.layers} layers · {size}", muted)
+        return [[whole, kind], [name, kind], [name, Segment(f" {size}", muted)], [name], []]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
-        """What is going on before there are steps, or in their place, with details and without."""
+        """The phase before there are steps, or instead of them, with details and without."""
         phase, detail = timeline.phase, ""
         if timeline.recorded and phase in (Phase.LOADING, Phase.EMPTY):
             name, ink = "RECORDED", "accent"
@@ -123,7 +121,7 @@ class HeaderLine(Canvas):
         return [self._state(name, ink, detail), self._state(name, ink, "")]
 
     def _steps(self, timeline: Timeline) -> list[Row]:
-        """How many steps there are, and which place is looked at."""
+        """The number of steps, and the place that is looked at."""
         running = timeline.phase is Phase.RUNNING
         name, ink = ("RUN", "accent") if running else ("DECODE", "good")
         name, ink = ("RECORDED", "accent") if timeline.recorded else (name, ink)
@@ -156,25 +154,23 @@ class HeaderLine(Canvas):
         return [[*state, *self._bar(done / total if total else 0.0, 12)], state]
 
     def _under(self, timeline: Timeline) -> list[Row]:
-        """That the path is not the model's own: this never gives way to nothing."""
+        """A path that is not the model's own: this never gives way to nothing."""
         long = f"under {interventions_words(timeline.under)}"
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _grammar(self, timeline: Timeline) -> list[Row]:
-        """That the text must match something, and whether it does."""
+        """The grammar that the text must match, and whether it does."""
         if timeline.facts is None or (grammar := self.settings.grammar) is None:
             return []
         reading = timeline.distribution.grammar if timeline.distribution is not None else None
+        texts = [truncate(visible(grammar.summary), 24), "grammar"]
+        ink = "warn" if reading is not None and warning(reading) else "accent"
         if outside(reading):
-            texts = ["outside the grammar", "outside"]
-            ink = self.ink("warn")
-        else:
-            texts = [truncate(visible(grammar.summary), 24), "grammar"]
-            ink = self.ink("warn" if reading is not None and warning(reading) else "accent")
-        return [[Segment(text, ink)] for text in texts]
+            texts, ink = ["outside the grammar", "outside"], "warn"
+        return [[Segment(text, self.ink(ink))] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:
-        """How full the context is, with a bar that gets shorter, and without."""
+        """The fill of the context, with a bar that gets shorter, and without."""
         facts = timeline.facts
         if timeline.kv is None or (facts is not None and not facts.ran):
             return []
@@ -209,6 +205,6 @@ class HeaderLine(Canvas):
 
 
 def _type(facts: ModelFacts) -> str:
-    """What the weights are: `4-bit`, `4-bit as f32` unpacked, or the short name of the computation's type."""
+    """The type of the weights: `4-bit`, `4-bit as f32` unpacked, or the short name of the computation's type."""
     bits, computed = facts.quantized.partition(",")[0], _SHORT_TYPES.get(facts.dtype, facts.dtype)
     return visible(bits if facts.quantization else f"{bits} as {computed}" if bits else computed)

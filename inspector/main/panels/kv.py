@@ -1,4 +1,4 @@
-"""What the KV cache holds: tokens, bytes used and allocated, how it grew, and the bill of the last move.
+"""The KV cache: its tokens, bytes used and allocated, how it grew, and the bill of the last move.
 
 The chart is as high as what is used: a session's first tokens take a hundredth of the block that is allocated for them.
 What is allocated is a line over it, with a mark where a block was added.
@@ -21,7 +21,7 @@ from inspector.scales import FREE, amount, count, milliseconds, percent, size
 from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, centred, fact_rows, side_by_side, why_empty
+from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, fact_rows, side_by_side, why_empty
 from inspector.widgets.charts import OPENS, area, axis, bar, held_values, sample
 
 Fact = tuple[str, str]
@@ -37,11 +37,9 @@ def kv_facts(timeline: Timeline, kv: KVReading) -> list[Fact]:
         timeline: What is shown, a model's facts with it.
         kv: The reading shown.
     """
-    facts = timeline.facts
-    if facts is None:
+    if (facts := timeline.facts) is None:
         return []
-    known = [*_a_token(facts, kv), *_windows(kv), *_states(kv), *_ahead(facts, kv)]
-    return [*known, *_shared(timeline)]
+    return [*_a_token(facts, kv), *_windows(kv), *_ahead(facts, kv), *_shared(timeline)]
 
 
 # ---- a token ----------------------------------------------------------------------------------
@@ -51,30 +49,27 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
     per_token = facts.kv_bytes_per_token
     if not per_token:
         return
-    layers = counted(facts)
-    if layers is None:
-        kinds = (
-            "quantized" if any(group.kind == "quantized" for group in kv.groups) else "not all layers alike"
-        )
-        yield (
-            "a token",
-            f"{size(per_token)}, read off the arrays ({kinds}: no single product of sizes gives it)",
-        )
+    if (layers := counted(facts)) is None:
+        quantized = any(group.kind == "quantized" for group in kv.groups)
+        why = f"{'quantized' if quantized else 'not all layers alike'}: no single product of sizes gives it"
+        yield "a token", f"{size(per_token)}, read off the arrays ({why})"
         return
-    both = f"{_several(layers, 'layer')} × {_several(facts.kv_heads or 0, 'KV head')}"
-    product = f"{both} × {facts.head_size} × {BYTES[facts.dtype]} B"
-    yield "a token", f"2 (key and value) × {product} = {size(per_token)}{_rest(facts, layers)}"
+    heads = _several(facts.kv_heads or 0, "KV head")
+    product = f"{_several(layers, 'layer')} × {heads} × {facts.head_size} × {BYTES[facts.dtype]} B"
+    rest = ""
+    if (others := facts.layers - layers) > 0:
+        alone = len(facts.cache_kinds) == layers
+        do = "share these, or keep nothing" if alone else "don't grow without end"
+        rest = f"; {others} of {facts.layers} layers {do}"
+    yield "a token", f"2 (key and value) × {product} = {size(per_token)}{rest}"
     if facts.heads and facts.kv_heads and facts.heads > facts.kv_heads:
         full = per_token * facts.heads // facts.kv_heads
-        share = f"{facts.heads} query heads share {facts.kv_heads} KV head" + "s" * (facts.kv_heads > 1)
-        yield (
-            "grouped",
-            f"{share}: full heads would take {size(full)}, {full / per_token:.3g} times as much",
-        )
+        more = f"full heads would take {size(full)}, {full / per_token:.3g} times as much"
+        yield "grouped", f"{facts.heads} query heads share {heads}: {more}"
 
 
 def counted(facts: ModelFacts) -> int | None:
-    """How many layers the formula of bytes a token counts; None where it doesn't give what was measured."""
+    """The number of layers that the formula of bytes a token counts; None if it doesn't give the measured bytes."""
     width = BYTES.get(facts.dtype)
     if width is None or not facts.kv_heads or not facts.head_size:
         return None
@@ -86,16 +81,6 @@ def counted(facts: ModelFacts) -> int | None:
     return None
 
 
-def _rest(facts: ModelFacts, layers: int) -> str:
-    """What the layers do that the formula doesn't count."""
-    others = facts.layers - layers
-    if others <= 0:
-        return ""
-    if len(facts.cache_kinds) == layers:
-        return f"; {others} of {facts.layers} layers share these, or keep nothing"
-    return f"; {others} of {facts.layers} layers don't grow without end"
-
-
 def _several(number: int, name: str) -> str:
     return f"{number} {name}{'s' * (number != 1)}"
 
@@ -104,22 +89,16 @@ def _several(number: int, name: str) -> str:
 
 
 def _windows(kv: KVReading) -> Iterator[Fact]:
+    """The windows, and after them the states of recurrent layers."""
+    recurrent = [group for group in kv.groups if group.kind == "recurrent"]
     for group in kv.groups:
-        if group.limit is None or group.kind == "recurrent":
-            continue
-        gone = max(0, kv.offset - group.held)
-        fate = f"{count(gone)} dropped" if gone else "none dropped yet"
-        yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
-
-
-def _states(kv: KVReading) -> Iterator[Fact]:
-    for group in kv.groups:
-        if group.kind == "recurrent":
-            together = size(len(group.layers) * group.used_bytes)
-            yield (
-                "state",
-                f"{layers_of(group)}: {size(group.used_bytes)} each, whatever the length; {together} in all",
-            )
+        if group.limit is not None and group.kind != "recurrent":
+            gone = max(0, kv.offset - group.held)
+            fate = f"{count(gone)} dropped" if gone else "none dropped yet"
+            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
+    for group in recurrent:
+        each, together = size(group.used_bytes), size(len(group.layers) * group.used_bytes)
+        yield "state", f"{layers_of(group)}: {each} each, whatever the length; {together} in all"
 
 
 def layers_of(group: KVGroup) -> str:
@@ -136,7 +115,7 @@ def layers_of(group: KVGroup) -> str:
 
 
 def _held(group: KVGroup) -> str:
-    """What each layer of a group holds."""
+    """The contents of each layer of a group."""
     if group.kind == "recurrent":
         return "one state"
     return f"{count(group.held)}{f' of {count(group.limit)}' if group.limit else ''} tokens"
@@ -162,23 +141,23 @@ def _ahead(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
         yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
     per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
     if per_token and spare is not None:
-        room = f"room for about {amount(spare // per_token)} tokens"
-        yield (
-            "memory",
-            f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded: {room}",
-        )
+        there = f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded"
+        yield "memory", f"{there}: room for about {amount(spare // per_token)} tokens"
 
 
 # ---- branches ---------------------------------------------------------------------------------
 
 
 def _shared(timeline: Timeline) -> Iterator[Fact]:
-    """What branches have in common, and so went through the model once."""
+    """The tokens that branches have in common, and so went through the model once."""
     ends = _ends(timeline.tree.branches.root)
     if len(ends) < 2:
         return
     apart, together = sum(ends), len(timeline.tree.branches)
-    first = _prefix(timeline.tree.branches.root)
+    first, branch = 0, timeline.tree.branches.root
+    while len(branch.children) == 1:
+        branch = branch.children[0]
+        first += len(branch.nodes)
     per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
     saved = f", {size((apart - together) * per_token)} less" if per_token else ""
     common = f"{count(len(ends))} ends, the first {count(first)} tokens common to all"
@@ -195,15 +174,6 @@ def _ends(root: Branch) -> Sequence[int]:
         if not branch.children:
             ends.append(depth)
     return ends
-
-
-def _prefix(root: Branch) -> int:
-    """Tokens that all ends have in common."""
-    length, branch = 0, root
-    while len(branch.children) == 1:
-        branch = branch.children[0]
-        length += len(branch.nodes)
-    return length
 
 
 _MOST_CHART = 6
@@ -243,14 +213,14 @@ class KVPanel(PanelCanvas, can_focus=True):
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
         chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
-        told = chart > _LEAST_CHART  # then an axis has room, and tells what a token takes
-        drawn = self._chart(timeline, width, chart, told)
+        with_axis = chart > _LEAST_CHART  # which has the bytes of a token, too
+        drawn = self._chart(timeline, width, chart, with_axis)
         if self.frameless:
             return [self._line(timeline, kv, width, alone=height == 1), *drawn, *below]
-        return [self._summary(timeline, kv, width, not told), *drawn, *below]
+        return [self._summary(timeline, kv, width, not with_axis), *drawn, *below]
 
     def _empty(self, timeline: Timeline | None, kv: KVReading | None, width: int, height: int) -> list[Row]:
-        """Why there is no KV cache, or none yet; in a few words where there is no frame."""
+        """The reason that there is no KV cache, or none yet."""
         self.title(Content(self.NAME))
         if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
             brief = "not known of a server's reply"
@@ -264,10 +234,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         else:
             brief = "no tokens yet"
             reason, advice = why_empty(timeline, "Tokens, bytes and their growth appear here.")
-        muted = self.ink("muted")
-        if self.frameless:
-            return [self._named([Segment(brief, muted)])]
-        return centred([(reason, self.ink("base")), (advice, muted)], width, height)
+        return self.empty((reason, advice), brief, width, height)
 
     def _summary(self, timeline: Timeline, kv: KVReading, width: int, per_token: bool = True) -> Row:
         """Used and allocated, each with its sign in the chart, where they share no scale: so how full that is, too.
@@ -276,10 +243,10 @@ class KVPanel(PanelCanvas, can_focus=True):
             timeline: What is shown.
             kv: The reading.
             width: Cells; how full it is gives way first, then what a token takes.
-            per_token: Whether to tell what a token takes by the model's shape.
+            per_token: Whether the bytes that a token takes by the model's shape are shown.
         """
         muted, strong = self.ink("muted"), self.ink("strong")
-        full = f"  {percent(kv.used_bytes / kv.allocated_bytes)} full" if kv.allocated_bytes else ""
+        full = f"  {_full(kv)}" if kv.allocated_bytes else ""
         row = [
             Segment("█ ", self.data()), Segment(size(kv.used_bytes), strong), Segment(" used  ", muted),
             Segment(f"{OPENS} ", muted), Segment(size(kv.allocated_bytes), strong), Segment(" allocated", muted),
@@ -287,14 +254,11 @@ class KVPanel(PanelCanvas, can_focus=True):
         of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
         each = f"  {size(of_model)} a token" if of_model else ""
         left = width - Segment.get_line_length(row)
-        if cell_len(full + each) <= left:
-            row.append(Segment(full + each, muted))
-        elif cell_len(each) <= left:
-            row.append(Segment(each, muted))
-        return row
+        fits = next((text for text in (full + each, each) if cell_len(text) <= left), "")
+        return [*row, Segment(fits, muted)] if fits else row
 
     def _line(self, timeline: Timeline, kv: KVReading, width: int, alone: bool) -> Row:
-        """What matters most, where there is no frame: used of allocated, and what a token added.
+        """The line of a panel without a frame: used of allocated, and the bytes that a token added.
 
         Args:
             timeline: What is shown.
@@ -304,7 +268,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         """
         muted, strong = self.ink("muted"), self.ink("strong")
         used, allocated = size(kv.used_bytes), size(kv.allocated_bytes)
-        sizes = self._named([Segment(used, strong), Segment(" used of ", muted), Segment(allocated, strong)])
+        sizes = self.named([Segment(used, strong), Segment(" used of ", muted), Segment(allocated, strong)])
         steep, grown, word = slope(timeline), [], " allocated"
         if steep is not None:
             grown = [Segment(f"  +{size(round(steep))}", strong), Segment(" a token", muted)]
@@ -313,15 +277,12 @@ class KVPanel(PanelCanvas, can_focus=True):
         row = [*sizes, *grown] if Segment.get_line_length([*sizes, *grown]) <= width else sizes
         more = [[Segment(count(kv.offset), strong), Segment(" tokens", muted)]]
         if kv.allocated_bytes:
-            more += [[Segment(f"{percent(kv.used_bytes / kv.allocated_bytes)} full", muted)]]
+            more += [[Segment(_full(kv), muted)]]
         row = side_by_side([row, *more], width - alone * (_LEAST_SIDE + 2))
         left = width - Segment.get_line_length(row) - 2
         if not alone or left < _LEAST_SIDE:
             return row
         return [*row, Segment("  "), *self._chart(timeline, left, 1)[0]]
-
-    def _named(self, row: Row) -> Row:
-        return [Segment(f"{self.NAME}  ", self.ink("strong")), *row]
 
     # ---- with room --------------------------------------------------------------------------
 
@@ -332,15 +293,14 @@ class KVPanel(PanelCanvas, can_focus=True):
         bill = self._bill(timeline, width) if timeline.following else []
         kept = [self._kept(kv, width, FACT_NAME)] if kv.kept_bytes else []
         below: list[Row] = [[], *groups, *kept, *bill, []]
-        told = [fact_rows([fact], width, muted, self.ink("base")) for fact in kv_facts(timeline, kv)]
+        facts = [self.facts([fact], width) for fact in kv_facts(timeline, kv)]
         more = f"{key_for('compare_kv')} compares 16, 8 and 4 bits · {key_for('race')} races against no cache"
-        told += [fact_rows([("", more)], width, muted, muted)]
-        for rows in told:
+        for rows in (*facts, fact_rows([("", more)], width, muted, muted)):
             if len(below) + len(rows) > height - 2 - _LEAST_DEEP:
                 break
             below += rows
         chart = max(_LEAST_DEEP, min(_TALLEST, height - 2 - len(below)))
-        drawn = self._chart(timeline, width, chart + 1, told=True)
+        drawn = self._chart(timeline, width, chart + 1, with_axis=True)
         return [self._summary(timeline, kv, width, per_token=False), *drawn, *below]
 
     def _group_in_depth(self, group: KVGroup, width: int) -> list[Row]:
@@ -364,14 +324,14 @@ class KVPanel(PanelCanvas, can_focus=True):
 
     # ---- growth -----------------------------------------------------------------------------
 
-    def _chart(self, timeline: Timeline, width: int, height: int, told: bool = False) -> list[Row]:
+    def _chart(self, timeline: Timeline, width: int, height: int, with_axis: bool = False) -> list[Row]:
         """Used bytes over the tokens of the path; above them, from three lines on, where what is allocated changed.
 
         Args:
             timeline: What is shown.
             width: Cells.
             height: Lines; the most that was used fills those of the bytes.
-            told: Whether the last line is an axis: the tokens, and how steep it is at the one that is looked at.
+            with_axis: Whether the last line is an axis: the tokens, and how steep it is at the one that is looked at.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
         wide = max(1, min(_WIDEST, width // max(1, held)))
@@ -390,12 +350,12 @@ class KVPanel(PanelCanvas, can_focus=True):
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
         rows: list[Row] = []
-        lines = height - told
+        lines = height - with_axis
         if lines >= _LEAST_MARKED:
             rows.append([Segment(held_values(allocated, size), muted)])
         filled = area(used, lines - len(rows), max(used, default=0))
         rows += [list(map(Segment, line, inks)) for line in filled]
-        if told:
+        if with_axis:
             steep = slope(timeline)
             name = "tokens" if steep is None else f"+{size(round(steep))} a token"
             line = axis("1", count(held), len(slots), name)
@@ -408,7 +368,7 @@ class KVPanel(PanelCanvas, can_focus=True):
     def _below(self, timeline: Timeline, kv: KVReading, width: int, height: int) -> list[Row]:
         """The lines under the chart, which leave it two lines, or one of less than four: the last move's bill first.
 
-        A plain cache alone is told where the chart is as high as it may be: it has nothing to add.
+        A plain cache alone gets a line if the chart is as high as it may be: it has nothing to add.
         """
         room = max(0, height - 1 - (2 if height > 3 else 1))
         bill = self._bill(timeline, width)[:room] if timeline.following else []
@@ -416,16 +376,12 @@ class KVPanel(PanelCanvas, can_focus=True):
         groups: list[Row] = []
         plain = len(kv.groups) == 1 and kv.groups[0].kind == "plain"
         if len(kv.groups) > room:
-            groups = [self._kinds(kv)] if room else []
+            sizes = (f"{group.kind} {size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
+            groups = [[Segment(" · ".join(sizes), self.ink("muted"))]] if room else []
         elif not plain or height - 2 - len(bill) >= _MOST_CHART:
             groups = [self._group(group, width) for group in kv.groups]
         kept = [self._kept(kv, width)] if kv.kept_bytes and len(groups) < room else []
         return [*groups, *kept, *bill]
-
-    def _kinds(self, kv: KVReading) -> Row:
-        """What each kind uses in all its layers, on one line."""
-        sizes = (f"{group.kind} {size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
-        return [Segment(" · ".join(sizes), self.ink("muted"))]
 
     def _group(self, group: KVGroup, width: int) -> Row:
         held = f"{_several(len(group.layers), 'layer')} × {_held(group)}"
@@ -442,23 +398,19 @@ class KVPanel(PanelCanvas, can_focus=True):
         return [Segment("branches".ljust(wide)), Segment(text, self.ink("muted"))]
 
     def _bill(self, timeline: Timeline, width: int) -> list[Row]:
-        """What the last move cost, or the prompt that was just read, and why."""
+        """The cost of the last move, or of the prompt that was just read, and its reason."""
         prefilled = timeline.prompts.prefilled
-        paid: Moved | Prefilled
+        paid: Moved | Prefilled | None = None
         if (moved := timeline.moved) is not None:
             name, ran, ms, paid = "moved  ", moved.recomputed, moved.ms, moved
-        elif (
-            prefilled is not None and prefilled.next is timeline.next and prefilled.kept + prefilled.restored
-        ):
+        elif prefilled is not None and prefilled.next is timeline.next:
             again = len(timeline.items) - prefilled.kept - prefilled.restored
             name, ran, ms, paid = "prompt ", again, prefilled.ttft_ms, prefilled
-        else:
+        if paid is None or not (paid is moved or paid.kept + paid.restored):
             return []
-        parts = [f"kept {count(paid.kept)}"]
-        parts += [f"restored {count(paid.restored)}"] if paid.restored else []
+        kept = f"kept {count(paid.kept)}" + f" · restored {count(paid.restored)}" * bool(paid.restored)
         came = f"{'recomputed' if paid is moved else 'read'} {count(ran)} · {milliseconds(ms)}"
         sized = f" ({size(paid.restored_bytes)})" if paid.restored_bytes else ""
-        kept = " · ".join(parts)
         text = f"{kept}{sized} · {came}"
         if cell_len(name + text) > width:
             text = f"{kept} · {came}"
@@ -468,6 +420,10 @@ class KVPanel(PanelCanvas, can_focus=True):
         note = Segment(visible(paid.note), self.ink("muted"))
         together = Segment.get_line_length(row) + 3 + note.cell_length <= width
         return [[*row, Segment(" · "), note]] if together else [row, [Segment("       "), note]]
+
+
+def _full(kv: KVReading) -> str:
+    return f"{percent(kv.used_bytes / kv.allocated_bytes)} full"
 
 
 def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
@@ -481,7 +437,7 @@ def reading_of(timeline: Timeline, slot: int) -> KVReading | None:
 
 def slope(timeline: Timeline) -> float | None:
     """Bytes that a token added to what is used, as read off the cache: those of the token that is looked at, in the
-    prompt the mean of its chunk. None where they became fewer, as when a cache is quantized."""
+    prompt the mean of its chunk. None if they became fewer, as when a cache is quantized."""
     slot = len(timeline.items) - 1 if timeline.following else timeline.slot
     now = reading_of(timeline, slot) if 0 <= slot < len(timeline.items) else None
     if now is None:

@@ -1,4 +1,4 @@
-"""Where to start: the six questions, and what there is to learn from, to save and to set; each can be clicked."""
+"""A place to start: the six questions, and the ways to learn, to save and to set; each can be clicked."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (DIVIDERS, "Dividers", "click an arrow"),
     ),
 }
-"""By heading the rows: ids of the actions, what they are called here, and what they do, in a few words."""
+"""The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
 HEADING, INDENT = 16, 3
 """Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
 
 
 class KeysOfActions(Protocol):
-    """What a table of keys has."""
+    """The part of a table of keys that is read here."""
 
     @property
     def actions(self) -> Sequence[Action]:
@@ -69,39 +69,35 @@ class LearnPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         self.title(Content("Start here"))
         sections = list(self._sections())
-        questions = [question_rows(self, width)]
         listed = [
             [[Segment(f" {heading}", self.ink("accent"))], *(self._row(*one, width) for one in each)]
             for heading, each in sections
         ]
         lines = [self._lines(heading, each, width) for heading, each in sections]
-        forms = [
-            _joined(blocks, gap) for blocks in (questions + listed, listed, lines) for gap in (True, False)
-        ]
-        return next((rows for rows in forms if len(rows) <= height), forms[-1])
+        for blocks in ([question_rows(self, width), *listed], listed, lines):
+            for gap in (1, 0):  # blank rows between the blocks
+                rows: list[Row] = []
+                for block in blocks:
+                    rows += [[]] * gap + block
+                if len(rows) - gap <= height:
+                    return rows[gap:]
+        return rows
 
     def _sections(self) -> Iterable[tuple[str, Sequence[tuple[Hint, str, str]]]]:
         """Headings, and under each the keys, the name and the sentence of what this program has of it."""
         own = {each.id: each for each in self._table.actions}
         for heading, rows in SECTIONS.items():
-            there = (([own[id] for id in ids if id in own], name, told) for ids, name, told in rows)
-            yield (
-                heading,
-                [(Hint(tuple(actions), name, 0), name, told) for actions, name, told in there if actions],
-            )
+            there = ((tuple(own[id] for id in ids if id in own), name, does) for ids, name, does in rows)
+            yield heading, [(Hint(actions, name, 0), name, does) for actions, name, does in there if actions]
 
     def _row(self, hint: Hint, name: str, told: str, width: int) -> Row:
         """A row; where there is no room for all sentences, without them."""
         link, keys = _link(hint), self._keys(hint)
         told = told if width >= KEY + NAME + SENTENCE else ""
         room = max(1, KEY - 1 - Segment.get_line_length(keys))
-        return [
-            Segment(" "),
-            *keys,
-            Segment(" " * room),
-            Segment(name.ljust(NAME), self.ink("base") + link),
-            Segment(truncate(told, width - KEY - NAME), self.ink("muted") + link),
-        ]
+        sentence = Segment(truncate(told, width - KEY - NAME), self.ink("muted") + link)
+        named = Segment(name.ljust(NAME), self.ink("base") + link)
+        return [Segment(" "), *keys, Segment(" " * room), named, sentence]
 
     def _lines(self, heading: str, each: Sequence[tuple[Hint, str, str]], width: int) -> list[Row]:
         """Keys and names side by side behind the heading."""
@@ -120,16 +116,8 @@ class LearnPanel(PanelCanvas, can_focus=True):
         return [Segment(text, ink + (_pressed(key) if key else Style())) for text, key in hint.pieces]
 
 
-def _joined(blocks: Sequence[list[Row]], gap: bool) -> list[Row]:
-    """The rows of blocks one after another, perhaps with a blank one between them."""
-    rows: list[Row] = []
-    for block in blocks:
-        rows += [[]] * (gap and bool(rows)) + block
-    return rows
-
-
 def _link(hint: Hint) -> Style:
-    """What a click on the words presses: the key, where there is one alone."""
+    """The key that a click on the words presses, if there is one alone."""
     return _pressed(hint.actions[0].names[0]) if len(hint.actions) == 1 else Style()
 
 

@@ -40,6 +40,7 @@ from inspector.widgets.canvas import (
     looks_same,
     reveal,
     rgb_style,
+    scroll_at_once,
     set_line_count,
     strip_of,
     why_empty,
@@ -63,7 +64,7 @@ class StepStrip(Canvas):
     """The strip under the table of steps."""
 
     metric = scales.METRIC["surprisal"]
-    """What is drawn; `redraw` after another was set."""
+    """The metric that is drawn; `redraw` after another was set."""
     _seen = range(0)
     """Indices of the steps that have a column."""
 
@@ -85,10 +86,10 @@ class StepStrip(Canvas):
                 known.append(value)
                 heights.append(high := metric.height(value))
                 top = max(top, high)
-            inks.append(self.data(metric.level(value)))
+            ink = self.data(metric.level(value))
             if item is current:
-                ground = Style(bgcolor=self.ink("row").bgcolor)
-                inks[-1] = ground + self.ink("accent").without_color + inks[-1]
+                ink = Style(bgcolor=self.ink("row").bgcolor) + self.ink("accent").without_color + ink
+            inks.append(ink)
         most = metric.format(max(known, default=0.0))
         most = most.replace(">99.99", "100")  # as `≤ >99.99 %` says nothing
         labels = (metric.name, f"≤ {most}")  # and a blank where there are more lines
@@ -132,7 +133,7 @@ class Series:
 
 
 class Surprisals(Series):
-    """How surprising the steps were, without those of which that isn't known."""
+    """The surprisal of the steps that have a known one."""
 
     def _clear(self) -> None:
         self.bits, self.known = 0.0, 0
@@ -152,11 +153,11 @@ class StepMs(Series):
     """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
 
     def tpot(self) -> Tpot | None:
-        """Time per output token, None where there is no step or a cold start alone."""
+        """Time per output token; None if there is no step, or a cold start alone."""
         return summary(self._ordered, self._sum) if self._ordered else None
 
     def beyond(self, edge: float) -> int:
-        """How many steps took more than some milliseconds."""
+        """The number of steps that took more than some milliseconds."""
         return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
 
     def _clear(self) -> None:
@@ -181,7 +182,7 @@ class StepMs(Series):
 
 
 def step_shown(timeline: Timeline) -> int:
-    """Which of the path's steps is shown, from 0; -1 where none is."""
+    """The place of the shown step in the path, from 0; -1 for none."""
     return -1 if timeline.step is None else timeline.steps_before(timeline.slot) - timeline.following
 
 
@@ -215,7 +216,7 @@ _DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", 
 
 _CELLS = attrgetter("cells")
 _MEASURED = ("entropy", "ms", "KV")
-"""Those that a server's reply says nothing of."""
+"""Columns that a server's reply has no numbers for."""
 
 
 def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
@@ -247,7 +248,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._shown = (-1, 0, -1)
         self._looks = (0, 0)
-        """Of trials and marks: grow when rows other than the last look different."""
+        """Versions of trials and marks: they grow when rows other than the last look different."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
@@ -257,7 +258,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.asks = True
         """True if the questions are listed while there are no steps."""
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
-        """The rows in the place of the table, and before them what they were made of."""
+        """The rows instead of the table, and before them the values that they were made of."""
 
     def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, and mark the selected one."""
@@ -278,7 +279,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self._strips.discard(row)
             self.refresh_line(row + 1)
         if timeline.following and at_end:
-            self.scroll_end(animate=False, immediate=True, force=True)
+            scroll_at_once(self)
         elif new[2] != current:
             reveal(self, new[2])
 
@@ -297,16 +298,12 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._bar_cells = spare if spare >= _LEAST_BAR else 0
         self.refresh()
 
-    def on_resize(self, event: events.Resize) -> None:
+    @on(events.Resize)
+    @on(events.Show)
+    def _catch_up(self) -> None:
+        """Take in another size, and what happened while the panel was hidden."""
         self.restyle()
         if self._timeline is not None:
-            self.show(self._timeline)
-            reveal(self, self._shown[2])
-
-    def on_show(self) -> None:
-        """Catch up with what happened while the panel was hidden."""
-        if self._timeline is not None:
-            self.restyle()
             self.show(self._timeline)
             reveal(self, self._shown[2])
 
@@ -335,11 +332,9 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         if timeline is None or not timeline.step_slots:
             rows = self._notice()
             return strip_of(rows[y] if y < len(rows) else [], width, base)
-        if width != self._fitted:  # a scroll bar came or went, and nobody is told of another size
+        if width != self._fitted:  # a scroll bar came or went, which is no resize
             self.restyle()
-            self.call_next(
-                self.refresh
-            )  # lines that are asked for while others are painted count as painted, too
+            self.call_next(self.refresh)  # lines that are asked for during a paint count as painted, too
         if y == 0:
             return strip_of(self._head(), width, base)
         row = self.scroll_offset.y + y - 1
@@ -351,7 +346,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         return strip
 
     def _notice(self) -> list[Row]:
-        """The rows in the place of the table; those that were made last, while they are the same."""
+        """The rows instead of the table; those that were made last, while they are the same."""
         said = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.ink("base"), self.ink("muted"))
         width, height = self.scrollable_size.width, self.size.height
@@ -361,19 +356,14 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         room = height >= len(TABS) + 4
         questions = question_rows(self, width) if room and self.asks else []
         rows = centred(list(zip(said, inks, strict=True)), width, height - len(questions))
-        if questions:  # as long as there is room: what can be asked of every token to come
-            rows = [
-                *rows[: height - len(questions)],
-                *[[]] * (height - len(questions) - len(rows)),
-                *questions,
-            ]
+        if questions:  # the last lines, as long as there is room: what can be asked of every token to come
+            rows = [*rows, *[[]] * height][: height - len(questions)] + questions
         self._noticed = (of, rows)
         return rows
 
     def _head(self) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells)
-        for column in self._columns:
-            text += pad(column.head, column.cells, right=True)
+        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
@@ -388,20 +378,15 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
         accent, muted = Style(color=self.ink("accent").color), Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
-        segments = [
-            Segment("▶ " if current else "  ", accent),
-            Segment(pad(str(step.index + 1), 5, right=True) + " ", muted),
-        ]
+        number = Segment(pad(str(step.index + 1), 5, right=True) + " ", muted)
+        segments = [Segment("▶ " if current else "  ", accent), number]
         cells, label = self._token_cells, token_label(step.text, step.raw, step.pending)
         if marks := signs(timeline.tree, step.node):
             cells = max(1, cells - cell_len(marks) - 1)
         if timeline.trial is not None and (tried := other(timeline.trial, step)) is not None:
-            half, warn = (
-                truncate(label, max(4, cells // 2 - 2)),
-                Style(color=self.ink("warn").color, bold=True),
-            )
+            half, warn = truncate(label, max(4, cells // 2 - 2)), self.ink("warn").color
             instead = pad(f" ≠ {token_label(tried.text)}", cells - cell_len(half))
-            segments += [Segment(half, words), Segment(instead, warn)]
+            segments += [Segment(half, words), Segment(instead, Style(color=warn, bold=True))]
         else:
             segments.append(Segment(pad(label, cells), words))
         if marks:
@@ -417,18 +402,17 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self._bar_ink = rgb_style(scales.colour(0.5, dark)) if colours else Style()
         row: Row = []
         for column in self._columns:
-            ink = None
             if column.metric:
                 metric = scales.METRIC[column.metric]
                 value = metric.value(step)
                 text = "?" if value is None else metric.format(value)
-                ink = self._heats[metric.step(value)] if column.metric == self.metric else None
             else:
                 text = scales.ms(step.ms.total) if column.head == "ms" else scales.size(step.kv.used_bytes)
-            if ink is None:
-                row.append(Segment(pad(text, column.cells, right=True)))
+            if column.metric and column.metric == self.metric:
+                blank = " " * max(0, column.cells - len(text))
+                row += [Segment(blank), Segment(text, self._heats[metric.step(value)])]
             else:
-                row += [Segment(" " * max(0, column.cells - len(text))), Segment(text, ink)]
+                row.append(Segment(pad(text, column.cells, right=True)))
         if cells := self._bar_cells:
             row += [Segment("  "), Segment(bar(step.prob, cells), self._bar_ink)]
         return row
@@ -484,11 +468,11 @@ class StepsPanel(Widget, can_focus=True):
         if self.border_title != title:  # to set it paints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
-        told = self._surprisals
-        told.update(timeline)
+        self._surprisals.update(timeline)
+        bits, known = self._surprisals.bits, self._surprisals.known
         text = ""
-        if told.known and not concealed:
-            mean = told.bits / told.known
+        if known and not concealed:
+            mean = bits / known
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
         if not looks_same(subtitle := Content(text), self._subtitle):
             self._subtitle = self.border_subtitle = subtitle

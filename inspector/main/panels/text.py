@@ -47,6 +47,8 @@ from inspector.widgets.canvas import (
     colourful,
     is_dark,
     looks_same,
+    reveal,
+    scroll_at_once,
     set_line_count,
     strip_of,
     why_empty,
@@ -56,24 +58,22 @@ from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLin
 
 OFF, BORDERS, IDS, BYTES = VIEWS
 TWO_ROWS = (IDS, BYTES)
-"""Those with a row under each line of the text."""
+"""The views with a row under each line of the text."""
 _BYTES = 12
 """Bytes that are shown under a token at most."""
 
 
 def under(view: str, items: Sequence[Item], slot: int) -> str:
-    """What stands under a token: its id or its bytes.
+    """The text under a token: its id or its bytes.
 
     Args:
         view: One of `VIEWS`.
         items: The path.
         slot: The token's place in it.
     """
-    if view == IDS:
-        return str(items[slot].id)
-    if view != BYTES:
-        return ""
-    return shown_bytes(items, slot, _BYTES)
+    if view == BYTES:
+        return shown_bytes(items, slot, _BYTES)
+    return str(items[slot].id) if view == IDS else ""
 
 
 def facts(items: Sequence[Item], slot: int) -> str:
@@ -89,8 +89,8 @@ GUTTER = 2
 BOUNDARY = "▏"
 
 Key = tuple[int, int, bool, str, str | None]
-"""What makes two tokens the same on screen: node, id, whether it is a step, the signs of its marks, and what stands for
-it where it is folded: empty for all but the first token of a fold, None where it isn't."""
+"""Two tokens with the same key look the same: node, id, whether it is a step, the signs of its marks, and the words of
+its fold: empty for all but the first token of a fold, None for a token in none."""
 
 
 class TextLines:
@@ -112,11 +112,11 @@ class TextLines:
         """Rows that the text takes, 0 where there is none; and 1 of them where the tail doesn't fit the last line."""
         self._keys: list[Key] = []
         self._version: tuple[object, ...] = ()
-        """Of the path, of the marks on it and of what is folded."""
+        """Versions of the path, of the marks on it and of what is folded."""
         self.roles: Mapping[int, str] = {}
-        """Of the messages of the path, by the slot at which each begins."""
+        """Roles of the path's messages, by the slot at which each begins."""
         self.folds: dict[int, str] = {}
-        """What stands for each slot that is folded: see `Key`."""
+        """The words for each slot that is folded: see `Key`."""
         self._folded: tuple[tuple[int, str], ...] = ()
         """First slot of each fold, and its words."""
         self._wrong: Mapping[int, str] = {}
@@ -124,7 +124,7 @@ class TextLines:
         self._decided = 0
         """Slot from which on the kinds of tokens were provisional."""
         self.tail = ""
-        """After the last token: why the text ended, or drafts that were not taken; printable."""
+        """The words after the last token: why the text ended, or drafts that were not taken; printable."""
 
     # ---- laying out -------------------------------------------------------------------------
 
@@ -132,14 +132,16 @@ class TextLines:
         """Lay out what is new.
 
         Returns:
-            The first row that may have changed and how many those are; None where none has.
+            The first row that may have changed and how many those are; None for none.
         """
         lines, line_of, items = self._wrap.lines, self._wrap.line_of, timeline.items
         segments, path = timeline.of(Segments), timeline.segments
         before = len(lines)
         first = before - 1
         if segments.folded or self.folds:
-            self._fold(segments.folds(path), timeline)
+            runs = segments.folds(path)
+            self._folded = tuple((run.begin, fold_words(run, timeline)) for run in runs)
+            self.folds = {slot: "" for run in runs for slot in range(run.begin, run.end)} | dict(self._folded)
         self._wrong = segments.wrong
         version = timeline.generation, timeline.tree.marks.version, len(self._wrong), self._folded
         if self._version != version or len(items) < len(self._keys):
@@ -149,20 +151,15 @@ class TextLines:
         decided = len(path.kinds) - path.provisional
         if path.runs and (last := path.runs[-1]).word == last.end:  # it has a letter once it has a word
             decided = min(decided, last.begin)
-        if told := self._decided < decided:
+        if newly := self._decided < decided:
             first = min(first, line_of[self._decided])
         self._decided, tail = decided, _tail(timeline)
-        if not (fresh or told or first < before - 1) and tail == self.tail:
+        if not (fresh or newly or first < before - 1) and tail == self.tail:
             return None
         self.tail = tail
         self.overhang = int(bool(tail) and lines[-1].cells + cell_len(tail) + 1 > self._wrap.width)
         self.rows = len(lines) * self.height + self.overhang if self._keys else 0
         return first * self.height, (max(before, len(lines)) + 1 - first) * self.height
-
-    def _fold(self, runs: Sequence[PathRun], timeline: Timeline) -> None:
-        """Take in which runs are folded."""
-        self._folded = tuple((run.begin, fold_words(run, timeline)) for run in runs)
-        self.folds = {slot: "" for run in runs for slot in range(run.begin, run.end)} | dict(self._folded)
 
     def _rewind(self, timeline: Timeline) -> int:
         """Keep what the old path and the new one have in common; the first line that may differ."""
@@ -230,7 +227,7 @@ def _tail(timeline: Timeline) -> str:
 
 
 def fold_words(run: PathRun, timeline: Timeline) -> str:
-    """What stands for a run that is folded: `▸ thinking, 312 tokens`; while it still grows, without their number."""
+    """The words for a run that is folded: `▸ thinking, 312 tokens`; while it still grows, without their number."""
     name = run.kind or "text"
     if run.end == len(timeline.items):
         return f"▸ {name} "
@@ -239,7 +236,7 @@ def fold_words(run: PathRun, timeline: Timeline) -> str:
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:
-    """What a copy takes of a line: its text between two columns, marks left out."""
+    """The copied part of a line: its text between two columns, marks left out."""
     parts, at = [" "] if line.gap and start <= 0 else [], 0
     for piece in line.pieces:
         if not piece.mark:
@@ -251,7 +248,7 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
 
 
 INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
-"""Of the named inks, those that the text is drawn with; `base` is the panel's own style."""
+"""The named inks that the text is drawn with; `base` is the panel's own style."""
 
 
 _SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
@@ -260,7 +257,7 @@ _SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
     "tool result": ("accent", Style(underline=True, bold=False)), "tools": ("muted", Style(underline=True)),
     "markup": ("faint", Style()),
 }  # fmt: skip
-"""How the tokens of each kind look where they are coloured by that: an ink, and what tells them without colours."""
+"""The look of tokens that are coloured by their kind: an ink, and a style that sets them apart without colours."""
 _PROVISIONAL = Style(dim=True, italic=True)
 """A token whose kind the next one decides."""
 
@@ -279,7 +276,7 @@ class TextRows:
         self._inks = inks
         self._styles = TokenStyles(inks, metric, dark, colourful)
         self._kinds: dict[SegmentKind | None, Style] = {}
-        """Where tokens are coloured by whose they are."""
+        """Styles by kind, if that is what tokens are coloured by."""
         if metric.name == scales.SEGMENT:
             self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
 
@@ -306,7 +303,11 @@ class TextRows:
         if below <= 0:
             line = lines.lines[number]
             row = self._gutter(line, lines, timeline)
-            row += self._under(line, timeline) if lower else self._tokens(line, lines, timeline)
+            if lower:
+                for piece in line.pieces:
+                    row += self._styles.under(piece, piece.slot == timeline.slot)
+            else:
+                row += self._tokens(line, lines, timeline)
         if below == 0 and not lower:  # the caret
             following, link = timeline.following, Style.from_meta({"slot": len(timeline.items)})
             goes_on = timeline.tree.children.get(timeline.tip)
@@ -369,11 +370,6 @@ class TextRows:
             )
         return row
 
-    def _under(self, line: WrappedLine, timeline: Timeline) -> Row:
-        return [
-            part for piece in line.pieces for part in self._styles.under(piece, piece.slot == timeline.slot)
-        ]
-
 
 def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
     """A row with the characters of a mouse selection in its style."""
@@ -422,24 +418,24 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     metric: reactive[str] = reactive("surprisal", init=False)
     """Name of the heat, one of `scales.METRICS`."""
     view: reactive[str] = reactive(OFF, init=False)
-    """How it shows where tokens begin and end, one of `preferences.VIEWS`."""
+    """The way in which tokens are set apart, one of `preferences.VIEWS`."""
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
         self.lent = False
-        """True if a lesson draws the borders of tokens for a while, where the person has plain text."""
+        """True if a lesson draws the borders of tokens for a while, and the user's own view is plain text."""
         self._timeline: Timeline | None = None
         self._lines = TextLines(1)
         self._rows: TextRows | None = None
-        """None where the theme or the metric changed."""
+        """The drawing of rows; None if the theme or the metric changed."""
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
         self._legend: Content | None = None
         self._offered: OfferedHeat | None = None
-        """What the heat `scales.INSIDE` is."""
+        """The heat for `scales.INSIDE`."""
         self._shown: tuple[object, ...] = ()
         self._concealed = "", False
-        """Why no text is drawn, empty where it is, and whether its heat, which tells how sure the model was, is to be
-        predicted."""
+        """The reason that no text is drawn, empty if it is drawn; and whether its heat, a sign of how sure the model
+        was, is to be predicted."""
         self._slot, self._following = 0, True
         self._reading = False
         """True if a prompt is going through the model, and what it is at is kept in sight."""
@@ -476,13 +472,11 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._slot, self._following = slot, timeline.following
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
         if self._reading:
-            middle = self._lines.span(timeline.held)[0] - self.size.height // 2
-            self.scroll_to(y=max(0, middle), animate=False, immediate=True, force=True)
+            scroll_at_once(self, self._lines.span(timeline.held)[0] - self.size.height // 2)
         elif timeline.following and at_end:
-            self.scroll_end(animate=False, immediate=True, force=True)
+            scroll_at_once(self)
 
     def watch_metric(self) -> None:
-        """Heat by another metric."""
         self._restyle()
 
     def offer(self, heat: OfferedHeat | None) -> None:
@@ -493,7 +487,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     @property
     def own_view(self) -> str:
-        """How the person has tokens drawn."""
+        """The user's own view."""
         return OFF if self.lent else self.view
 
     def watch_view(self, view: str) -> None:
@@ -502,30 +496,29 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Lay out all tokens anew, and keep the one that is looked at in view."""
+        """Lay out all tokens again."""
         self._lines = TextLines(self.scrollable_size.width, self.view)
         self._strips.clear()
+        self._show_slot()
+        self.refresh()
+
+    def _show_slot(self) -> None:
+        """Show the timeline at another size, and keep the token that is looked at in view."""
         if self._timeline is not None:
             self.show(self._timeline)
             set_line_count(self, self._lines.rows)
             self._scroll_to_slot(self._slot)
-        self.refresh()
 
     def _move_cursor(self, slot: int, following: bool) -> None:
         for place in (self._slot, slot):
             self._repaint(*self._lines.span(place))
         if following:
-            self.scroll_end(animate=False, immediate=True, force=True)
+            scroll_at_once(self)
         else:
             self._scroll_to_slot(slot)
 
     def _scroll_to_slot(self, slot: int) -> None:
-        row, top = self._lines.span(slot)[0], self.scroll_offset.y
-        room = self.size.height - self._lines.height  # above the line of the slot, where that is the last
-        if row < top:
-            self.scroll_to(y=row, animate=False, immediate=True, force=True)
-        elif row > top + room:
-            self.scroll_to(y=row - room, animate=False, immediate=True, force=True)
+        reveal(self, self._lines.span(slot)[0], self._lines.height - 1)  # with the row under its line
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):
@@ -553,32 +546,30 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         self._show_legend()
         if self.scrollable_size.width != self._lines.width:
             self._lay_out()
-        elif self._timeline is not None:
-            self.show(self._timeline)
-            set_line_count(self, self._lines.rows)
-            self._scroll_to_slot(self._slot)
+        else:
+            self._show_slot()
 
     def on_show(self) -> None:
         """Catch up with what happened while the panel was hidden."""
         if self._timeline is not None:
             self.show(self._timeline)
             if self._timeline.following:
-                self.scroll_end(animate=False, immediate=True, force=True)
+                scroll_at_once(self)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._restyle()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """What is under the mouse: the signs of a token's marks in words, and with borders its id and bytes."""
+        """Explain the token under the mouse: the signs of its marks in words, and with borders its id and bytes."""
         slot, timeline = event.style.meta.get("slot"), self._timeline
         lines = []
         if timeline is not None and slot is not None and slot < len(timeline.items):
             lines = [facts(timeline.items, slot)] if self.view != OFF else []
             node = timeline.items[slot].node
-            why = timeline.of(Segments).wrong.get(node)
             lines += explained(timeline.tree, node)
-            lines += [] if why is None else [f"{WRONG} a tool call went wrong here: {visible(why)}"]
+            if (why := timeline.of(Segments).wrong.get(node)) is not None:
+                lines.append(f"{WRONG} a tool call went wrong here: {visible(why)}")
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:

@@ -1,4 +1,4 @@
-"""Where the time goes: to the first token, for each token after it, and inside the selected step."""
+"""The time to the first token, for each token after it, and inside the selected step."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import fields
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import Memory, Prefilled, Step
@@ -18,13 +17,13 @@ from inspector.keys import key_for
 from inspector.main.panels.steps import MOST, StepMs, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows, side_by_side, why_empty
+from inspector.widgets.canvas import PanelCanvas, Row, fact_rows, side_by_side, why_empty
 from inspector.widgets.charts import area, axis, shares, window
 
 TIMES = 2.0
-"""Of the median: a step that takes longer is an outlier."""
+"""Times the median: a step that takes longer is an outlier."""
 SHARE = 0.3
-"""Of the time beyond the median: what took that much of it is named as the cause."""
+"""Share of the time beyond the median: a part that took so much of it is named as the cause."""
 STEP_PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
@@ -37,7 +36,7 @@ class Outlier(Struct, frozen=True):
     """As the screen counts it, from 1."""
     ms: float
     times: float
-    """Of the median."""
+    """The number of medians that it took."""
     cause: str
 
 
@@ -68,7 +67,7 @@ def slow_of(timeline: Timeline, ms: StepMs, median: float) -> SlowSteps:
 
 
 def outlier(timeline: Timeline, place: int, median: float) -> Outlier:
-    """What is known of a slow step of the current path, by its place among the steps."""
+    """A slow step of the current path, by its place among the steps, and its cause."""
     step, prefilled = _step(timeline, place), timeline.prompts.prefilled
     if place:
         before = _step(timeline, place - 1).kv.allocated_bytes
@@ -84,7 +83,7 @@ def _step(timeline: Timeline, place: int) -> Step:
 
 
 def _cause(step: Step, allocated: int, median: float) -> str:
-    """What made a step slow.
+    """The cause of a slow step.
 
     Args:
         step: The step.
@@ -111,7 +110,7 @@ Fact = tuple[str, str]
 
 
 def slow_steps(slow: SlowSteps, steps: int, most: int = MOST) -> Iterator[Fact]:
-    """How many steps were slow, and the worst of them.
+    """The number of slow steps, and the worst of them.
 
     Args:
         slow: The slow ones.
@@ -124,46 +123,29 @@ def slow_steps(slow: SlowSteps, steps: int, most: int = MOST) -> Iterator[Fact]:
     if not slow.count:
         yield "slow steps", f"none of {count(steps)} took {edge}"
         return
-    yield "slow steps", f"{count(slow.count)} of {count(steps)} took {edge}{_followed(slow.count, most)}"
+    end = ":" if slow.count <= most else f"; the {most} slowest:" if most > 1 else "; the slowest:"
+    yield "slow steps", f"{count(slow.count)} of {count(steps)} took {edge}{end if most else ''}"
     listed = sorted(slow.worst, key=lambda outlier: -outlier.ms)[:most]
     for step in sorted(listed, key=lambda outlier: outlier.place):
         yield f"  step {step.number}", f"{milliseconds(step.ms)}, {step.times:.1f} times: {step.cause}"
 
 
-def _followed(slow: int, most: int) -> str:
-    """The end of the sentence before the list of the slowest."""
-    if not most:
-        return ""
-    if slow <= most:
-        return ":"
-    return f"; the {most} slowest:" if most > 1 else "; the slowest:"
-
-
 def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
-    """Who holds how much memory, and what bounds it.
+    """The memory of the framework, of the process and of the inspector's own records, and its bounds.
 
     Args:
-        timeline: What is shown.
+        timeline: The shown one.
         memory: As it was at the selected step.
-        kept_bytes: What kept logits may take, None where it isn't known.
+        kept_bytes: Bytes that kept logits may take; None if they are not known.
     """
     if memory is not None:
         ready = f" · {size(memory.cache_bytes)} kept ready" if memory.cache_bytes else ""
-        yield (
-            "framework",
-            f"{size(memory.active_bytes)} in use{ready} · {size(memory.peak_bytes)} at its peak",
-        )
+        used = f"{size(memory.active_bytes)} in use{ready}"
+        yield "framework", f"{used} · {size(memory.peak_bytes)} at its peak"
         if memory.rss_bytes:
             most = " at most so far" if sys.platform == "darwin" else ""
-            yield (
-                "process",
-                f"{size(memory.rss_bytes)} resident{most}, the program and its libraries included",
-            )
-    yield from _own(timeline, kept_bytes)
-
-
-def _own(timeline: Timeline, kept_bytes: int | None) -> Iterator[Fact]:
-    """What the inspector itself keeps."""
+            resident = f"{size(memory.rss_bytes)} resident{most}"
+            yield "process", f"{resident}, the program and its libraries included"
     if not timeline.step_slots:
         return
     taken = timeline.tree.taken
@@ -216,7 +198,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._ms = StepMs()
         self.kept_bytes: int | None = None
-        """What kept logits may take, None where it isn't known."""
+        """Bytes that kept logits may take; None if they are not known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
@@ -245,29 +227,18 @@ class TimingPanel(PanelCanvas, can_focus=True):
         return [*above, *self._chart(timeline, width, chart), *below]
 
     def _empty(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
-        """Why there are no times, or none yet; in a few words where there is no frame."""
-        muted = self.ink("muted")
+        """The reason that there are no times, or none yet."""
         if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
-            brief = "not known of a server's reply"
-            texts = [("A server's reply says nothing of the time of its steps.", muted)]
-        else:
-            brief = "no step yet"
-            reason, advice = why_empty(timeline, "Time to first token, and for each token, appear here.")
-            texts = [(reason, self.ink("base")), (advice, muted)]
-        if self.frameless:
-            return [self._named([Segment(brief, muted)])]
-        return centred(texts, width, height)
+            said = ("A server's reply says nothing of the time of its steps.",)
+            return self.empty(said, "not known of a server's reply", width, height)
+        reason = why_empty(timeline, "Time to first token, and for each token, appear here.")
+        return self.empty(reason, "no step yet", width, height)
 
     def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
         muted, tpot = self.ink("muted"), self._ms.tpot()
         slow = slow_of(timeline, self._ms, tpot.p50) if tpot and tpot.p50 > 0 else NONE_SLOW
-        more = fact_rows(
-            [("", f"{key_for('profile')} takes one step apart")],
-            width,
-            muted,
-            muted,
-        )
+        more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
         above = [*self._rates(timeline, width, deep=True), []]
         room = height - 2 - bool(slow.count) - len(above) - len(parts) - len(more)
@@ -282,16 +253,15 @@ class TimingPanel(PanelCanvas, can_focus=True):
     ) -> list[Row]:
         """Slow steps and memory: fewer of the slow ones where not all of it has room."""
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
-        ends = fact_rows(memory, width, self.ink("muted"), self.ink("base"))
+        ends = self.facts(memory, width)
         for most in range(MOST, -1, -1):
-            sentences = slow_steps(slow, len(self._ms.values), most)
-            rows = fact_rows(sentences, width, self.ink("muted"), self.ink("base"))
+            rows = self.facts(slow_steps(slow, len(self._ms.values), most), width)
             if len(rows) + len(ends) <= room:
                 break
         return [*rows, *ends]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
-        """What matters most, on one row: the step that is looked at, the rate, and the time to the first token.
+        """The line of a low panel: the step that is looked at, the rate, and the time to the first token.
 
         Args:
             timeline: What is shown.
@@ -302,28 +272,21 @@ class TimingPanel(PanelCanvas, can_focus=True):
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         pieces: list[Row] = []
         if step is not None:
-            cold = [Segment(f" {COLD}", self.ink("warn"))] if step.ms.cold else []
-            pieces.append(
-                [*self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total)), *cold]
-            )
+            took = self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total))
+            pieces.append([*took, *[Segment(f" {COLD}", self.ink("warn"))] * step.ms.cold])
         if prefilled is None:
-            pieces += [
-                self._prefilling(timeline),
-                self._pair("prompt", scales.prompt_rate(timeline.prompts.tps)),
-            ]
+            prompt = self._pair("prompt", scales.prompt_rate(timeline.prompts.tps))
+            pieces += [self._prefilling(timeline), prompt]
         else:
             pieces += [[Segment(scales.rate(tpot.tps), self.ink("strong"))]] if tpot else []
             pieces += [self._pair("first token", milliseconds(prefilled.ttft_ms))]
             pieces += [self._pair("prompt", scales.prompt_rate(prefilled.prompt_tps))] if step is None else []
         first, *rest = pieces
-        row = side_by_side([self._named(first) if self.frameless else first, *rest], width)
+        row = side_by_side([self.named(first) if self.frameless else first, *rest], width)
         left = width - Segment.get_line_length(row) - GAP
         if not alone or left < _LABEL + _LEAST_SIDE or not self._ms.values:
             return row
         return [*row, Segment(" " * GAP), *self._chart(timeline, left, 1)[0]]
-
-    def _named(self, row: Row) -> Row:
-        return [Segment(self.NAME + " " * GAP, self.ink("strong")), *row]
 
     def _prefilling(self, timeline: Timeline) -> Row:
         done, total = timeline.held, len(timeline.items)
@@ -335,8 +298,8 @@ class TimingPanel(PanelCanvas, can_focus=True):
 
         Args:
             timeline: What is shown.
-            width: Cells; where they are few, what is told elsewhere too gives way.
-            deep: Whether to tell the slowest hundredth.
+            width: Cells; if they are few, numbers that are shown elsewhere, too, give way.
+            deep: Whether the slowest hundredth is shown.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
         if prefilled is None:
@@ -402,11 +365,8 @@ class TimingPanel(PanelCanvas, can_focus=True):
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.steps_before(timeline.slot))
         current, plain, chosen = step_shown(timeline), self.data(0.2), self.ink("accent")
-        part: list[float] = []
-        inks: list[Style] = []
-        for index in seen:
-            part += [values[index]] * wide
-            inks += [chosen if index == current else plain] * wide
+        part = [values[index] for index in seen for _ in range(wide)]
+        inks = [chosen if index == current else plain for index in seen for _ in range(wide)]
         top = max(part, default=0.0)
         rows: list[Row] = []
         for line in area(part, height, top):
@@ -416,19 +376,12 @@ class TimingPanel(PanelCanvas, can_focus=True):
                 gap = max(1, width - len(label) - len(part))
                 row += [Segment(" " * gap), Segment(label, self.ink("faint"))]
             rows.append(row)
-        marks = [self._marks(seen, wide, slow)] if slow.count else []
-        return [*rows, *marks, *(self._axis(seen, len(part)) if widest > 1 else [])]
-
-    def _axis(self, seen: range, cells: int) -> list[Row]:
-        """The steps that the chart goes over."""
-        line = axis(str(seen.start + 1), str(seen.stop), cells, "steps")
-        return [[Segment(line, self.ink("faint"))]] if line else []
-
-    def _marks(self, seen: range, wide: int, slow: SlowSteps) -> Row:
-        """A mark under each slow step."""
-        values = self._ms.values
-        line = "".join((SLOW if values[index] > slow.edge else " ").center(wide) for index in seen)
-        return [Segment(line, self.ink("warn"))]
+        if slow.count:
+            marks = "".join((SLOW if values[index] > slow.edge else " ").center(wide) for index in seen)
+            rows.append([Segment(marks, self.ink("warn"))])
+        if widest > 1 and (line := axis(str(seen.start + 1), str(seen.stop), len(part), "steps")):
+            rows.append([Segment(line, self.ink("faint"))])
+        return rows
 
     def _split(self, step: Step, width: int) -> list[Row]:
         """The parts of one step as a bar, and in numbers."""
@@ -439,11 +392,9 @@ class TimingPanel(PanelCanvas, can_focus=True):
         numbers: Row = []
         for (name, fill, level), value, cells in zip(PARTS, parts, shares(parts, width), strict=True):
             ink = self.data(level)
-            if cells:
-                bar.append(Segment(fill * cells, ink))
-            numbers += [
-                Segment(f"{fill} ", ink), Segment(f"{name} ", muted), Segment(f"{scales.ms(value)} "),
-            ]  # fmt: skip
+            bar += [Segment(fill * cells, ink)] * bool(cells)
+            numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", muted)]
+            numbers.append(Segment(f"{scales.ms(value)} "))
         while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
             del numbers[-3:]
         numbers[-1] = Segment(numbers[-1].text.rstrip())

@@ -1,9 +1,8 @@
-"""What a batch asks of the engine, and its keys."""
+"""The commands of a batch to the engine, and its keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from engine.protocol import (
@@ -19,7 +18,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.session.controller import Controller
+from inspector.main.tool import Host, ToolActions
 from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
@@ -31,31 +30,27 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 """Lanes at once."""
 
 
-class BatchControl:
-    """Begins batches, goes on with them, and opens a lane in the session.
+class BatchActions(ToolActions):
+    """Begins batches, continues them, and opens a lane in the session."""
 
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.size, self.static = 8, False
-        """Of the next batch."""
+        """The size and kind of the next batch."""
         self.prompts: list[LanePrompt] = []
-        """Those of the lanes of the batch that was begun here, by number."""
-        self.job = Job(controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
-        controller.client.listen(self._receive, BatchOpened)
+        """The prompts of the lanes of the batch that was begun here, by number."""
+        self.job = Job(self.controller.client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane)
+        self.controller.client.listen(self._receive, BatchOpened)
 
     @property
     def batch(self) -> BatchSoFar | None:
         """The last batch of prompts; in a recording of draws alone their continuations."""
-        batches = self.controller.timeline.of(Batches)
+        batches = self.timeline.of(Batches)
         return batches.last or (batches.continued if self.controller.transport.recorded else None)
 
     @property
     def running(self) -> bool:
-        """True if a command goes on by itself."""
+        """True if more than single steps is under way."""
         return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
 
     def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
@@ -72,12 +67,11 @@ class BatchControl:
     def begin(self, prompts: Sequence[LanePrompt]) -> None:
         """Begin another batch, up to the end of its prefill."""
         self.job.stop()
-        prompts = tuple(prompts)
         self.prompts = list(prompts)
-        self.job.start(StartBatch(prompts, self.size, self.static, steps=0))
+        self.job.start(StartBatch(tuple(prompts), self.size, self.static, steps=0))
 
     def add(self, prompts: Sequence[LanePrompt]) -> None:
-        """Add prompts to the batch, while the others go on; begin one where there is none to add to."""
+        """Add prompts to the batch while the others continue; begin one if there is none to add to."""
         if self.batch is None or self.batch.replaced:
             self.begin(prompts)
             return
@@ -88,23 +82,24 @@ class BatchControl:
             self.job.start(AdvanceBatch(steps=0))
 
     def remove(self, lane: int) -> None:
-        """Take a lane out, while the others go on."""
+        """Take a lane out while the others continue."""
         self.job.start(RemoveLane(lane))
 
     def step(self) -> None:
         """Let every lane grow by a token, or pause."""
         if self.running:
             self.job.stop()
-        elif self._goes_on and len(self.job.commands) < MAX_QUEUED_STEPS:
+        elif self.continues and len(self.job.commands) < MAX_QUEUED_STEPS:
             self.job.start(AdvanceBatch(steps=1))
 
     def run(self) -> None:
         """Run to the end, or pause."""
-        if not self.job.stop() and self._goes_on:
+        if not self.job.stop() and self.continues:
             self.job.start(AdvanceBatch())
 
     @property
-    def _goes_on(self) -> bool:
+    def continues(self) -> bool:
+        """True if lanes are running or wait."""
         return self.batch is not None and not (self.batch.over or self.batch.replaced)
 
     def compare(self) -> None:
@@ -120,16 +115,16 @@ class BatchControl:
         """Have the session go to the end of a lane: by its prompt and its ids, so that all panels show it."""
         self.job.stop()
         ids = tuple(token.id for token in lane.tokens)
-        self.controller.timeline.select(None)
+        self.timeline.select(None)
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
         self.controller.client.pause()
         prompt = Prefill(known.text, known.chat, known.system, options=known.options)
-        self.controller.setup.give(prompt, partial(self._take_lane, ids))
 
-    def _take_lane(self, ids: tuple[int, ...], record: Record) -> None:
-        """Take the ids of a lane once its prompt was read."""
-        if isinstance(record, Prefilled):
-            self.controller.client.do(Take(record.next.node, ids))
+        def take(record: Record) -> None:
+            if isinstance(record, Prefilled):
+                self.controller.client.do(Take(record.next.node, ids))
+
+        self.controller.setup.give(prompt, take)
 
     def _receive(self, record: Record) -> None:
         if isinstance(record, BatchOpened) and record.node is None and not self.job.answered:
@@ -141,27 +136,22 @@ class BatchControl:
 
 def _begun(word: str) -> Callable[[Any], str]:
     """A word for the line of keys, once there is a batch."""
-    return lambda own: word if own.current is not None else ""
+    return lambda own: word if own.control.batch is not None else ""
 
 
 def _growing(word: str) -> Callable[[Any], str]:
     """A word for the line of keys while the engine has the batch."""
-    return lambda own: word if own.current is not None and not own.current.replaced else ""
-
-
-def _going(word: Callable[[Any], str]) -> Callable[[Any], str]:
-    """A word for the line of keys while lanes are running."""
-    return lambda own: (
-        word(own) if own.current is not None and not (own.current.over or own.current.replaced) else ""
-    )
+    return lambda own: word if own.control.batch is not None and not own.control.batch.replaced else ""
 
 
 BATCH_SCREEN = screen_table(
     "In a batch",
-    Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.", lambda own: own.take_step(),
-           Needs.ENGINE, hint=_going(lambda own: "step"), worth=9),
-    Action("batch.run", "Run", "Run until all lanes have ended; again to pause.", lambda own: own.run_lanes(),
-           Needs.ENGINE, hint=_going(lambda own: "pause" if own.control.running else "run"), worth=8),
+    Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.",
+           lambda own: own.advance(own.control.step), Needs.ENGINE, worth=9,
+           hint=lambda own: "step" if own.control.continues else ""),
+    Action("batch.run", "Run", "Run until all lanes have ended; again to pause.",
+           lambda own: own.advance(own.control.run), Needs.ENGINE, worth=8,
+           hint=lambda own: "" if not own.control.continues else "pause" if own.control.running else "run"),
     *both(("batch.above", "batch.below"), ("Lane above", "Lane below"),
           "Highlight another lane: its candidates, its draw and its KV are shown.", lambda own, by: own.highlight(by),
           hint=lambda own: "" if own.recorded else _begun("lane")(own), worth=4),
@@ -173,7 +163,7 @@ BATCH_SCREEN = screen_table(
            lambda own: own.take_out(), Needs.ENGINE, hint=_growing("take out"), worth=5),
     Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, and compare ids and times.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
-           hint=lambda own: "alone" if own.current and own.current.over and not own.current.replaced else ""),
+           hint=lambda own: "alone" if (batch := own.control.batch) and batch.over and not batch.replaced else ""),
     Action("batch.new", "New batch",
            "Begin another batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
@@ -182,7 +172,7 @@ BATCH_SCREEN = screen_table(
            lambda own: own.change_kind(), Needs.ENGINE, hint="static", worth=3),
     *both(("batch.fewer", "batch.more"), ("Fewer", "More"),
           "The next batch: fewer lanes at once, or more; the others wait.", lambda own, by: own.change_size(by),
-          needs=Needs.ENGINE, hint=lambda own: "at once" if own.current is None else "", worth=5),
+          needs=Needs.ENGINE, hint=lambda own: "at once" if own.control.batch is None else "", worth=5),
     Action("batch.turn", "Next panel", "Where there is room for one panel: lanes, lane, or all lanes.",
            lambda own: own.turn(), hint=lambda own: "panel" if own.low else "", worth=8),
     back("batch.leave", "Go back; the batch pauses, and `{batch}` continues it.", worth=9),

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
-from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import getters, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container
-from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
@@ -21,15 +19,13 @@ from engine.protocol import (
     BatchCompared,
     BatchEnded,
     BatchStep,
-    Candidate,
-    Distribution,
     LanesPrefilled,
     LaneStarted,
     Record,
     through_template,
 )
 from inspector.config.presets import FORM
-from inspector.display import pad, quoted, token_label, truncate, truncate_words, visible
+from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -44,9 +40,9 @@ from inspector.state.batch import (
     held_words,
     totals_words,
 )
-from inspector.tools.batch.control import BATCH_SCREEN, BatchControl
+from inspector.tools.batch.control import BATCH_SCREEN, BatchActions
 from inspector.widgets.actions import ActionTable, dialog_table, note
-from inspector.widgets.canvas import PanelCanvas, Row, centred, fact_rows
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
@@ -71,91 +67,62 @@ HEAD, END = 7, 12
 """Cells of a lane's number and state, and of how it ended."""
 NARROW = 56
 """Cells below which the words of these are short."""
+LABEL = 16
+"""Cells of a candidate's text and the blank behind it; half of them where there is little room."""
+FIGURES = 21
+"""Cells of a candidate's probabilities, and of its mark."""
 
 
-class LaneList(PanelCanvas):
-    """All lanes; the highlighted one stays in sight."""
+def lane_rows(
+    on: Canvas, batch: BatchSoFar, lane: LaneSoFar, highlighted: bool, width: int, lines: int
+) -> list[Row]:
+    """A lane on as many lines: its number and state, its text, its tokens and its end.
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.shown_batch: BatchSoFar | None = None
-        self.place, self.advice = 0, ""
-        self._top = 0
-
-    def put(self, batch: BatchSoFar | None, place: int, advice: str) -> None:
-        """Show a batch.
-
-        Args:
-            batch: None for none.
-            place: Number of the highlighted lane.
-            advice: What to press where there is none.
-        """
-        self.shown_batch, self.place, self.advice = batch, place, advice
-        if batch is None:
-            self.title(Content("Lanes"))
-        else:
-            live, waiting = len(batch.live), sum(lane.state == "waiting" for lane in batch.lanes)
-            ended = len(batch.lanes) - live - waiting
-            counts = [f"{live} live", *([f"{waiting} wait"] if waiting else []), f"{ended} ended"]
-            kv = Content(f"KV {held_words(batch)}") if live else None
-            self.title(Content(f"Lanes · {', '.join(counts)}"), kv)
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        if self.shown_batch is None:
-            about = [(line, self.ink("muted")) for line in ABOUT]
-            return centred([*about, (self.advice, self.rich_style)], width, height)
-        lanes = self.shown_batch.lanes
-        lines = max(1, min(MOST_LINES, height // max(1, len(lanes))))
-        fit = max(1, height // lines)
-        self._top = max(0, min(self._top, self.place, len(lanes) - fit), self.place - fit + 1)
-        shown = lanes[self._top : self._top + fit]
-        return [row for lane in shown for row in self._lane(lane, width, lines)]
-
-    def _lane(self, lane: LaneSoFar, width: int, lines: int) -> list[Row]:
-        """A lane on as many lines: its number and state, its text, its tokens and how it ended."""
-        mark = self.ink({"live": "good", "ended": "faint"}.get(lane.state, "muted"))
-        head = [
-            Segment("▶" if lane.number == self.place else " ", self.ink("accent")),
-            Segment(f"{lane.number:>3} ", self.ink("muted")),
-            Segment(MARKS[lane.state] + " ", mark),
-        ]
-        roomy = width >= NARROW
-        count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
-        wide = self._end_cells(END if roomy else END // 2)
-        end = truncate(_end(lane), wide)
-        tail = [
-            Segment(count, self.ink("muted")),
-            Segment(pad(end, wide), self.ink("warn" if lane.ended else "muted")),
-        ]
-        room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
-        first, *more = laid_out(self._parts(lane), room, lines, self.ink("faint"))
-        filled = Segment(" " * (room - sum(segment.cell_length for segment in first)))
-        indented = [[Segment(" " * HEAD), *row] for row in more]
-        return [[*head, *first, filled, *tail], *indented, *([] for _ in range(lines - 1 - len(more)))]
-
-    def _end_cells(self, most: int) -> int:
-        """Cells of the column that tells how lanes ended: it leaves the texts what it doesn't need."""
-        lanes = self.shown_batch.lanes if self.shown_batch is not None else ()
-        return min(most, max((END // 2, *(cell_len(_end(lane)) for lane in lanes))))
-
-    def _parts(self, lane: LaneSoFar) -> list[tuple[str, Style]]:
-        """Padding, prompt and what was decoded, the last token of a lane that goes on by itself."""
-        padding = PADDING * min(lane.padding, MOST_PADDING)
-        padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
-        prompt, said = visible(lane.opened.text), visible(lane.text)
-        if self.shown_batch is not None and self.shown_batch.opened.node is not None:
-            padding, prompt = "", f"draw {lane.opened.reroll} "
-        parts = [(padding, self.ink("faint")), (prompt, self.ink("muted"))]
-        last = visible(lane.said[-1].text) if lane.said and lane.state == "live" else ""
-        if not said.endswith(last):  # a mark that joins what is before it
-            last = ""
-        return [*parts, (said[: len(said) - len(last)], self.rich_style), (last, self.ink("accent"))]
+    Args:
+        on: Has the inks.
+        batch: Of the lane.
+        lane: Is drawn.
+        highlighted: Whether it gets the sign of the highlighted one.
+        width: Cells of a line.
+        lines: How many there are, 1 or more.
+    """
+    muted, roomy = on.ink("muted"), width >= NARROW
+    mark = on.ink({"live": "good", "ended": "faint"}.get(lane.state, "muted"))
+    head = [
+        Segment("▶" if highlighted else " ", on.ink("accent")),
+        Segment(f"{lane.number:>3} ", muted),
+        Segment(MARKS[lane.state] + " ", mark),
+    ]
+    count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
+    ends = max(
+        (END // 2, *(cell_len(_end(each)) for each in batch.lanes))
+    )  # what it doesn't need is the texts'
+    wide = min(END if roomy else END // 2, ends)
+    tail = [Segment(count, muted), Segment(pad(_end(lane), wide), on.ink("warn" if lane.ended else "muted"))]
+    room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
+    first, *more = laid_out(_parts(on, batch, lane), room, lines, on.ink("faint"))
+    filled = Segment(" " * (room - sum(segment.cell_length for segment in first)))
+    indented = [[Segment(" " * HEAD), *row] for row in more]
+    return [[*head, *first, filled, *tail], *indented, *([] for _ in range(lines - 1 - len(more)))]
 
 
 def _end(lane: LaneSoFar) -> str:
-    """How a lane ended, or what it waits for; empty while it goes on."""
+    """The end of a lane, or what it waits for; empty while it runs."""
     return ending(lane) if lane.state != "live" else ""
+
+
+def _parts(on: Canvas, batch: BatchSoFar, lane: LaneSoFar) -> list[tuple[str, Style]]:
+    """Padding, prompt and what was decoded, the last token of a running lane apart."""
+    padding = PADDING * min(lane.padding, MOST_PADDING)
+    padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
+    prompt, said = visible(lane.opened.text), visible(lane.text)
+    if batch.opened.node is not None:
+        padding, prompt = "", f"draw {lane.opened.reroll} "
+    last = visible(lane.said[-1].text) if lane.said and lane.state == "live" else ""
+    if not said.endswith(last):  # a mark that joins what is before it
+        last = ""
+    decoded = (said[: len(said) - len(last)], on.rich_style), (last, on.ink("accent"))
+    return [(padding, on.ink("faint")), (prompt, on.ink("muted")), *decoded]
 
 
 def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Style) -> list[Row]:
@@ -200,96 +167,29 @@ def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[st
     return rows
 
 
-# ---- one lane, and all of them ------------------------------------------------------------------
-
-LABEL = 16
-"""Cells of a candidate's text and the blank behind it; half of them where there is little room."""
-FIGURES = 21
-"""Cells of a candidate's probabilities, and of its mark."""
-
-
-class LaneDetail(PanelCanvas):
-    """One lane: what its next token is drawn from, what it holds, and how it compares with its prompt alone."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.lane: LaneSoFar | None = None
-
-    def put(self, lane: LaneSoFar | None) -> None:
-        """Show a lane; None for none."""
-        self.lane = lane
-        self.title(Content(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane"))
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        lane = self.lane
-        if lane is None:
-            words = "Each lane has candidates and a draw of its own."
-            return centred([(words, self.ink("muted"))], width, height)
-        rows = self._choice(lane, width)
-        facts = []
-        if lane.opened.ids:
-            settings = (f"seed {lane.opened.seed}", *lane.opened.settings)
-            facts.append(("settings", visible(", ".join(settings))))
-            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
-        if lane.kv is not None:
-            facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
-        if lane.started is not None:
-            last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
-            facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
-        if lane.compared is not None:
-            facts.append(("alone", difference_words(lane.compared)))
-        return [*rows, *fact_rows(facts, width, self.ink("muted"), self.rich_style)][:height]
-
-    def _choice(self, lane: LaneSoFar, width: int) -> list[Row]:
-        """The candidates of the next token, or of the last one where there is none."""
-        choice = lane.next or (lane.choice(len(lane.tokens) - 1) if lane.tokens else None)
-        if choice is None:
-            return []
-        what = "next token" if lane.next else "last token"
-        drawn = "greedy" if choice.draw is None else f"draw {choice.draw:.3f}"
-        picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
-        head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
-        return [
-            [Segment(truncate_words(head, width), self.ink("muted"))],
-            *(self._candidate(each, choice, width) for each in choice.candidates),
-        ]
-
-    def _candidate(self, each: Candidate, choice: Distribution, width: int) -> Row:
-        picked = each.id == choice.picked
-        wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
-        label, room = pad(token_label(each.text, each.raw), wide - 1) + " ", max(0, width - wide - FIGURES)
-        figures = f"{percent(each.prob):>9}{percent(each.sampler_prob) if each.cut_by is None else 'cut':>9}"
-        ink = "strong" if picked else "" if each.cut_by is None else "faint"
-        return [
-            Segment("▶ " if picked else "  ", self.ink("accent")),
-            Segment(label, self.ink(ink) if ink else self.rich_style),
-            Segment(pad(bar(each.prob, room), room), self.data(each.prob)),
-            Segment(figures, self.ink("muted")),
-        ]
-
-
-class BatchFigures(PanelCanvas):
-    """The totals of all lanes: row-steps, time, and all at once against one after another."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.shown_batch: BatchSoFar | None = None
-
-    def put(self, batch: BatchSoFar | None) -> None:
-        """Show a batch; None for none."""
-        self.shown_batch = batch
-        self.title(Content("All lanes"))
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        if self.shown_batch is None:
-            words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
-            return centred([(words, self.ink("muted"))], width, height)
-        facts = [*compared_words(self.shown_batch), *totals_words(self.shown_batch)]
-        if self.shown_batch.opened.note:
-            facts.append(("note", self.shown_batch.opened.note))
-        return fact_rows(facts, width, self.ink("muted"), self.rich_style)[:height]
+def candidate_rows(on: Canvas, lane: LaneSoFar, width: int) -> list[Row]:
+    """The candidates of a lane's next token, or of its last one if there is none."""
+    choice = lane.next or (lane.choice(len(lane.tokens) - 1) if lane.tokens else None)
+    if choice is None:
+        return []
+    what = "next token" if lane.next else "last token"
+    drawn = "greedy" if choice.draw is None else f"draw {choice.draw:.3f}"
+    picked = next((each.text for each in choice.candidates if each.id == choice.picked), "")
+    head = f"{what}: {quoted(token_label(picked))}, {drawn}, {choice.entropy_bits:.2f} bits"
+    wide = LABEL if width >= 2 * LABEL + FIGURES else LABEL // 2
+    room = max(0, width - wide - FIGURES)
+    rows: list[Row] = [[Segment(truncate_words(head, width), on.ink("muted"))]]
+    for each in choice.candidates:
+        taken, cut = each.id == choice.picked, each.cut_by is not None
+        ink = on.ink("strong") if taken else on.ink("faint") if cut else on.rich_style
+        share = "cut" if cut else percent(each.sampler_prob)
+        rows.append([
+            Segment("▶ " if taken else "  ", on.ink("accent")),
+            Segment(pad(token_label(each.text, each.raw), wide - 1) + " ", ink),
+            Segment(pad(bar(each.prob, room), room), on.data(each.prob)),
+            Segment(f"{percent(each.prob):>9}{share:>9}", on.ink("muted")),
+        ])  # fmt: skip
+    return rows
 
 
 # ---- the prompts --------------------------------------------------------------------------------
@@ -298,24 +198,17 @@ KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
 OWN = f"One with settings of its own: {FORM}"
 
 
-class TypedPrompts(Struct, frozen=True):
-    """The typed text, and whether it is to be used."""
-
-    text: str
-    submitted: bool
-
-    @property
-    def prompts(self) -> list[str]:
-        """One a line; empty lines are none."""
-        return [line.strip() for line in self.text.splitlines() if line.strip()]
+def typed_prompts(text: str) -> list[str]:
+    """The prompts of a text, one a line; empty lines are none."""
+    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-class BatchDialog(Dialog[TypedPrompts]):
-    """Asks for prompts.
+class BatchDialog(Dialog[tuple[str, bool]]):
+    """Asks for prompts; returns the typed text, and whether it is to be used.
 
     Args:
         text: The initial value of the field.
-        check: Raises `EngineError` where the lines can't be prompts.
+        check: Raises `EngineError` if the lines can't be prompts.
         begins: Whether they begin a batch; else they are added to one.
         how: How they are given to the model, and how many run at once, in a sentence.
     """
@@ -348,13 +241,13 @@ class BatchDialog(Dialog[TypedPrompts]):
         self._count()
 
     @property
-    def typed(self) -> TypedPrompts:
+    def typed(self) -> str:
         """The text in the field."""
-        return TypedPrompts(self.query_one("#batch-prompts", TypedTextArea).text, True)
+        return self.query_one("#batch-prompts", TypedTextArea).text
 
     @on(TextArea.Changed, "#batch-prompts")
     def _count(self) -> None:
-        count = len(self.typed.prompts)
+        count = len(typed_prompts(self.typed))
         self.query_one("#apply", Button).disabled = not count
         counted = f"{count} prompt{'s' * (count != 1)}. {KEYS}" if count else KEYS
         self.query_one("#batch-remark", Remark).say(counted)
@@ -362,20 +255,20 @@ class BatchDialog(Dialog[TypedPrompts]):
     @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
-        remark = self.query_one("#batch-remark", Remark)
-        if not self.typed.prompts:
+        remark, prompts = self.query_one("#batch-remark", Remark), typed_prompts(self.typed)
+        if not prompts:
             remark.say("Nothing was typed. Type a prompt on each line.", wrong=True)
             return
         try:
-            self._check(self.typed.prompts)
+            self._check(prompts)
         except EngineError as error:
             remark.say(visible(str(error)), wrong=True)
         else:
-            self.dismiss(self.typed)
+            self.dismiss((self.typed, True))
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
-        self.dismiss(TypedPrompts(self.typed.text, False))
+        self.dismiss((self.typed, False))
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -390,7 +283,7 @@ class BatchScreen(ToolScreen[int]):
 
     Args:
         host: The main screen.
-        control: Knows the engine and the batch.
+        control: Has the batch, and runs it.
     """
 
     TOOL: ClassVar[str] = "batch"
@@ -398,68 +291,104 @@ class BatchScreen(ToolScreen[int]):
     MEASURES: ClassVar[str] = "A batch"
     TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
-    AUTO_FOCUS = ""
 
-    lanes = getters.query_one("#batch-lanes", LaneList)
-    detail = getters.query_one("#batch-lane", LaneDetail)
-    figures = getters.query_one("#batch-all", BatchFigures)
-
-    def __init__(self, host: Host, control: BatchControl) -> None:
+    def __init__(self, host: Host, control: BatchActions) -> None:
         super().__init__(host, control.job)
         self.control = control
-        self.place = 0
-        self._view = 0
+        self.place = self._top = self._view = 0
         self._typed = ""
 
     def body(self) -> ComposeResult:
-        yield LaneList(id="batch-lanes")
+        yield DrawnPanel(id="batch-lanes")
         with Container(id="batch-below"):
-            yield LaneDetail(id="batch-lane")
-            yield BatchFigures(id="batch-all")
-
-    @property
-    def current(self) -> BatchSoFar | None:
-        """The one that is shown."""
-        return self.control.batch
+            yield DrawnPanel(id="batch-lane")
+            yield DrawnPanel(id="batch-all")
 
     @property
     def lane(self) -> LaneSoFar | None:
         """The highlighted one."""
-        lanes = self.current.lanes if self.current is not None else []
+        lanes = self.control.batch.lanes if self.control.batch is not None else []
         return lanes[min(self.place, len(lanes) - 1)] if lanes else None
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
-        batch, lane = self.current, self.lane
+        batch, lane = self.control.batch, self.lane
         self.place = lane.number if lane is not None else 0
-        self._arrange()
-        press = f"Press {key_for('batch.new')} to give prompts, one a line."
-        self.lanes.put(batch, self.place, self.needs_model if self.recorded else press)
-        self.detail.put(lane)
-        self.figures.put(batch)
-        self._write()
-
-    def _arrange(self) -> None:
-        """Show one panel at a time where there is little room."""
-        views = (self.lanes, self.detail, self.figures)
-        shown = views[self._view % 3] if self.low else None
-        for panel in views:
+        lanes, detail, figures = panels = [
+            self.query_one(id, DrawnPanel) for id in ("#batch-lanes", "#batch-lane", "#batch-all")
+        ]
+        shown = panels[self._view % 3] if self.low else None
+        for panel in panels:
             panel.display = shown in (None, panel)
-        self.query_one("#batch-below").display = shown is not self.lanes
-
-    def _write(self) -> None:
-        """The lines around the panels."""
-        facts, batch = self.host.controller.timeline.facts, self.current
-        name = visible(facts.name) if facts else ""
+        self.query_one("#batch-below").display = shown is not lanes
+        title, kv = "Lanes", ""
+        if batch is not None:
+            live, waiting = len(batch.live), sum(each.state == "waiting" for each in batch.lanes)
+            counts = [f"{live} live", *([f"{waiting} wait"] if waiting else [])]
+            title = f"Lanes · {', '.join((*counts, f'{len(batch.lanes) - live - waiting} ended'))}"
+            kv = f"KV {held_words(batch)}" if live else ""
+        lanes.put(title, self._lanes, kv)
+        detail.put(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane", self._lane)
+        figures.put("All lanes", self._figures)
+        facts = self.host.controller.timeline.facts
         step = f"step {batch.steps}" if batch is not None else ""
+        name = visible(facts.name) if facts else ""
         parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
         self.write(" · ".join(filter(None, parts)))
 
+    def _lanes(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """All lanes; the highlighted one stays in sight."""
+        if (batch := self.control.batch) is None:
+            press = f"Press {key_for('batch.new')} to give prompts, one a line."
+            about = [(line, on.ink("muted")) for line in ABOUT]
+            return centred(
+                [*about, (self.needs_model if self.recorded else press, on.rich_style)], width, height
+            )
+        lines = max(1, min(MOST_LINES, height // max(1, len(batch.lanes))))
+        fit = max(1, height // lines)
+        self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
+        shown = batch.lanes[self._top : self._top + fit]
+        return [
+            row
+            for lane in shown
+            for row in lane_rows(on, batch, lane, lane.number == self.place, width, lines)
+        ]
+
+    def _lane(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
+        if (lane := self.lane) is None:
+            words = "Each lane has candidates and a draw of its own."
+            return centred([(words, on.ink("muted"))], width, height)
+        facts = []
+        if lane.opened.ids:
+            facts.append(
+                ("settings", visible(", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
+            )
+            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
+        if lane.kv is not None:
+            facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
+        if lane.started is not None:
+            last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
+            facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
+        if lane.compared is not None:
+            facts.append(("alone", difference_words(lane.compared)))
+        rows = candidate_rows(on, lane, width)
+        return [*rows, *fact_rows(facts, width, on.ink("muted"), on.rich_style)][:height]
+
+    def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The totals of all lanes: row-steps, time, and all at once against one after another."""
+        if (batch := self.control.batch) is None:
+            words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
+            return centred([(words, on.ink("muted"))], width, height)
+        note = [("note", batch.opened.note)] if batch.opened.note else []
+        facts = [*compared_words(batch), *totals_words(batch), *note]
+        return fact_rows(facts, width, on.ink("muted"), on.rich_style)[:height]
+
     def _kind(self) -> str:
         """The kind of the batch, in words, and its lanes at once."""
-        batch = self.current
+        batch = self.control.batch
         if batch is not None and batch.opened.node is not None:
             return f"draws of one prompt, {batch.opened.size} at once"
         of = self.control if batch is None else batch.opened
@@ -467,7 +396,8 @@ class BatchScreen(ToolScreen[int]):
 
     def situation(self) -> str:
         """The state of the batch, and what to do about it."""
-        job, batch = self.control.job, self.current
+        job, batch = self.control.job, self.control.batch
+        add, new = key_for("batch.add"), key_for("batch.new")
         if self.recorded:
             return f"Recorded, step {batch.steps}. {self.needs_model}" if batch else self.needs_model
         if job.failure is not None:
@@ -477,14 +407,11 @@ class BatchScreen(ToolScreen[int]):
         if job.running:
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
-            new, static = key_for("batch.new"), key_for("batch.static")
-            return f"Press {new} to give prompts, {static} for static, ← → for lanes at once"
+            return f"Press {new} to give prompts, {key_for('batch.static')} for static, ← → for lanes at once"
         if batch.replaced:
-            new, opens = key_for("batch.new"), key_for("batch.open")
-            return f"{REPLACED}. {new} begins another batch, {opens} opens this lane"
+            return f"{REPLACED}. {new} begins another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
-            add, new = key_for("batch.add"), key_for("batch.new")
             return f"All lanes have ended. {alone}{add} adds prompts, {new} begins another batch"
         step, run = key_for("batch.step"), key_for("batch.run")
         return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
@@ -496,34 +423,30 @@ class BatchScreen(ToolScreen[int]):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def take_step(self) -> None:
-        """Let every lane grow by a token, or pause."""
-        self.control.step()
-        self._ask_first()
+    def advance(self, how: Callable[[], None]) -> None:
+        """Step or run the batch, or pause it.
 
-    def run_lanes(self) -> None:
-        """Run to the end, or pause."""
-        self.control.run()
-        self._ask_first()
-
-    def _ask_first(self) -> None:
-        if not self._replaced() and self.current is None:
+        Args:
+            how: Does that.
+        """
+        how()
+        if not self._replaced() and self.control.batch is None:
             self.say(f"Press {key_for('batch.new')} to give prompts first")
 
     def _replaced(self) -> bool:
-        """Say so where nothing can be done with the batch any more; returns whether that is the case."""
-        replaced = self.current is not None and self.current.replaced
+        """Say so if nothing can be done with the batch any more; returns whether that is the case."""
+        replaced = self.control.batch is not None and self.control.batch.replaced
         if replaced:
             self.say(f"{REPLACED}. Press {key_for('batch.new')} to begin another")
         return replaced
 
     def highlight(self, by: int) -> None:
         """Highlight another lane."""
-        if self.current is not None:
-            self.place = max(0, min(len(self.current.lanes) - 1, self.place + by))
+        if self.control.batch is not None:
+            self.place = max(0, min(len(self.control.batch.lanes) - 1, self.place + by))
 
     def turn(self) -> None:
-        """Show the next panel, where one is shown at a time."""
+        """Show the next panel, if one is shown at a time."""
         self._view += 1
 
     def begin_another(self) -> None:
@@ -532,8 +455,8 @@ class BatchScreen(ToolScreen[int]):
         self._ask(self._typed or "\n".join([" ".join(own.split()) or EXAMPLES[0], *EXAMPLES]), begins=True)
 
     def add(self) -> None:
-        """Ask for prompts to add, or for those of a batch, where there is none to add to."""
-        if self.current is None or self.current.replaced:
+        """Ask for prompts to add, or for those of a batch if there is none to add to."""
+        if self.control.batch is None or self.control.batch.replaced:
             self.begin_another()
         else:
             self._ask("", begins=False)
@@ -549,14 +472,15 @@ class BatchScreen(ToolScreen[int]):
             lambda typed: self._asked(typed, begins),
         )
 
-    def _asked(self, typed: TypedPrompts | None, begins: bool) -> None:
+    def _asked(self, typed: tuple[str, bool] | None, begins: bool) -> None:
         if typed is None:
             return
+        text, submitted = typed
         if begins:
-            self._typed = typed.text
-        if typed.submitted:
+            self._typed = text
+        if submitted:
             self.place = 0 if begins else self.place
-            lanes = self.control.lane_prompts(typed.prompts)
+            lanes = self.control.lane_prompts(typed_prompts(text))
             self.control.begin(lanes) if begins else self.control.add(lanes)
         self.say()
 
@@ -574,7 +498,7 @@ class BatchScreen(ToolScreen[int]):
         """Run each prompt alone, or stop that."""
         if self._replaced():
             return
-        if self.current is None or not self.current.over:
+        if self.control.batch is None or not self.control.batch.over:
             self.say(f"Run the batch to its end first: {key_for('batch.run')}")
         else:
             self.control.compare()
@@ -582,14 +506,14 @@ class BatchScreen(ToolScreen[int]):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.control.static = not self.control.static
-        if self.current is not None:
+        if self.control.batch is not None:
             kind = "static: rows stay until all lanes have ended" if self.control.static else "continuous"
             self.say(f"The next batch is {kind}. Press {key_for('batch.new')} to begin it")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
         self.control.resize(by)
-        if self.current is not None:
+        if self.control.batch is not None:
             self.say(
                 f"The next batch runs {self.control.size} at once. Press {key_for('batch.new')} to begin it"
             )

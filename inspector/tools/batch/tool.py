@@ -3,33 +3,22 @@
 from __future__ import annotations
 
 from inspector.keys import key_for
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.tools.batch.control import BATCH_SCREEN, BatchControl
+from inspector.main.tool import Tool
+from inspector.tools.batch.control import BATCH_SCREEN, BatchActions
 from inspector.widgets.actions import Action, Needs
 
 
-class BatchActions(ToolActions):
-    """Runs several prompts at once, in a screen of its own."""
+def _open(own: BatchActions) -> None:
+    from inspector.tools.batch.screen import BatchScreen
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.control = BatchControl(host.controller)
-
-    def open(self) -> None:
-        """Open the batch; one that was paused goes on there."""
-        from inspector.tools.batch.screen import BatchScreen
-
-        self.open_screen(BatchScreen(self.host, self.control), self._left)
-
-    def _left(self, number: int | None) -> None:
-        """Go to the end of the lane that was opened."""
-        batch = self.control.batch
+    def left(number: int | None) -> None:
+        batch = own.batch
         if number is not None and batch is not None:
-            self.control.open_lane(batch.lanes[number])
-        waits = batch is not None and not (batch.over or batch.replaced or self.controller.transport.recorded)
-        self.host.answer(
-            f"The batch is paused: {key_for('batch')} continues it" if waits and number is None else ""
-        )
+            own.open_lane(batch.lanes[number])
+        waits = number is None and own.continues and not own.controller.transport.recorded
+        own.host.answer(f"The batch is paused: {key_for('batch')} continues it" if waits else "")
+
+    own.open_screen(BatchScreen(own.host, own), left)
 
 
 BATCH = Tool(
@@ -40,9 +29,7 @@ BATCH = Tool(
     actions=(
         Action("batch", "Batch",
             "Run several prompts at once, a lane for each, one forward for all; step them together.",
-            BatchActions.open, Needs.MODEL | Needs.ENGINE,
-            recorded=lambda own: own.control.batch is not None,
-            looks=True,
+            _open, Needs.MODEL | Needs.ENGINE, recorded=lambda own: own.batch is not None, looks=True,
             synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts",
             view="batch"),
     ),

@@ -1,4 +1,4 @@
-"""What a beam search asks of the engine, and the keys."""
+"""The commands that a beam search sends to the engine, and the keys of its screen."""
 
 from __future__ import annotations
 
@@ -9,92 +9,78 @@ from msgspec.structs import replace
 
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from engine.settings import BeamSettings
+from inspector.keys import key_for
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
-from inspector.session.controller import Controller
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, both, note, screen_table
 
-# ---- what the engine is asked -------------------------------------------------------------------
 
+class BeamActions(ToolActions):
+    """Begins beam searches and continues with the one that waits."""
 
-class BeamControl:
-    """Begins beam searches and continues with the one that waits.
-
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.settings = BeamSettings()
-        """Those asked for last, for as long as the program runs."""
+        """The settings used last, as long as the program runs."""
+
+    @property
+    def beams(self) -> BeamHistory:
+        """Every token that a beam reached."""
+        return self.timeline.of(BeamHistory)
 
     @property
     def search(self) -> BeamSearch | None:
         """The search that was begun last."""
-        return self.controller.timeline.of(BeamHistory).search
+        return self.beams.search
 
     @property
     def start(self) -> int:
-        """Node after which a search would begin: beams stand in the place of the token that is looked at."""
-        timeline = self.controller.timeline
+        """Node after which a search would begin: beams replace the token that is looked at."""
+        timeline = self.timeline
         if timeline.following or not timeline.items:
             return timeline.tip
         return timeline.before or timeline.items[0].node
 
     @property
-    def running(self) -> bool:
-        """True if a search goes on by itself."""
-        return any(each.command.steps is None for each in self._out())
-
-    @property
-    def busy(self) -> bool:
-        """True if the engine has beams to see to."""
-        return bool(self._out())
-
-    def _out(self) -> list[Request[SearchBeams | GoOnBeams]]:
+    def requests(self) -> list[Request[SearchBeams | GoOnBeams]]:
         """The requests that neither ended nor were cancelled."""
         return self.controller.client.under_way(SearchBeams, GoOnBeams)
+
+    @property
+    def running(self) -> bool:
+        """True if a search runs to its end."""
+        return any(each.command.steps is None for each in self.requests)
 
     def begin(self, settings: BeamSettings) -> None:
         """Begin a search and take its first step; the session stands afterwards where it stood."""
         self.settings = settings
         self.pause()
-        start, tip = self.start, self.controller.timeline.tip
-        if start == tip:
-            self.controller.client.do(SearchBeams(settings, steps=1))
-            return
-        for command in (MoveTo(start), SearchBeams(settings, steps=1), MoveTo(tip)):
+        start, tip, search = self.start, self.timeline.tip, SearchBeams(settings, steps=1)
+        for command in (search,) if start == tip else (MoveTo(start), search, MoveTo(tip)):
             self.controller.client.do(command)
 
-    def step(self) -> None:
-        """Take one step, or pause."""
+    def advance(self, steps: int | None) -> None:
+        """Take so many steps, or all if None; while the search runs, pause."""
+        waits = self.search is not None and not self.search.over
         if self.running:
             self.pause()
-        elif self._waits and len(self._out()) < MAX_QUEUED_STEPS:
-            self.controller.client.do(GoOnBeams(steps=1))
-
-    def run(self) -> None:
-        """Go on to the end, or pause."""
-        if self.running:
-            self.pause()
-        elif self._waits:
-            self.controller.client.do(GoOnBeams())
-
-    @property
-    def _waits(self) -> bool:
-        return self.search is not None and not self.search.over
+        elif waits and (steps is None or len(self.requests) < MAX_QUEUED_STEPS):
+            self.controller.client.do(GoOnBeams(steps=steps))
 
     def pause(self) -> None:
         """Stop after the step that is under way."""
-        self.controller.client.cancel(*self._out())
+        self.controller.client.cancel(*self.requests)
 
-    def go(self, node: int) -> None:
-        """Stand at the end of a beam."""
-        self.pause()
-        self.controller.timeline.select(None)
-        self.controller.client.do(MoveTo(node))
+    def left(self, node: int | None) -> None:
+        """Go to the end of the beam that was chosen."""
+        if node is not None:
+            self.timeline.select(None)
+            self.controller.client.do(MoveTo(node))
+        waits = self.search is not None and not self.search.over and not self.controller.transport.recorded
+        paused = f"The beam search is paused: {key_for('beams')} continues it"
+        self.host.answer(paused if waits and node is None else "")
 
 
 # ---- keys ---------------------------------------------------------------------------------------
@@ -125,8 +111,8 @@ BEAM_SCREEN = screen_table(
           by: own.look(by), by=(-10, 10)),
     Action("beams.first", "First step", _LOOK_ENDS, lambda own: own.look(-own.step)),
     Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.to_last()),
-    *both(("beams.next_view", "beams.view_before"), ("Next view", "Previous view"), "Change between list, tree and "
-                                                                                    "text.",
+    *both(("beams.next_view", "beams.view_before"), ("Next view", "Previous view"),
+          "Change between list, tree and text.",
           lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=7, place=2, one=True),
     Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
            Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),

@@ -1,4 +1,4 @@
-"""The beams after one step of a search: who leads, who fell out, where they differ, and all of that in words."""
+"""The beams after one step of a search: their ranks and differences, and all of that in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.tree import common_prefix
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
-# ---- what is listed -----------------------------------------------------------------------------
+# ---- the list -----------------------------------------------------------------------------------
 
 Kind = Literal["live", "fell", "finished", "left", "greedy"]
 
@@ -25,14 +25,13 @@ class BeamEntry(Struct, frozen=True):
 
     kind: Kind
     place: int | None
-    """Among the live beams or in the ranking, 1 the best; None for the others."""
+    """Place among the live beams or in the ranking, 1 the best; None for the others."""
     path: tuple[BeamNode, ...]
     """Its tokens, at least one."""
     greedy: bool = False
     """True if greedy decoding gives exactly this."""
     ended: str = ""
-    """`eos` or `length` where it is finished, with the end-of-sequence token where the texts are equal;
-    printable."""
+    """`eos` or `length` if it is finished, with the end-of-sequence token if texts are equal; printable."""
 
     @property
     def last(self) -> BeamNode:
@@ -41,11 +40,6 @@ class BeamEntry(Struct, frozen=True):
     @property
     def node(self) -> int:
         return self.last.node
-
-    @property
-    def length(self) -> int:
-        """Tokens since the search began."""
-        return self.last.length
 
     @property
     def fell(self) -> int | None:
@@ -61,8 +55,8 @@ def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
         at: The step, from 1.
 
     Returns:
-        Before the end: live beams, finished hypotheses, greedy decoding where it is none of them, and those that fell
-        out last, as many as the width. At the end: the ranking, greedy decoding, and the beams that were left.
+        Before the end: live beams, finished hypotheses, greedy decoding if it is none of them, and those that fell out
+        last, as many as the width. At the end: the ranking, greedy decoding, and the beams that were left.
     """
     search = beams.search
     assert search is not None
@@ -108,13 +102,13 @@ def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int)
 
 
 def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """The end of each hypothesis, printable; with the token that ended it where the texts are equal."""
+    """The end of each hypothesis, printable; with the token that ended it if texts are equal."""
     texts = Counter(h.text for h in hypotheses)
     return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
 
 
 def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
-    """Those that fell out last, the latest first; of one step the better ones first."""
+    """The beams that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
     for node in reversed(beams.fallen):
         beam = beams.nodes[node]
@@ -138,7 +132,7 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
 
     Args:
         listed: The beams that are shown.
-        node: Last token of the beam that the cursor was on, None for the best one.
+        node: Last token of the beam that the cursor was on; None for the best one.
         beams: Every token that a beam reached.
 
     Returns:
@@ -155,45 +149,6 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
         if entry.node in before:
             return place, node
     return 0, None
-
-
-# ---- against greedy decoding --------------------------------------------------------------------
-
-
-class GreedyComparison(Struct, frozen=True):
-    """One beam compared with greedy decoding."""
-
-    shared: int
-    """Tokens that both begin with."""
-    mine: BeamNode | None
-    """The first token that greedy decoding doesn't take; None where there is none."""
-    greedy: BeamNode | None
-    """The token that greedy decoding takes in its place; None where it has ended."""
-    tokens: int
-    """The length of the shorter one."""
-    gap: float
-    """By how much the logprob of these tokens exceeds that of greedy decoding's."""
-    longer: int
-    """Tokens by which it is longer, below 0 for shorter."""
-
-
-def compare_with_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> GreedyComparison | None:
-    """Compare a beam with greedy decoding after a step; None where that isn't known."""
-    search = beams.search
-    last = _greedy(search.steps[:at]) if search is not None else None
-    if last is None:
-        return None
-    mine, greedy = entry.path, beams.path(last.node)
-    same = common_prefix((beam.node for beam in mine), (beam.node for beam in greedy))
-    tokens = min(len(mine), len(greedy))
-    return GreedyComparison(
-        same,
-        mine[same] if same < len(mine) else None,
-        greedy[same] if same < len(greedy) else None,
-        tokens,
-        mine[tokens - 1].total - greedy[tokens - 1].total,
-        len(mine) - len(greedy),
-    )
 
 
 # ---- in words -----------------------------------------------------------------------------------
@@ -230,13 +185,12 @@ def counts(entries: Sequence[BeamEntry]) -> str:
 def settings_phrase(search: BeamSearch, short: bool = False) -> str:
     """The settings of a search."""
     opened = search.opened
+    early, rest = opened.early_stopping, f"penalty {opened.length_penalty:g} · "
     if short:
-        early = "early stop" if opened.early_stopping else "no early stop"
-        return f"width {opened.width} · max {opened.max_tokens} · penalty {opened.length_penalty:g} · {early}"
-    return (
-        f"width {opened.width} · max tokens {opened.max_tokens} · length penalty {opened.length_penalty:g} · "
-        f"early stopping {'on' if opened.early_stopping else 'off'}"
-    )
+        stop = "early stop" if early else "no early stop"
+        return f"width {opened.width} · max {opened.max_tokens} · {rest}{stop}"
+    stop = f"early stopping {'on' if early else 'off'}"
+    return f"width {opened.width} · max tokens {opened.max_tokens} · length {rest}{stop}"
 
 
 def name_of(entry: BeamEntry) -> str:
@@ -246,44 +200,40 @@ def name_of(entry: BeamEntry) -> str:
     return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
 
 
-def greedy_sentence(entry: BeamEntry, against: GreedyComparison | None) -> str:
-    """The sentence on where a beam parts from greedy decoding, and by how much logprob."""
-    if against is None:
+def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
+    """The sentence on where a beam parts from greedy decoding, and by how much logprob; empty if that isn't known.
+
+    Args:
+        beams: Every token that a beam reached.
+        entry: The beam.
+        at: The step of the search that is shown.
+    """
+    last = _greedy(beams.search.steps[:at]) if beams.search is not None else None
+    if last is None:
         return ""
-    name = name_of(entry).capitalize()
-    if against.mine is None or against.greedy is None:
-        return _alike(entry, name, against)
-    return f"{name} parts from greedy at token {against.shared + 1}: {_parting(against)}; {_gap(against)}"
-
-
-def _alike(entry: BeamEntry, name: str, against: GreedyComparison) -> str:
+    name, mine, greedy = name_of(entry).capitalize(), entry.path, beams.path(last.node)
+    shared = common_prefix((beam.node for beam in mine), (beam.node for beam in greedy))
+    tokens, longer = min(len(mine), len(greedy)), len(mine) - len(greedy)
+    if shared < tokens:
+        one, other = (f"{_token(path[shared])} {number(path[shared].logprob, 2)}" for path in (mine, greedy))
+        gap = mine[tokens - 1].total - greedy[tokens - 1].total
+        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {_tokens(tokens)}"
+        return f"{name} parts from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
-    if against.longer == 0:
+    if longer == 0:
         return f"{name} is what greedy decoding says, token for token"
-    if against.longer < 0:
-        return f"{name} is how greedy decoding begins; that continues for {_tokens(-against.longer)}"
-    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(against.longer)}"
-
-
-def _parting(against: GreedyComparison) -> str:
-    assert against.mine is not None
-    assert against.greedy is not None
-    mine, greedy = number(against.mine.logprob, 2), number(against.greedy.logprob, 2)
-    return f"{_token(against.mine)} {mine}, greedy {_token(against.greedy)} {greedy}"
-
-
-def _gap(against: GreedyComparison) -> str:
-    word = "ahead" if against.gap >= 0 else "behind"
-    return f"{number(abs(against.gap))} {word} in logprob after {_tokens(against.tokens)}"
+    if longer < 0:
+        return f"{name} is how greedy decoding begins; that continues for {_tokens(-longer)}"
+    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(longer)}"
 
 
 def _token(token: BeamNode) -> str:
     return quoted(token_label(token.text)) if token.text else "an unfinished character"
 
 
-def _tokens(count: int) -> str:
-    return f"{count:,} token{'' if count == 1 else 's'}"
+def _tokens(tokens: int) -> str:
+    return f"{tokens:,} token{'' if tokens == 1 else 's'}"
 
 
 # ---- the text of a beam -------------------------------------------------------------------------
@@ -298,8 +248,8 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
 
     Args:
         entry: The beam.
-        passing: How many beams go through each node. What only one goes through is marked, and so is a token in
-            whose place others have another one.
+        passing: How many beams go through each node. A token is marked if only one does, or if other beams have
+            another token there.
     """
     return [
         (visible(token.text), passing[token.node] <= 1 or passing[token.node] < passing[token.parent])
@@ -309,63 +259,46 @@ def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
 
 
 def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
-    """The part of a text that fits: where its own part begins, the earlier places where it differs, what is around."""
+    """The pieces that fit, and a mark for each stretch between them.
+
+    First comes the place where the last run of marked pieces begins, then the marked places before it, the latest
+    first, then the pieces after it, and at last those before it.
+    """
     widths = [cell_len(piece) for piece, _ in text]
     if sum(widths) <= cells:
         return list(text)
-    choice, own = _Choice(widths, cells), _own(text)
-    choice.add(own)
-    for place in reversed(range(own)):
-        if text[place][1] and not choice.add(place):
-            break
-    for places in (range(own + 1, len(text)), range(own - 1, -1, -1)):
+    kept: set[int] = set()
+    room = cells - cell_len(GAP)
+
+    def add(place: int) -> bool:
+        """Show a place too; False if there is no room for it and the marks beside it."""
+        nonlocal room
+        if place in kept:
+            return True
+        left = place > 0 and place - 1 not in kept
+        right = place < len(text) - 1 and place + 1 not in kept
+        cost = widths[place] + (left + right - 1) * cell_len(GAP)
+        if cost > room:
+            return False
+        kept.add(place)
+        room -= cost
+        return True
+
+    own = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
+    while own > 0 and text[own][1] and text[own - 1][1]:
+        own -= 1
+    add(own)
+    before = range(own - 1, -1, -1)
+    for places in ([place for place in before if text[place][1]], range(own + 1, len(text)), before):
         for place in places:
-            if not choice.add(place):
+            if not add(place):
                 break
-    if not choice.kept:
+    if not kept:
         return [(truncate(text[own][0], cells), text[own][1])]
-    return list(_shown(text, choice.kept))
-
-
-def _own(text: Sequence[Piece]) -> int:
-    """The place where the last run of marked pieces begins; the last place where none is marked."""
-    place = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
-    while place > 0 and text[place][1] and text[place - 1][1]:
-        place -= 1
-    return place
-
-
-def _shown(text: Sequence[Piece], kept: set[int]) -> Iterator[Piece]:
-    """The kept pieces, and a mark for each stretch between them."""
+    shown: list[Piece] = []
     for place, piece in enumerate(text):
         if place in kept:
-            yield piece
+            shown.append(piece)
         elif place == 0 or place - 1 in kept:
-            yield GAP, False
-
-
-class _Choice:
-    """Places of a text that are shown, as many as there is room for.
-
-    Args:
-        widths: Cells of each piece.
-        cells: The room, marks of what is missing included.
-    """
-
-    def __init__(self, widths: Sequence[int], cells: int) -> None:
-        self.kept: set[int] = set()
-        self._widths = widths
-        self._room = cells - cell_len(GAP)
-
-    def add(self, place: int) -> bool:
-        """Show a place too; False where there is no room for it."""
-        if place in self.kept:
-            return True
-        left = place > 0 and place - 1 not in self.kept
-        right = place < len(self._widths) - 1 and place + 1 not in self.kept
-        cost = self._widths[place] + (left + right - 1) * cell_len(GAP)
-        if cost > self._room:
-            return False
-        self.kept.add(place)
-        self._room -= cost
-        return True
+            shown.append((GAP, False))
+    return shown

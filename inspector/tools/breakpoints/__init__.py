@@ -1,4 +1,4 @@
-"""Where runs stop, and the places on a path that are worth a look."""
+"""Breakpoints, and the places on a path that are worth a look."""
 
 from __future__ import annotations
 

@@ -3,58 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import on
-from textual.app import ComposeResult
-from textual.containers import Container, HorizontalGroup
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.breakpoints import CONDITIONS, Breakpoints
-from engine.errors import SettingsError
 from engine.setting import Setting
 from inspector.display import visible
 from inspector.tools.breakpoints import BREAKPOINT_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
+from inspector.widgets.fields import Choice, SafeInput, SettingRow, read_all
 
-GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
+ALL_OF = Setting("text and tokens then stay true once they were", "stop at", name="all_of")
+GROUPS = (
     ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
     ("The run and its text", ("tokens", "text", "regex", "segment")),
+    ("Several conditions", (ALL_OF.name,)),
 )
 """The conditions in display order."""
-_BY_NAME = {each.name: each for each in CONDITIONS}
 NARROW = 80
 """Columns below which there is no room next to a field."""
 HELP = "An empty field is off. What is set is remembered for the next start."
-ALL_HELP = "text and tokens then stay true once they were"
-TEXT_HELP = "; \\n is a newline"
-
-
-class ConditionRow(Container):
-    """One condition: its label and its value, and next to or under them what it is, or what is wrong with it.
-
-    Args:
-        name: Of the condition.
-        label: What it is called.
-        value: Where its value is given.
-        help: What it is.
-        long: Whether the value may take the whole line.
-    """
-
-    def __init__(self, name: str, label: str, value: Widget, help: str, long: bool = False) -> None:
-        super().__init__(classes="break-row" + (" -long-row" if long else ""))
-        self._setting, self._label, self._value, self._help = name, label, value, help
-
-    def compose(self) -> ComposeResult:
-        with HorizontalGroup():
-            yield Label(self._label, classes="field-label", markup=False)
-            yield self._value
-        yield Remark(self._help, id=f"remark-{self._setting}")
 
 
 class BreakpointsDialog(Dialog[Breakpoints]):
@@ -74,29 +48,30 @@ class BreakpointsDialog(Dialog[Breakpoints]):
     def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
         super().__init__()
         self.points, self._problems = points, " ".join(problems)
+        self._rows: dict[str, SettingRow] = {}
+        """The rows, by the name of the condition."""
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="breaks-remark")
+        settings = {each.name: each for each in (*CONDITIONS, ALL_OF)}
         for title, names in GROUPS:
             yield Label(title, classes="group-label", markup=False)
-            yield from (self._row(_BY_NAME[name]) for name in names)
-        yield Label("Several conditions", classes="group-label", markup=False)
-        choice = Choice(("any of them", "all at once"), id="break-all_of")
-        yield ConditionRow("all_of", "stop at", choice, ALL_HELP, long=True)
-
-    def _row(self, condition: Setting) -> Widget:
-        name = condition.name
-        if condition.kind == "flag":
-            field: Widget = Choice(("off", "on"), id=f"break-{name}")
-        else:
-            field = SafeInput("", "off", id=f"break-{name}")
-        long = condition.kind in ("text", "word")
-        return ConditionRow(name, condition.label, field, _help(condition), long)
+            for setting in map(settings.__getitem__, names):
+                field: SafeInput | Choice = SafeInput("", "off", id=f"break-{setting.name}")
+                if setting is ALL_OF:
+                    field = Choice(("any of them", "all at once"), id="break-all_of")
+                elif setting.kind == "flag":
+                    field = Choice(("off", "on"), id=f"break-{setting.name}")
+                long = setting is ALL_OF or setting.kind in ("text", "word")
+                help = setting.help + ("; \\n is a newline" if setting.form == "text" else "")
+                row = SettingRow(setting, field, help, "break-row -long-row" if long else "break-row")
+                self._rows[setting.name] = row
+                yield row
 
     def begin(self) -> None:
         """Begin in the first field."""
         super().begin()
-        self.set_focus(self.query_one(f"#break-{GROUPS[0][1][0]}", SafeInput))
+        self.set_focus(self._rows[GROUPS[0][1][0]].field)
         remark = self.query_one("#breaks-remark", Remark)
         remark.say(visible(self._problems) or HELP, wrong=bool(self._problems))
         with self.prevent(Input.Changed, Choice.Changed):
@@ -104,80 +79,39 @@ class BreakpointsDialog(Dialog[Breakpoints]):
         self.read()
 
     def _fill(self, points: Breakpoints) -> None:
-        self.query_one("#break-all_of", Choice).chosen = int(points.all_of)
-        for condition in CONDITIONS:
-            field, value = self.query_one(f"#break-{condition.name}"), getattr(points, condition.name)
-            if isinstance(field, Choice):
-                field.chosen = int(value)
-            elif isinstance(field, SafeInput):
-                field.value = _typed(condition, value)
+        for name, row in self._rows.items():
+            row.fill(getattr(points, name))
 
     def on_descendant_focus(self) -> None:
-        """Explain the field in the frame, where there is no room next to it."""
+        """Explain the field in the frame, if there is no room next to it."""
         focused = self.focused  # two that had it in turn may tell so in another order
-        name = (focused.id or "").removeprefix("break-") if focused is not None else ""
-        help = {condition.name: _help(condition) for condition in CONDITIONS} | {"all_of": ALL_HELP}
-        about = help.get(name, "") if self.app.size.width < NARROW else ""
+        row = self._rows.get((focused.id or "").removeprefix("break-")) if focused is not None else None
+        about = row.help if row is not None and self.app.size.width < NARROW else ""
         self.query_one("#dialog").border_subtitle = Content(visible(about))
-
-    # ---- fields -----------------------------------------------------------------------------
 
     @on(Input.Changed)
     @on(Choice.Changed)
-    def _changed(self) -> None:
-        self.read()
-
     def read(self) -> Breakpoints | None:
         """Read all fields, and show at each what is wrong with it.
 
         Returns:
             The breakpoints in the fields, None while any field is wrong.
         """
-        values: dict[str, Any] = {}
-        wrong = False
-        for condition in CONDITIONS:
-            try:
-                values[condition.name] = self._value(condition)
-            except SettingsError as error:
-                wrong = True
-                self._complain(condition, error)
-            else:
-                self.query_one(f"#remark-{condition.name}", Remark).say(_help(condition))
-        self.query_one("#apply", Button).disabled = wrong
-        all_of = bool(self.query_one("#break-all_of", Choice).chosen)
-        return None if wrong else replace(Breakpoints(all_of=all_of), **values)
-
-    def _complain(self, condition: Setting, error: SettingsError) -> None:
-        remark = self.query_one(f"#remark-{condition.name}", Remark)
-        remark.say(visible(str(error)), wrong=True)
-        if self.query_one(f"#break-{condition.name}").has_focus:
-            self.after_paint(remark.scroll_visible, animate=False)
-
-    def _value(self, condition: Setting) -> Any:
-        field = self.query_one(f"#break-{condition.name}")
-        if isinstance(field, Choice):
-            return bool(field.chosen)
-        assert isinstance(field, SafeInput)
-        return condition.parse(unescaped(field.value) if condition.form == "text" else field.value)
+        values, faults = read_all(self._rows.values())
+        for name, row in self._rows.items():
+            row.say(faults.get(name, ""))
+            if name in faults and row.field.has_focus and row.remark is not None:
+                self.after_paint(row.remark.scroll_visible, animate=False)
+        self.query_one("#apply", Button).disabled = bool(faults)
+        return None if faults else Breakpoints(**values)
 
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
-        self._fill(replace(Breakpoints(), all_of=bool(self.query_one("#break-all_of", Choice).chosen)))
+        self._fill(replace(Breakpoints(), all_of=self._rows["all_of"].read()))
         words = "All are off now. Apply keeps them off, esc leaves them as they were."
         self.query_one("#breaks-remark", Remark).say(words)
-
-    # ---- leaving ----------------------------------------------------------------------------
 
     def apply(self) -> None:
         """Apply the breakpoints, if all of them are right."""
         if (points := self.read()) is not None:
             self.dismiss(points)
-
-
-def _help(condition: Setting) -> str:
-    return condition.help + (TEXT_HELP if condition.form == "text" else "")
-
-
-def _typed(condition: Setting, value: Any) -> str:
-    text = condition.format(value)
-    return escaped(text) if condition.form == "text" else text

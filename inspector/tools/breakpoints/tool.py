@@ -1,6 +1,6 @@
 """Breakpoints as a tool: the keys that set them, skip over sure tokens, and go from one surprise or fork to the next.
 
-Surprises and fork points are read off the records that are there, prompt included where its tokens have readings; one
+Surprises and fork points are read off the records that are there, prompt included if its tokens have readings; one
 pass over the path a key.
 """
 
@@ -49,7 +49,7 @@ class Landmark(Struct, frozen=True):
 
 
 def surprisal(item: Item) -> float | None:
-    """Bits of surprisal of a token; None where the model's opinion isn't known."""
+    """Bits of surprisal of a token; None if its logprob isn't known."""
     if isinstance(item, Step):
         return item.surprisal_bits
     return None if item.logprob is None else max(0.0, -item.logprob / math.log(2))
@@ -70,7 +70,7 @@ def _is_fork(timeline: Timeline, slot: int) -> bool:
 
 
 def _best_two(item: Item) -> tuple[Candidate, Candidate] | None:
-    """The two most probable candidates in a token's place; None where they weren't recorded."""
+    """The two most probable candidates in a token's place; None if they weren't recorded."""
     candidates = item.choice.candidates if isinstance(item, Step) else item.candidates
     return (candidates[0], candidates[1]) if len(candidates) > 1 and candidates[1].rank <= 2 else None
 
@@ -82,12 +82,9 @@ def _describe_surprise(timeline: Timeline, slot: int) -> str:
 
 def _describe_fork(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
-    two = _best_two(item)
+    two = [f"{_label(each)} {each.prob:.1%}".replace("%", " %") for each in _best_two(item) or ()]
     count = f"{branches} branches" if branches > 1 else ""
-    if two is None:
-        return count
-    first, second = (f"{_label(candidate)} {candidate.prob:.1%}".replace("%", " %") for candidate in two)
-    return f"{first} against {second}" + (f", {count}" if count else "")
+    return ", ".join(filter(None, (" against ".join(two), count)))
 
 
 def _label(item: Item | Candidate) -> str:
@@ -126,7 +123,15 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     before, after = bisect_left(slots, slot), bisect_right(slots, slot)
     place = after if by > 0 else before - 1
     if not 0 <= place < len(slots):
-        return _no_more(kind, by, before if by > 0 else len(slots) - after)
+        where, other, others = (
+            ("after", "before", before) if by > 0 else ("before", "after", len(slots) - after)
+        )
+        rest = (
+            f"there {'is' if others == 1 else 'are'} {others} {other} it"
+            if others
+            else "this is the only one"
+        )
+        return f"No {kind.name} {where} this token: {rest}"
     timeline.select(slots[place])
     return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
 
@@ -141,14 +146,8 @@ def _go_far(timeline: Timeline, kind: Landmark, by: int) -> str:
     return f"{kind.name.capitalize()}: {kind.describe(timeline, found)}"
 
 
-def _no_more(kind: Landmark, by: int, others: int) -> str:
-    where, other = ("after", "before") if by > 0 else ("before", "after")
-    rest = f"there {'is' if others == 1 else 'are'} {others} {other} it" if others else "this is the only one"
-    return f"No {kind.name} {where} this token: {rest}"
-
-
 def _unread(timeline: Timeline) -> str:
-    """That the prompt was read without what the model thought of it, where that is so."""
+    """The end of a sentence if the prompt was read without its logprobs; else empty."""
     off = timeline.prompts.opened is not None and not timeline.prompts.opened.echo
     return "; prompt logprobs are off" if off else ""
 
@@ -171,19 +170,16 @@ class BreakpointActions(ToolActions):
         self.host.open(BreakpointsDialog(points, problems), self._left)
 
     def _left(self, points: Breakpoints | None) -> None:
-        if points is not None:
-            self.host.answer(f"{_where(points)}{self.controller.runs.break_at(points)}")
+        if points is None:
+            return
+        where = "No breakpoints are set"
+        if points.active:
+            where = f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"
+        self.host.answer(f"{where}{self.controller.runs.break_at(points)}")
 
     def go(self, kind: Landmark, by: int) -> None:
         """Look at the place of a kind before or after."""
         self.host.answer(go(self.timeline, kind, by))
-
-
-def _where(points: Breakpoints) -> str:
-    """The sentence on where runs stop."""
-    if not points.active:
-        return "No breakpoints are set"
-    return f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"
 
 
 def _kept(points: Breakpoints) -> str:

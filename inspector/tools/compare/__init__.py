@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from inspector.tools.compare.comparison import LEFT, RIGHT
 from inspector.widgets.actions import Action, back, both, screen_table
 
-
-class ComparedPlace(Struct, frozen=True):
-    """A token to go to."""
-
-    tip: int | None
-    """End of the branch, None for the current path."""
-    slot: int
-    """The token to look at."""
-
-
+ComparedPlace = tuple[int | None, int]
+"""A token to go to: the end of its branch, None for the current path, and its slot."""
 _WALK = "Walk through the tokens."
 _PARTING = "Go to where they part, then to the first token; to the last one."
 _SIDE = "Go to the other side."

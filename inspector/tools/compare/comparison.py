@@ -1,8 +1,11 @@
-"""Two branches compared: where they part, where they meet again, and what each is worth. Pure.
+"""Two branches compared: where they part and meet again, their totals, and the same tokens made differently. Pure.
 
 Two texts share `.` and `the` everywhere, which means nothing. They meet where at least `LEAST` ids in a row are the
-same: so it is windows of that many ids whose longest common subsequence is looked for, exactly, a row of its table as
-the bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
+same: so the exact longest common subsequence of windows of that many ids is looked for, with a row of its table as the
+bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
+
+Under interventions the same tokens are computed again, as a branch of their own: then the text is the same, and the
+probabilities differ. All numbers are those of the records; a divergence is that of their candidates.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from engine.protocol import Step
+from engine.protocol import Candidate, Step
 from engine.timing import warm
 from engine.tree import common_prefix
 from inspector import scales
-from inspector.scales import METRIC
+from inspector.display import quoted, token_label
+from inspector.keys import key_for
+from inspector.scales import METRIC, bits, others_prob, percent, tiny
 from inspector.state.branches import ROOT
-from inspector.state.session_tree import Item, shared
+from inspector.state.conditions import by_token
+from inspector.state.session_tree import Item, SessionTree, shared
 from inspector.state.timeline import Timeline
 
 # ---- where they meet again, and which token faces which -----------------------------------------
@@ -27,8 +33,10 @@ from inspector.state.timeline import Timeline
 LEAST = 3
 """Ids in a row that make a meeting."""
 MOST = 8192
-"""Ids of each side that are searched for meetings; what comes after is paired in order."""
+"""Ids of each side that are searched for meetings; later ones are paired in order."""
 _Window = tuple[int, ...]
+LEFT, RIGHT = 0, 1
+SIDES = ("left", "right")
 
 
 class Meeting(Struct, frozen=True):
@@ -41,7 +49,7 @@ class Meeting(Struct, frozen=True):
 
     @property
     def shift(self) -> int:
-        """Tokens by which it comes later on the right; below 0 where it comes earlier."""
+        """Tokens by which it comes later on the right; below 0 if it comes earlier."""
         return self.right - self.left
 
     @property
@@ -56,37 +64,48 @@ class Pair(Struct, frozen=True):
     left: int | None
     right: int | None
     joined: bool = False
-    """True if it is part of what both share, before they part or where they meet again."""
+    """True if both share it, before they part or where they meet again."""
+
+    def on(self, side: int) -> int | None:
+        """The token of a side."""
+        return self.right if side else self.left
 
 
 def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
     """The meetings of two runs of ids, as many as are in the same order on both sides.
 
     Args:
-        left: Ids, of which the first `MOST` are compared.
-        right: As many.
+        left: Ids; the first `MOST` are compared.
+        right: Ids of the other side.
 
     Returns:
-        Runs of `LEAST` ids and more, in order, none overlapping another on either side. The sides exchanged, the
-        meetings are the same.
+        Runs of `LEAST` ids and more, in order; no two overlap on either side. They are the same if the sides are
+        exchanged.
     """
     one, other = tuple(left[:MOST]), tuple(right[:MOST])
     if (len(other), other) < (len(one), one):  # ties are cut in the same way from both sides
         return tuple(meeting.mirrored for meeting in meetings(other, one))
-    return tuple(_runs(_subsequence(_windows(one), _windows(other))))
-
-
-def _windows(ids: Sequence[int]) -> list[_Window]:
-    return list(zip(*(ids[place:] for place in range(LEAST)), strict=False))
+    windows = (list(zip(*(ids[n:] for n in range(LEAST)), strict=False)) for ids in (one, other))
+    return tuple(_runs(_subsequence(*windows)))
 
 
 def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tuple[int, int]]:
     """The places of a longest common subsequence, in order.
 
-    A bit of a row is 0 where one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of
-    the table that the textbook fills cell by cell. Its rows are kept, and walked back.
+    A bit of a row is 0 if one more window of the left makes the subsequence longer: Hyyrö's bit-vector form of the
+    table that the textbook fills cell by cell. Its rows are kept, and walked back.
     """
-    rows, places = _rows(left, right), []
+    held: dict[_Window, int] = {}
+    for place, window in enumerate(left):
+        held[window] = held.get(window, 0) | 1 << place
+    line = full = (1 << len(left)) - 1
+    rows = [full]
+    for window in right:
+        if (here := line & held.get(window, 0)) != 0:
+            line = ((line + here) | (line - here)) & full
+        rows.append(line)
+
+    places = []
     at, row = len(left) - 1, len(right)
     while at >= 0 and row > 0:
         if rows[row] >> at & 1:
@@ -100,21 +119,8 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
     return places[::-1]
 
 
-def _rows(left: Sequence[_Window], right: Sequence[_Window]) -> list[int]:
-    places: dict[_Window, int] = {}
-    for place, window in enumerate(left):
-        places[window] = places.get(window, 0) | 1 << place
-    full = (1 << len(left)) - 1
-    row, rows = full, [full]
-    for window in right:
-        if (here := row & places.get(window, 0)) != 0:
-            row = ((row + here) | (row - here)) & full
-        rows.append(row)
-    return rows
-
-
 def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
-    """Windows that follow one another as one run; where two runs overlap, the later one begins behind the other."""
+    """Windows that follow one another as one run; if two runs overlap, the later one begins behind the other."""
     left_end = right_end = 0
     for left, right, count in _consecutive(windows):
         taken = max(0, left_end - left, right_end - right)
@@ -125,7 +131,7 @@ def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
 
 
 def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Of each run of windows the place on the left, the place on the right, and the number of windows."""
+    """The place of each run of windows on the left, the one on the right, and the number of windows."""
     runs: list[tuple[int, int, int]] = []
     for left, right in windows:
         if runs and (left, right) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
@@ -135,32 +141,31 @@ def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int
     return runs
 
 
-def pairs(left: int, right: int, met: Sequence[Meeting]) -> Iterator[Pair]:
-    """Which token faces which: those of a meeting each other, those between two meetings in their order.
+def pairs(left: int, right: int, met: Sequence[Meeting], begun: int = 0) -> Iterator[Pair]:
+    """The tokens that face each other: those of a meeting, and those between two meetings in their order.
 
     Args:
         left: Tokens on the left.
         right: Tokens on the right.
         met: Their meetings, in order.
+        begun: Tokens before them on each side.
 
     Yields:
         Pairs in order; each token of either side is in exactly one.
     """
-    left_end, right_end = 0, 0
+    one, other = 0, 0
     for meeting in (*met, Meeting(left, right, 0)):
-        for step in range(max(meeting.left - left_end, meeting.right - right_end)):
+        for n in range(max(meeting.left - one, meeting.right - other)):
             yield Pair(
-                left_end + step if left_end + step < meeting.left else None,
-                right_end + step if right_end + step < meeting.right else None,
+                begun + one + n if one + n < meeting.left else None,
+                begun + other + n if other + n < meeting.right else None,
             )
-        yield from (Pair(meeting.left + n, meeting.right + n, True) for n in range(meeting.length))
-        left_end, right_end = meeting.left + meeting.length, meeting.right + meeting.length
+        one, other = meeting.left + meeting.length, meeting.right + meeting.length
+        for n in range(meeting.length):
+            yield Pair(begun + meeting.left + n, begun + meeting.right + n, True)
 
 
-# ---- what each is worth -------------------------------------------------------------------------
-
-LEFT, RIGHT = 0, 1
-SIDES = ("left", "right")
+# ---- the totals of each -------------------------------------------------------------------------
 
 
 class Totals(Struct, frozen=True):
@@ -170,12 +175,12 @@ class Totals(Struct, frozen=True):
     unknown: int
     """Tokens without a logprob: of a prompt whose logprobs are off. The other figures leave them out."""
     logprob: float
-    """Of all tokens together, natural logarithm."""
+    """Logprob of all tokens together, natural logarithm."""
     mean: float | None
-    """Logprob of a token; None where none is known, as with the figures below."""
+    """Logprob of a token; None if none is known, as with the figures below."""
     perplexity: float | None
     entropy_bits: float | None
-    """Mean of what the tokens were taken from."""
+    """Mean entropy of the distributions that the tokens were taken from."""
     ms: float | None
     """Mean of a step."""
 
@@ -184,23 +189,23 @@ class Comparison(Struct, frozen=True):
     """Two paths of one tree."""
 
     left: Sequence[Item]
-    """From the root on."""
+    """Tokens from the root on."""
     right: Sequence[Item]
     shared: int
     """Tokens that both begin with."""
     same: int
-    """Tokens that follow with the same ids on both sides though they were computed twice: above 0 only where something
+    """Tokens that follow with the same ids on both sides though they were computed twice: above 0 only if something
     else than a token made a branch, as interventions do."""
     meetings: tuple[Meeting, ...]
     """The runs of the same tokens; counted from the parting."""
     pairs: tuple[Pair, ...]
-    """Which token faces which, as places in the paths: the shared ones first."""
+    """The tokens that face each other, as places in the paths: the shared ones first."""
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
     """Logprob of all tokens since the parting, after each of them, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
-    """Left's cumulative logprob less right's, after each token of both, as long as both go on."""
+    """Left's cumulative logprob less right's, after each token of both, as long as both continue."""
     totals: tuple[Totals, Totals]
-    """Of left and right."""
+    """The totals of left and right."""
 
     @property
     def turns(self) -> tuple[int, ...]:
@@ -216,14 +221,9 @@ class Comparison(Struct, frozen=True):
         return left, None if pair.right is None else self.right[pair.right]
 
     def sum(self, pair: Pair, side: int) -> float | None:
-        """The cumulative logprob after a pair's token of a side; None where there is none."""
-        place = pair.left if side == LEFT else pair.right
+        """The cumulative logprob after a pair's token of a side; None if there is none."""
+        place = pair.on(side)
         return None if place is None or place < self.shared else self.cumulative[side][place - self.shared]
-
-    @property
-    def searched(self) -> bool:
-        """True if all tokens were searched for meetings, and not the first `MOST` alone."""
-        return max(side.tokens for side in self.totals) <= MOST
 
 
 def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
@@ -235,39 +235,15 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     """
     begun = shared(left, right)
     one, other = left[begun:], right[begun:]
-    cumulative = _cumulative(one), _cumulative(other)
+    sums = [tuple(accumulate(item.logprob or 0.0 for item in side)) for side in (one, other)]
     same = common_prefix((item.id for item in one), (item.id for item in other))
-    met = (*([Meeting(0, 0, same)] if same else []), *_later(one, other, same))
-    both = (Pair(place, place, True) for place in range(begun))
-    return Comparison(
-        left,
-        right,
-        begun,
-        same,
-        met,
-        (*both, *_parted(begun, pairs(len(one), len(other), met))),
-        cumulative,
-        tuple(one - other for one, other in zip(*cumulative, strict=False)),
-        (totals(one), totals(other)),
-    )
-
-
-def _later(left: Sequence[Item], right: Sequence[Item], same: int) -> Iterator[Meeting]:
-    """The meetings behind the tokens that are the same from the first one on."""
-    for met in meetings([item.id for item in left[same:]], [item.id for item in right[same:]]):
-        yield Meeting(met.left + same, met.right + same, met.length)
-
-
-def _parted(shared: int, after: Iterable[Pair]) -> Iterator[Pair]:
-    """Pairs after the parting, as places in the paths."""
-    for pair in after:
-        left = None if pair.left is None else pair.left + shared
-        right = None if pair.right is None else pair.right + shared
-        yield Pair(left, right, pair.joined)
-
-
-def _cumulative(items: Sequence[Item]) -> tuple[float, ...]:
-    return tuple(accumulate(item.logprob or 0.0 for item in items))
+    later = meetings([item.id for item in one[same:]], [item.id for item in other[same:]])
+    met = [Meeting(0, 0, same)] if same else []
+    met += [Meeting(each.left + same, each.right + same, each.length) for each in later]
+    faced = (*(Pair(place, place, True) for place in range(begun)), *pairs(len(one), len(other), met, begun))
+    gap = tuple(here - there for here, there in zip(*sums, strict=False))
+    worth = totals(one), totals(other)
+    return Comparison(left, right, begun, same, tuple(met), faced, (sums[LEFT], sums[RIGHT]), gap, worth)
 
 
 def totals(items: Sequence[Item]) -> Totals:
@@ -290,7 +266,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-# ---- which branches there are -------------------------------------------------------------------
+# ---- the branches to compare with ---------------------------------------------------------------
 
 
 def others(timeline: Timeline) -> list[int]:
@@ -306,10 +282,10 @@ def others(timeline: Timeline) -> list[int]:
 
 
 def nearest(timeline: Timeline) -> int | None:
-    """The last node of the branch that is compared first; None where there is no other.
+    """The last node of the branch that is compared first; None if there is no other.
 
-    It is the one that parts from the path nearest before the selected token, or failing that nearest after it: what was
-    taken back at the tip, or else of those that part there the one that was left last, and made last among equals.
+    It is the one that parts from the path nearest before the selected token, or failing that nearest after it: the one
+    that was taken back at the tip, or else the one that was left last there, and made last among equals.
     """
     slots = range(len(timeline.items))
     here = min(timeline.slot, len(slots) - 1)
@@ -353,7 +329,7 @@ def lines(comparison: Comparison) -> Iterator[Line]:
         before = pair.joined
     if len(comparison.pairs) == comparison.shared:
         yield Rule("nothing differs: it is the same path")
-    elif not comparison.searched:
+    elif max(side.tokens for side in comparison.totals) > MOST:
         yield Rule(f"only the first {scales.count(MOST)} tokens of each were searched for meetings")
 
 
@@ -397,3 +373,146 @@ def summary(comparison: Comparison) -> str:
     if comparison.same:
         return f"the same {tokens_words(comparison.same)}" + (f"; {met}" if again else "")
     return met if again else f"they share no {LEAST} tokens in a row after that"
+
+
+# ---- the same tokens made differently -----------------------------------------------------------
+
+LEAST_SEEN = 0.00005
+"""The smallest difference of two probabilities that their texts show."""
+
+
+class TokenChange(Struct, frozen=True):
+    """One token that both branches have after the same tokens: right less left."""
+
+    place: int
+    """Index of its pair."""
+    left: Item
+    right: Item
+    prob: float
+    """Difference of its probabilities."""
+    bits: float
+    """Difference of its surprisals."""
+    kl_bits: float | None
+    """The least that the Kullback-Leibler divergence of the right distribution from the left one can be; None if
+    candidates are missing."""
+
+
+def changes(comparison: Comparison) -> tuple[TokenChange, ...]:
+    """The tokens whose probabilities can be compared: the same, after the same ones, and both known.
+
+    Args:
+        comparison: The comparison.
+    """
+    found = []
+    for place in range(comparison.shared, comparison.shared + comparison.same):
+        left, right = comparison.items(comparison.pairs[place])
+        if left is None or right is None or left.prob is None or right.prob is None:
+            continue
+        before, after = (METRIC["surprisal"].value(item) for item in (left, right))
+        differs = 0.0 if before is None or after is None or before == after else after - before
+        least = least_kl_bits(left, right)
+        found.append(TokenChange(place, left, right, right.prob - left.prob, differs, least))
+    return tuple(found)
+
+
+def by_size(found: Sequence[TokenChange]) -> list[TokenChange]:
+    """Changes of a probability, the largest first; those that are none left out."""
+    return sorted((each for each in found if each.prob), key=lambda each: -abs(each.prob))
+
+
+def least_kl_bits(left: Item, right: Item) -> float | None:
+    """The least that KL(left || right) can be, in bits: of the candidates that both records list, and all other tokens
+    taken as one.
+
+    Args:
+        left: A token.
+        right: The same token after the same ones, computed differently.
+
+    Returns:
+        Never more than the divergence over the whole vocabulary; None if a side has no candidates.
+    """
+    (one, one_rest), (other, other_rest) = _listed(left), _listed(right)
+    if not one or not other:
+        return None
+    both = one.keys() & other.keys()
+    pairs = [(one[id].prob, other[id].prob) for id in both]
+    rest = [math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)]
+    pairs.append((one_rest + rest[0], other_rest + rest[1]))
+    # a probability that float32 rounds to 0 would make a term endless: without it the sum is smaller still
+    return max(0.0, math.fsum(p * math.log2(p / q) for p, q in pairs if p > 0 and q > 0))
+
+
+def _listed(item: Item) -> tuple[dict[int, Candidate], float]:
+    """The candidates of a token by id, and the probability of all others together."""
+    if isinstance(item, Step):
+        return {each.id: each for each in item.choice.candidates}, item.choice.others_prob
+    return {each.id: each for each in item.candidates}, others_prob(item)
+
+
+# ---- its words ----------------------------------------------------------------------------------
+
+
+def apart(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
+    """The conditions that only one side's own tokens were made with, of left and right; empty if there are none.
+
+    Args:
+        tree: The tree of the branches.
+        comparison: The comparison.
+    """
+    left, right = (side[comparison.shared :] for side in (comparison.left, comparison.right))
+    made = by_token(tree, [*left, *right])
+    parts = made[: len(left)], made[len(left) :]
+    one, other = (dict.fromkeys(each for token in part for each in token) for part in parts)
+    return (
+        ", ".join(each.short for each in one if each not in other),
+        ", ".join(each.short for each in other if each not in one),
+    )
+
+
+def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, str]) -> str:
+    """The different conditions, and what they changed; empty if two branches differ in their tokens alone.
+
+    Args:
+        comparison: The comparison.
+        found: Its changes.
+        made: The conditions of each side alone.
+    """
+    sides = [f"{words} on the {side}" for words, side in zip(made, SIDES, strict=True) if words]
+    differently = f"Made differently: {', '.join(sides)}. " if sides else ""
+    if not comparison.same:
+        return differently.rstrip()
+    tokens = [side.tokens for side in comparison.totals]
+    count = tokens_words(comparison.same)
+    same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
+    longer = [side for side, own in zip(SIDES, tokens, strict=True) if own > comparison.same]
+    more = (
+        ", then they part" if len(longer) > 1 else f", then the {longer[0]} one continues" if longer else ""
+    )
+    if not sides and not longer and len(found) == comparison.same and not any(each.prob for each in found):
+        return f"{same}, made in the same way, with the same probabilities: nothing differs."
+    way = differently or "Made in the same way. "
+    return f"{way}{same}{more}{_probabilities(found)}"
+
+
+def _probabilities(found: Sequence[TokenChange]) -> str:
+    if not found:
+        return "; their probabilities aren't known."
+    changed = by_size(found)
+    if not changed:
+        return "; their probabilities are the same, too."
+    most = changed[0]
+    if abs(most.prob) < LEAST_SEEN:
+        return f"; their probabilities differ by no more than {tiny(abs(most.prob))}."
+    label = quoted(token_label(most.left.text, most.left.raw))
+    return (
+        f", but their probabilities differ: largest at token {most.left.position + 1} {label}, "
+        f"{change_words(most)}. {key_for('compare.largest')} goes there."
+    )
+
+
+def change_words(change: TokenChange, divergence: bool = True) -> str:
+    """A change in figures: `62.00 % → 41.00 % (KL at least 0.13 bits)`; or without its divergence."""
+    assert change.left.prob is not None
+    assert change.right.prob is not None
+    least = f" (KL at least {bits(change.kl_bits)} bits)" if divergence and change.kl_bits is not None else ""
+    return f"{percent(change.left.prob)} → {percent(change.right.prob)}{least}"

@@ -29,11 +29,12 @@ class CompareActions(ToolActions):
         """Look at the token that was chosen, on its branch."""
         if place is None:
             return
-        if place.tip is None:
-            self.timeline.select(place.slot)
+        tip, slot = place
+        if tip is None:
+            self.timeline.select(slot)
         else:
-            self.timeline.expect(place.slot)
-            self.controller.client.do(MoveTo(place.tip))
+            self.timeline.expect(slot)
+            self.controller.client.do(MoveTo(tip))
         self.host.answer()
 
 

@@ -27,31 +27,6 @@ _ROOMY = 44
 """Cells from which there is room for previews."""
 
 
-class CopyList(PickList):
-    """One row for each thing that can be copied."""
-
-    def __init__(self, copyables: Sequence[Copyable]) -> None:
-        super().__init__(id="copy-list")
-        self._copyables = copyables
-
-    def on_mount(self) -> None:
-        """All rows, from the start."""
-        self.lay(len(self._copyables))
-
-    def head(self, width: int) -> Row:
-        titles = pad("", _KEY + 1) + pad("what", _NAME)
-        return [Segment(titles + "preview" * (width >= _ROOMY), self.ink("muted"))]
-
-    def row(self, place: int, width: int) -> Row:
-        each = self._copyables[place]
-        preview = pad(each.preview, width - _KEY - _NAME) if width + 1 >= _ROOMY else ""
-        return [
-            Segment(pad(each.key, _KEY), self.ink("accent")),
-            Segment(pad(each.name, _NAME), self.rich_style),
-            Segment(preview, self.ink("muted")),
-        ]
-
-
 class CopyDialog(PickDialog[Copyable]):
     """Asks what to copy.
 
@@ -69,8 +44,25 @@ class CopyDialog(PickDialog[Copyable]):
         self._copyables = copyables
 
     def body(self) -> Iterable[Widget]:
-        yield CopyList(self._copyables)
+        yield PickList(id="copy-list")
         yield Remark(with_keys(WHERE))
+
+    def on_mount(self) -> None:
+        """All rows, from the start."""
+        self.picks.lay(len(self._copyables))
+
+    def head(self, width: int) -> Row:
+        titles = pad("", _KEY + 1) + pad("what", _NAME)
+        return [Segment(titles + "preview" * (width >= _ROOMY), self.picks.ink("muted"))]
+
+    def row(self, place: int, width: int) -> Row:
+        each, ink = self._copyables[place], self.picks.ink
+        preview = pad(each.preview, width - _KEY - _NAME) if width + 1 >= _ROOMY else ""
+        return [
+            Segment(pad(each.key, _KEY), ink("accent")),
+            Segment(pad(each.name, _NAME), self.picks.rich_style),
+            Segment(preview, ink("muted")),
+        ]
 
     def on_key(self, event: events.Key) -> None:
         """A letter takes its row."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import io
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec import json
 
@@ -34,7 +36,7 @@ COLUMNS = (
 _COPIED = (
     "index", "position", "node", "id", "text", "raw", "special", "logprob", "prob", "sampler_prob", "rank",
 )  # fmt: skip
-"""Of a token's record, what its branch as JSON has; `index` and `sampler_prob` are those of steps."""
+"""Fields of a token's record in its branch as JSON; `index` and `sampler_prob` are those of steps."""
 _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
@@ -78,19 +80,14 @@ def completion(items: Sequence[Item], slot: int) -> str:
 
     Args:
         items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
-        slot: Where the person looks.
+        slot: The selected one.
     """
-    steps = [isinstance(item, Step) for item in items]
-    at = min(slot, len(items) - 1)
-    while at >= 0 and not steps[at]:
-        at -= 1
-    at = steps.index(True) if at < 0 and any(steps) else at
-    first = end = at + 1
-    while first > 0 and steps[first - 1]:
-        first -= 1
-    while end < len(items) and steps[end]:
-        end += 1
-    return _text(items[first:end])
+    steps = [place for place, item in enumerate(items) if isinstance(item, Step)]
+    if not steps:
+        return ""
+    at = steps[max(0, bisect_right(steps, slot) - 1)]
+    before = [*takewhile(lambda item: isinstance(item, Step), reversed(items[:at]))]
+    return _text([*reversed(before), *takewhile(lambda item: isinstance(item, Step), items[at:])])
 
 
 def _text(items: Sequence[Item]) -> str:

@@ -1,11 +1,11 @@
-"""What many draws ask of the engine, and the keys."""
+"""The commands of many draws to the engine, and the keys."""
 
 from __future__ import annotations
 
-from engine.protocol import DrawMany, DrawsCounted
-from inspector.session.controller import Controller
+from engine.protocol import DrawMany
+from inspector.main.tool import Host, ToolActions
 from inspector.session.requests import Job
-from inspector.state.batch import Batches, BatchSoFar
+from inspector.state.batch import Batches
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
 # ---- what the engine is asked -------------------------------------------------------------------
@@ -14,33 +14,23 @@ COUNTS = (10, 40, 200, 1000, 2000, 10_000)
 LENGTHS = (1, 2, 4, 8, 16, 32)
 
 
-class DrawControl:
-    """Starts draws and stops them.
+class DrawsActions(ToolActions):
+    """Starts draws and stops them."""
 
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.draws, self.tokens = 200, 1
-        self.job = Job(controller.client, DrawMany)
+        self.job = Job(self.controller.client, DrawMany)
 
     @property
-    def drawn(self) -> DrawsCounted | None:
-        """The last count, live or recorded up to the place where the replay is."""
-        return self.controller.timeline.of(Batches).drawn
-
-    @property
-    def continued(self) -> BatchSoFar | None:
-        """The continuations of those draws; None where they have only a first token."""
-        return self.controller.timeline.of(Batches).continued
+    def batches(self) -> Batches:
+        """The last count and the continuations of its draws, live or recorded up to the place of the replay."""
+        return self.timeline.of(Batches)
 
     def toggle(self) -> None:
         """Draw after the token that is looked at, or stop."""
         if not self.job.stop():
-            timeline = self.controller.timeline
-            node = timeline.tip if timeline.following else timeline.before
+            node = self.timeline.tip if self.timeline.following else self.timeline.before
             self.job.start(DrawMany(self.draws, node, self.tokens))
 
     def count(self, by: int) -> None:

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.state.batch import Batches
-from inspector.tools.draws.control import DRAWS_SCREEN, DrawControl
+from inspector.main.tool import Tool
+from inspector.tools.draws.control import DRAWS_SCREEN, DrawsActions
 from inspector.widgets.actions import Action, Needs
 
 
-class DrawsActions(ToolActions):
-    """Counts draws in a screen of its own."""
+def _open(own: DrawsActions) -> None:
+    from inspector.tools.draws.screen import DrawsScreen
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.control = DrawControl(host.controller)
-
-    def open(self) -> None:
-        """Open the draws after the token that is looked at."""
-        from inspector.tools.draws.screen import DrawsScreen
-
-        self.open_screen(DrawsScreen(self.host, self.control))
+    own.open_screen(DrawsScreen(own.host, own))
 
 
 def _exports() -> tuple[ExportPart, ...]:
@@ -37,8 +28,7 @@ DRAWS = Tool(
     actions=(
         Action("draws", "What are the odds",
             "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
-            DrawsActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True,
+            _open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.batches.drawn is not None, looks=True,
             synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair",
             view="odds"),
     ),

@@ -1,9 +1,9 @@
-"""The dialog that asks what to make of a session, and where to put it."""
+"""The dialog that asks for a kind of document and for its file."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,44 +16,33 @@ from textual.widgets import Input, Label
 from engine.errors import PathError
 from inspector.display import visible
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.tools.export.documents import FORMATS
+from inspector.tools.export.documents import FORMATS, Exportable
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, Ticks
 
 PICTURE = "svg"
 LESSON = "lesson"
-"""The web page of a lesson, where its recording is on show."""
+"""The web page of a lesson whose recording is on show."""
 
 
 class Wanted(Struct, frozen=True):
     """The request for a document."""
 
     name: str
-    """Of one of the dialog's kinds."""
+    """Of one of the kinds."""
     path: Path
     force: bool
     """True if an existing file is to be replaced: the dialog warned of it."""
     without: frozenset[str] = frozenset()
-    """Names of what was looked at and is left out."""
-
-
-class Exportable(Struct, frozen=True):
-    """Something that can be made."""
-
-    name: str
-    """But for a lesson's page, the end of a file's name."""
-    label: str
-    purpose: str
-    evidence: bool = False
-    """True where the views that were looked at go along."""
+    """Names of views that are left out."""
 
 
 def kinds() -> list[Exportable]:
-    """All that can be made, a lesson's page last."""
+    """All kinds of documents, a lesson's page last."""
     page = "the whole lesson as a page that asks, shows what was recorded, and needs no program"
     return [
-        *(Exportable(each.name, each.label, each.purpose, each.evidence) for each in FORMATS.values()),
+        *FORMATS.values(),
         Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
         Exportable(LESSON, "lesson's page", page),
     ]
@@ -66,9 +55,9 @@ class ExportDialog(Dialog[Wanted]):
         name: The kind that is chosen at first.
         stem: The file's name without its end.
         lesson: Whether a lesson's recording is on show.
-        looked: Names of what was looked at.
-        without: Those of it that are not ticked.
-        nothing: The sentence where nothing was.
+        looked: Names of the views that were opened.
+        without: Those of them that are not ticked.
+        nothing: The sentence if there are none.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
@@ -95,7 +84,7 @@ class ExportDialog(Dialog[Wanted]):
         self._stem = stem
         self._kinds = [each for each in kinds() if lesson or each.name != LESSON]
         self._kind = next((each for each in self._kinds if each.name == name), self._kinds[0])
-        """The one that is chosen."""
+        """The chosen one."""
         self._destination = Destination("Export")
 
     def body(self) -> Iterable[Widget]:
@@ -140,27 +129,23 @@ class ExportDialog(Dialog[Wanted]):
 
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
-        typed = self.query_one("#export-path", SafeInput).value.strip()
         try:
-            path, force = self._destination.check(typed)
+            path, force = self._destination.check(self.query_one("#export-path", SafeInput).value.strip())
         except PathError as error:
             self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
         else:
-            self.dismiss(Wanted(self._kind.name, path, force, frozenset(self._unticked())))
+            unticked = {self._looked[place] for ticks in self.query(Ticks) for place in ticks.without}
+            self.dismiss(Wanted(self._kind.name, path, force, frozenset(unticked)))
 
     @property
     def _file_name(self) -> str:
-        """The file's name, until a person types another one."""
+        """The file's name, until another one is typed."""
         return f"{self._stem}.{_end(self._kind.name)}"
 
     @property
     def tick_word(self) -> str:
-        """The word for the key that ticks what was looked at."""
+        """The word for the key that ticks a view."""
         return "tick" if isinstance(self.focused, Ticks) else ""
-
-    def _unticked(self) -> Iterator[str]:
-        for ticks in self.query(Ticks):
-            yield from (self._looked[place] for place in ticks.without)
 
 
 def _end(name: str) -> str:

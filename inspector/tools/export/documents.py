@@ -1,9 +1,9 @@
 """The documents made of a recording: plain text, a CSV table, a Markdown report, a web page, a picture of the screen.
 
-Foreign text stays text in each: what a terminal would obey is made visible; a cell of CSV is guarded against being run
+Foreign text stays text in each: control characters are made visible; a cell of CSV is guarded against being run
 as a formula, and columns of numbers have numbers alone; no link, image, heading or HTML comes of Markdown. The web page
 needs no network and no other file: its script and its style are named by their hashes in a content security policy that
-allows nothing else, and what is shown is JSON in an element that no browser runs.
+allows nothing else, and its data is JSON in an element that no browser runs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
@@ -23,23 +22,22 @@ from msgspec import Struct
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.blocks.elements import element, likeliest, millionths, number, written
-from inspector.display import guarded, hex_bytes, token_label, visible
-from inspector.main.evidence import Exported
+from inspector.display import guarded, hex_bytes, quoted, token_label, visible
+from inspector.main.evidence import Exhibit, Exported, exhibits_of
 from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
 from inspector.state.branches import ROOT, made
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import Made, TextCondition, by_token
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
-from inspector.tools.export.evidence import evidence
 from inspector.tools.export.markup import filled
 from inspector.tools.export.recording import (
     Recording,
     TreePath,
+    exported,
     left_out,
     model_figures,
     paths,
-    places_of,
     rows_of,
     settings_figures,
     totals,
@@ -47,7 +45,7 @@ from inspector.tools.export.recording import (
 
 
 def plain_text(recording: Recording) -> str:
-    """Prompt and completion. Lines and tabs stay; what a terminal would obey, or not show, is made visible.
+    """Prompt and completion. Lines and tabs stay; other control and invisible characters are made visible.
 
     Args:
         recording: Its path is exported.
@@ -61,7 +59,7 @@ def plain_text(recording: Recording) -> str:
 
 
 def readable(text: str) -> str:
-    """Several lines of foreign text, printable; a carriage return before a line's end is the line's end."""
+    """Several lines of foreign text, printable; a carriage return before a line's end is a part of that."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(visible(part) for part in line.split("\t")) for line in lines)
 
@@ -115,11 +113,7 @@ def _cell(cell: Cell) -> str:
         return ""
     if isinstance(cell, bool):
         return str(int(cell))
-    if isinstance(cell, float):
-        return (
-            repr(cell) if math.isfinite(cell) else "" if math.isnan(cell) else ("-inf" if cell < 0 else "inf")
-        )
-    return str(cell)
+    return "" if cell != cell else str(cell)  # infinities are "inf" and "-inf", and NaN is empty
 
 
 def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
@@ -132,17 +126,12 @@ def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         METRIC["probability"].value(item), measured.sampler_prob if measured else None, item.logprob,
         METRIC["rank"].value(item),
         METRIC["surprisal"].value(item), METRIC["entropy"].value(item),
-        measured.choice.sampler_entropy_bits if measured else None, *_draw_cells(step.choice if step else None),
+        measured.choice.sampler_entropy_bits if measured else None,
+        *((of.draw, of.draw_from, of.draw_to, of.reroll) if (of := step and step.choice) else (None,) * 4),
         *_first_cells(item), *_cost_cells(measured),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
         step.ms.cold if step else None,
     )  # fmt: skip
-
-
-def _draw_cells(choice: Distribution | None) -> Sequence[Cell]:
-    if choice is None:
-        return (None,) * 4
-    return choice.draw, choice.draw_from, choice.draw_to, choice.reroll
 
 
 def _first_cells(item: Item) -> Sequence[Cell]:
@@ -187,11 +176,16 @@ def markdown_report(recording: Recording) -> str:
         recording: Its path is exported.
     """
     branches = paths(recording)
+    figures = (
+        *model_figures(recording),
+        *settings_figures(recording),
+        *totals(recording.timeline, recording.items),
+    )
     parts = [
         [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
         [f"- **{escaped(each.sentence)}**" for each in recording.made],
-        _report_figures(recording),
+        ["## Figures", "", *markdown_table(("what", "value"), figures)],
         _captions(recording, branches),
         _surprises(recording.items),
         _branches(branches),
@@ -208,15 +202,6 @@ def _quoted(text: str) -> list[str]:
     lines = readable(text).replace("\t", "⇥").split("\n")
     return [f"> {escaped(line)}\\" if line and following else f"> {escaped(line)}"
             for line, following in zip(lines, [*lines[1:], ""], strict=True)]  # fmt: skip
-
-
-def _report_figures(recording: Recording) -> list[str]:
-    pairs = (
-        *model_figures(recording),
-        *settings_figures(recording),
-        *totals(recording.timeline, recording.items),
-    )
-    return ["## Figures", "", *markdown_table(("what", "value"), pairs)]
 
 
 def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
@@ -270,7 +255,7 @@ def _branches(paths: Sequence[TreePath]) -> list[str]:
 
 
 def _looked_at(recording: Recording) -> list[str]:
-    """What was looked at: the same elements as those of the page, without their drawings."""
+    """The same elements as those of the page, without their drawings."""
     lines = [line for article in evidence(recording) for line in _markdown(article)]
     return ["## Views that were opened", *lines] if lines else []
 
@@ -303,16 +288,14 @@ def _markdown_cell(made: Element) -> str:
 
 
 def _step_rows(items: Sequence[Item]) -> list[str]:
-    table = [_step_row(item) for item in items if isinstance(item, Step)]
+    table = [
+        (_place(step), label(step), percent(step.prob), percent(step.sampler_prob), bits(step.surprisal_bits),
+         count(step.rank), bits(step.choice.entropy_bits), milliseconds(step.ms.total), size(step.kv.used_bytes))
+        for step in items
+        if isinstance(step, Step)
+    ]  # fmt: skip
     heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
     return ["## Steps", "", *markdown_table(heading, table, "rlrrrrrrr")] if table else []
-
-
-def _step_row(step: Step) -> Sequence[str]:
-    return (
-        _place(step), label(step), percent(step.prob), percent(step.sampler_prob), bits(step.surprisal_bits),
-        count(step.rank), bits(step.choice.entropy_bits), milliseconds(step.ms.total), size(step.kv.used_bytes),
-    )  # fmt: skip
 
 
 def _place(item: Item) -> str:
@@ -338,6 +321,66 @@ def _table_lines(heading: Sequence[str], *lines: Sequence[str], align: str = "")
         yield f"| {' | '.join(line)} |"
 
 
+# ---- the views that were opened, as elements of the page and of the report -----------------------
+
+
+def evidence(recording: Recording) -> list[Element]:
+    """An article for each token whose views were opened, in the order of the tree's tokens, then one for each view of
+    the whole session. They stand in the page for print and without scripts; with scripts the panel copies those of the
+    chosen token from here.
+
+    Args:
+        recording: Whose views they are.
+    """
+    of = exported(recording)
+    views: dict[int | None, list[Exhibit]] = {}
+    for view in exhibits_of(recording.parts, of):
+        views.setdefault(view.node, []).append(view)
+    whole = [
+        element("article", element("h3", view.heading), *made, class_="looked")
+        for view in views.pop(None, ())
+        if (made := tuple(view.make()))
+    ]
+    nodes = sorted((node for node in views if node is not None), key=lambda node: of.places[node])
+    return [*(article for node in nodes for article in _articles(recording, of, node, views[node])), *whole]
+
+
+def _articles(recording: Recording, of: Exported, node: int, views: list[Exhibit]) -> Iterator[Element]:
+    """All views of one token's way through the model: with those that explain the token that the path, or else the
+    oldest branch, took after it; then those that explain the tokens of other branches, each by itself."""
+    tree, path = recording.timeline.tree, {each.node for each in recording.items}
+    children = sorted(tree.children.get(node, ()), key=lambda child: child not in path)
+    tokens = dict.fromkeys(tree.nodes[child].id for child in children)
+    shown = {tree.nodes[child].id: child for child in reversed(children) if child in of.places}
+    own = next((token for token in tokens if token in shown), None)
+    if found := [view for view in views if view.token == own or view.token not in tokens]:
+        yield _article(of, tree, node, None if own is None else shown[own], found)
+    for token in tokens:
+        if token in shown and token != own and (found := [view for view in views if view.token == token]):
+            yield _article(of, tree, node, shown[token], found)
+
+
+def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, views: list[Exhibit]) -> Element:
+    """Some views of a token's way through the model, and the token that was taken after it, if any was."""
+    own = None if taken is None else tree.nodes[taken].id
+    followed = f"What came after {_named(tree.nodes[node])}"
+    followed += f": {_named(tree.nodes[taken])}" if taken is not None else ""
+    sections = [
+        element("section", element("h4", view.heading), *made, class_="look", data_kind=view.kind,
+                data_token=own if view.token == own else None)
+        for view in views
+        if (made := tuple(view.make()))
+    ]  # fmt: skip
+    return element(
+        "article", element("h3", followed), *sections, class_="looked", data_row=of.places[node],
+        data_next=None if taken is None else of.places[taken],
+    )  # fmt: skip
+
+
+def _named(item: Item) -> str:
+    return quoted(token_label(item.text, item.raw))
+
+
 # ---- a recording as one web page ----------------------------------------------------------------
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
@@ -351,23 +394,16 @@ def web_page(recording: Recording) -> str:
     Args:
         recording: Its path is shown first; the other branches of its tree can be chosen.
     """
-    values = data(recording)
+    values, articles = data(recording), evidence(recording)
+    shown = (element("h2", "Views that were opened"), *articles)
     slots = {
         "title": escape(values["title"]),
         "made": "".join(f"<li>{escape(each.sentence)}</li>" for each in recording.made),
         "text": escape(readable("".join(item.text for item in recording.items))),
-        "evidence": _evidence(recording),
+        "evidence": written(element("section", *shown, id="evidence")) if articles else "",
         "data": embedded(values),
     }
     return filled("page.html", ["page.css"], _SCRIPTS, slots)
-
-
-def _evidence(recording: Recording) -> str:
-    """What was looked at, as one section; empty where nothing was, or nothing goes along."""
-    articles = evidence(recording)
-    if not articles:
-        return ""
-    return written(element("section", element("h2", "Views that were opened"), *articles, id="evidence"))
 
 
 def embedded(value: object) -> str:
@@ -383,7 +419,7 @@ CANDIDATES = 200_000
 """Candidates of all tokens together, at most: of a long session each token keeps fewer of them."""
 FEWEST = 3
 KL: Json = {"name": "KL", "steps": KL_BITS, "falling": False}
-"""The colours of what a second model would make of the tokens."""
+"""The colours of the divergence of a second model."""
 
 
 def data(recording: Recording) -> Json:
@@ -395,8 +431,13 @@ def data(recording: Recording) -> Json:
     timeline = recording.timeline
     listed = paths(recording)
     rows = rows_of(listed)
-    places = places_of(rows)
+    places = {item.node: place for place, item in enumerate(rows)}
     seen = Exported(timeline, recording.items, places)
+    metrics: list[Json] = [
+        {"name": name, "steps": metric.steps, "falling": metric.falling}
+        for name, metric in METRIC.items()
+        if metric.steps
+    ]
     found = {name: value for part in recording.parts for name, value in part.data(seen).items()}
     return {
         "title": recording.title,
@@ -404,7 +445,7 @@ def data(recording: Recording) -> Json:
         "model": list(model_figures(recording)),
         "settings": list(settings_figures(recording)),
         "left_out": left_out(timeline),
-        "metrics": [*(_metric(name) for name in METRIC if METRIC[name].steps), *([KL] if "second" in found else [])],
+        "metrics": [*metrics, *[KL] * ("second" in found)],
         "second": found.get("second"),
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
         "paths": [_path(recording, path, places) for path in listed],
@@ -413,11 +454,6 @@ def data(recording: Recording) -> Json:
         "inside": found.get("inside", []),
         **_Tokens(recording, places).columns(rows),
     }  # fmt: skip
-
-
-def _metric(name: str) -> Json:
-    metric = METRIC[name]
-    return {"name": name, "steps": metric.steps, "falling": metric.falling}
 
 
 def _path(recording: Recording, path: TreePath, places: Mapping[int, int]) -> Json:
@@ -456,8 +492,7 @@ class _Tokens:
         self._made: dict[str, int] = {}
         self._conditions: dict[str, int] = {"": 0}
         self._stages: dict[str, int] = {}
-        share = CANDIDATES // max(1, len(places))
-        self._most = max(FEWEST, share)
+        self._most = max(FEWEST, CANDIDATES // max(1, len(places)))
 
     def columns(self, rows: Sequence[Item]) -> Json:
         """All of them."""
@@ -493,8 +528,8 @@ class _Tokens:
         return self._conditions.setdefault(words, len(self._conditions))
 
     def _candidates(self, item: Item) -> list[Any] | None:
-        """Words, probabilities, the sampler's where they differ, cuts, others and their share, ranks unlike places, and
-        the sampler's share of the others where it isn't the same."""
+        """Words, probabilities, the sampler's if they differ, cuts, others and their share, ranks unlike places, and
+        the sampler's share of the others if it differs."""
         if isinstance(item, Step):
             choice = with_own(item.choice, item)
             recorded: Sequence[Candidate] = choice.candidates
@@ -525,18 +560,21 @@ class _Tokens:
         ]
 
     def _cuts(self, kept: Sequence[Candidate]) -> str:
-        """A character a candidate: `.` where it is in, else the stage that cut it; empty where none was."""
+        """A character a candidate: `.` if it is in, else the stage that cut it; empty if none was cut."""
         if all(c.cut_by is None for c in kept):
             return ""
-        return "".join("." if c.cut_by is None else self._stage(c.cut_by) for c in kept)
-
-    def _stage(self, name: str) -> str:
-        place = self._stages.setdefault(visible(name), len(self._stages))
-        return "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
+        cuts = ""
+        for each in kept:
+            if each.cut_by is None:
+                cuts += "."
+            else:
+                place = self._stages.setdefault(visible(each.cut_by), len(self._stages))
+                cuts += "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
+        return cuts
 
 
 def _draw(choice: Distribution) -> list[Any]:
-    """Draw, where the token's share begins and ends, re-rolls, and what each stage left."""
+    """The draw, the ends of the token's share, re-rolls, and the rest after each stage."""
     stages = [[visible(stage.name), stage.kept, millionths(stage.removed_mass)] for stage in choice.stages]
     span = [number(value, 5) for value in (choice.draw, choice.draw_from, choice.draw_to)]
     return [*span, choice.reroll, stages]
@@ -558,11 +596,11 @@ _FAMILY = "ui-monospace, SF Mono, Cascadia Mono, DejaVu Sans Mono, Menlo, Consol
 
 
 def alone(svg: str, made: Sequence[Made] = ()) -> str:
-    """A picture that needs nothing else: fonts of the reader's machine in the place of those on the net.
+    """A picture that needs nothing else: with fonts of the reader's machine instead of those on the net.
 
     Args:
         svg: As Textual exports it.
-        made: What the text in it was made with: its description, which browsers and screen readers offer.
+        made: The conditions of its text, for the description that browsers and screen readers offer.
     """
     said = "".join(f"{escape(each.sentence)}. " for each in made)
     if said:
@@ -573,30 +611,36 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
 # ---- the table of documents ---------------------------------------------------------------------
 
 
-class Format(Struct, frozen=True):
+class Exportable(Struct, frozen=True):
     """One kind of document."""
 
     name: str
-    """Also the end of a file's name."""
+    """But for a lesson's page, the end of a file's name."""
     label: str
     """A word, for a choice."""
     purpose: str
     """Its content, as a phrase."""
+    evidence: bool = False
+    """True if views that were opened go along."""
+
+
+class Format(Exportable, frozen=True, kw_only=True):
+    """A kind of document that is made of a recording alone."""
+
     make: Callable[[Recording], str]
     """Its text, of the recording's path."""
-    evidence: bool = False
-    """True if what was looked at goes along."""
 
 
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
         Format("html", "page", "one page to share: every token with its candidates, branches and charts",
-               web_page, evidence=True),
+               evidence=True, make=web_page),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
-               markdown_report, evidence=True),
-        Format("csv", "CSV", "the tokens of the path as a table, one a row", csv_table),
-        Format("txt", "text", "the text, and under it what it was made with if not by the model alone", plain_text),
+               evidence=True, make=markdown_report),
+        Format("csv", "CSV", "the tokens of the path as a table, one a row", make=csv_table),
+        Format("txt", "text", "the text, and under it what it was made with if not by the model alone",
+               make=plain_text),
     )
 }  # fmt: skip
 """By name."""

@@ -14,13 +14,7 @@ from xml.etree.ElementTree import Element
 from msgspec import Struct
 
 from engine.errors import EngineError
-from engine.protocol import (
-    Candidate,
-    Distribution,
-    PromptToken,
-    Record,
-    Step,
-)
+from engine.protocol import Candidate, Distribution, PromptToken, Record, Step
 from engine.settings import BY_NAME
 from inspector.blocks.elements import element, hint, row, table, written
 from inspector.display import token_label, visible
@@ -39,7 +33,7 @@ from inspector.tools.export.markup import filled
 
 SCRIPTS = ("numbers.js", "lesson.js")
 Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
-"""Makes tables of what is on show, what happened since the beat began, and what its beat asks."""
+"""Makes tables of a timeline, the records since the beat began, and the beat."""
 
 
 class ShownBeat(Struct, frozen=True):
@@ -49,7 +43,7 @@ class ShownBeat(Struct, frozen=True):
     card: Card
     before: Element
     after: Element | None
-    """None where it is as it was before."""
+    """None if it is as it was before."""
 
 
 def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
@@ -58,7 +52,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     Args:
         lesson: The lesson.
         trace: Its recording.
-        parts: What tools show of what they found in a beat.
+        parts: Those of tools that add tables to a beat.
 
     Raises:
         EngineError: There is no recording, or it is of something else.
@@ -80,7 +74,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
 
 
 def shown(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> list[ShownBeat]:
-    """Go through a recording, and keep what each beat shows before and after."""
+    """Go through a recording, and keep the view of each beat before and after."""
     before: dict[int, Element] = {}
     found = {part.name: part.beat for part in parts if part.beat is not None}
     beats: list[ShownBeat] = []
@@ -108,46 +102,37 @@ def shown(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> list[Show
 
 
 def _section(number: int, shown: ShownBeat, total: int) -> Element:
-    beat, card = shown.beat, shown.card
-    title = element("span", f"{number}/{total}", class_="progress")
-    head = element("h2", title, f" {visible(beat.title)}", id=f"title-{number}", tabindex=-1)
+    beat, card, question = shown.beat, shown.card, shown.beat.question
+    progress = element("span", f"{number}/{total}", class_="progress")
+    head = element("h2", progress, f" {visible(beat.title)}", id=f"title-{number}", tabindex=-1)
     say = element("div", *(element("p", text) for text in card.text), class_="say")
     shown.before.set("class", "view before")
-    waits = beat.question is not None or bool(beat.act)
-    ask = [*_question(number, shown), _reveal(shown) if waits else _why(card)]
+    ask: list[Element] = []
+    if question is not None:
+        name = f"question-{number}"
+        options = (element("li", visible(each.text)) for each in question.options)
+        ask.append(element("p", card.question, class_="question", id=name))
+        ask.append(element("ol", *options, class_="options", aria_labelledby=name))
+    waits = question is not None or bool(beat.act)
+    ask.append(_reveal(shown) if waits else _why(card))
     return element(
         "section", head, say, shown.before, element("div", *ask, class_="ask"), class_="beat", id=f"beat-{number}",
         aria_labelledby=f"title-{number}", data_right=card.right, data_waits="yes" if waits else None,
     )  # fmt: skip
 
 
-def _question(number: int, shown: ShownBeat) -> list[Element]:
-    question = shown.beat.question
-    if question is None:
-        return []
-    options = (element("li", visible(each.text)) for each in question.options)
-    name = f"question-{number}"
-    return [
-        element("p", shown.card.question, class_="question", id=name),
-        element("ol", *options, class_="options", aria_labelledby=name),
-    ]
-
-
 def _reveal(shown: ShownBeat) -> Element:
     """The part that is folded until the learner has predicted, and done it."""
     beat, card = shown.beat, shown.card
     act = element("p", f"{done(beat.act)}.", class_="act") if beat.act else None
+    answer = None
+    if beat.question is not None and card.answer is not None:
+        right = visible(beat.question.options[card.right].text) if card.right is not None else "none of these"
+        answer = element("p", "The answer: ", element("b", right), class_="answer")
     if shown.after is not None:
         shown.after.set("class", "view after")
     summary = element("summary", "Do it, and see" if beat.act else "See")
-    return element("details", summary, act, _answer(beat, card), _why(card), shown.after, class_="reveal")
-
-
-def _answer(beat: Beat, card: Card) -> Element | None:
-    if beat.question is None or card.answer is None:
-        return None
-    right = visible(beat.question.options[card.right].text) if card.right is not None else "none of these"
-    return element("p", "The answer: ", element("b", right), class_="answer")
+    return element("details", summary, act, answer, _why(card), shown.after, class_="reveal")
 
 
 def _why(card: Card) -> Element:
@@ -155,60 +140,64 @@ def _why(card: Card) -> Element:
     return element("div", number, *(element("p", text) for text in card.why), class_="why")
 
 
-# ---- what is done in a beat, in words for a page that has no keys for it ------------------------
+# ---- the actions of a beat, in words for a page that has no keys for them ------------------------
 
 
 def done(actions: Sequence[LessonAction]) -> str:
     """Some actions as a sentence; printable."""
-    words = "; then ".join(
-        _WORDS[each.name](each.given) if each.name in _WORDS else str(each) for each in actions
-    )
+    words = "; then ".join(map(_words, actions))
     return visible(words[:1].upper() + words[1:])
 
 
-def _counted(once: str, often: str) -> Callable[[str], str]:
-    return lambda given: often.format(given) if given not in ("", "1") else once
+def _words(action: LessonAction) -> str:
+    given = action.given
+    match action.name:
+        case "set":
+            names = settings_given(given)
+            return "set " + " and ".join(
+                f"{BY_NAME[name].label} to {given_text(given, name)}" for name in names
+            )
+        case "beams":
+            return f"search with beams, {given}".rstrip(", ")
+        case "grammar" if given == "off":
+            return "take the grammar off"
+        case "steering" if given == "example":
+            return "make the direction of the example"
+    once = _ONCE.get(action.name) if given in ("", "1") else None
+    words = once or _WORDS.get(action.name)
+    return words.format(given) if words is not None else str(action)
 
 
-def _settings(given: str) -> str:
-    return "set " + " and ".join(
-        f"{BY_NAME[name].label} to {given_text(given, name)}" for name in settings_given(given)
-    )
-
-
-_WORDS: Mapping[str, Callable[[str], str]] = {
-    "step": _counted("take one step", "take {} steps"),
-    "run": lambda _: "run to the end",
-    "back": _counted("take one token back", "take {} tokens back"),
-    "start": lambda _: "go back to the end of the prompt",
-    "choose": lambda given: f"take “{given}”",
-    "type": lambda given: f"type “{given}”",
-    "reroll": _counted("draw again", "draw again {} times"),
-    "set": _settings,
-    "prompt": lambda given: f"read the prompt “{given}”",
-    "race": lambda given: f"race to {given} tokens",
-    "attention": lambda _: "look where the heads look",
-    "lens": lambda _: "read what each layer would predict",
-    "beams": lambda given: f"search with beams, {given}".rstrip(", "),
-    "grammar": lambda given: "take the grammar off" if given == "off" else f"set the grammar “{given}”",
-    "interventions": lambda _: "switch off each head, part and layer alone",
-    "merges": lambda _: "take the last word's tokens apart",
-    "batch": lambda given: f"run a {given} batch of the prompt and two more to its end",
-    "alone": lambda _: "run each prompt of the batch alone",
-    "round": lambda given: f"take a round of speculation with the draft {given}",
-    "rounds": lambda given: f"take rounds of speculation with the draft {given}, to the end",
-    "verify": lambda _: "decode the speculated tokens again by plain steps",
-    "steering": lambda given: (
-        "make the direction of the example" if given == "example" else f"make a direction of “{given}”"
-    ),
-    "training": lambda _: "look at the training that comes with the program",
-    "lockstep": lambda given: f"read the text in {given} bits, too",
-    "ways": lambda _: "let each model continue on its own",
+_ONCE = {"step": "take one step", "back": "take one token back", "reroll": "draw again"}
+_WORDS = {
+    "step": "take {} steps",
+    "run": "run to the end",
+    "back": "take {} tokens back",
+    "start": "go back to the end of the prompt",
+    "choose": "take “{}”",
+    "type": "type “{}”",
+    "reroll": "draw again {} times",
+    "prompt": "read the prompt “{}”",
+    "race": "race to {} tokens",
+    "attention": "look where the heads look",
+    "lens": "read what each layer would predict",
+    "grammar": "set the grammar “{}”",
+    "interventions": "switch off each head, part and layer alone",
+    "merges": "take the last word's tokens apart",
+    "batch": "run a {} batch of the prompt and two more to its end",
+    "alone": "run each prompt of the batch alone",
+    "round": "take a round of speculation with the draft {}",
+    "rounds": "take rounds of speculation with the draft {}, to the end",
+    "verify": "decode the speculated tokens again by plain steps",
+    "steering": "make a direction of “{}”",
+    "training": "look at the training that comes with the program",
+    "lockstep": "read the text in {} bits, too",
+    "ways": "let each model continue on its own",
 }
 """By the action's name; one that isn't here is written as the lesson's file has it."""
 
 
-# ---- what matters at one moment of a lesson -----------------------------------------------------
+# ---- one moment of a lesson ----------------------------------------------------------------------
 
 TOKENS = 600
 """Of a text: the last ones."""
@@ -225,7 +214,7 @@ class View:
 
     Args:
         play: The lesson, where it stands.
-        once_done: By the tool: makes tables of what it found; before the reveal they would tell the answer.
+        once_done: By tool: makes tables of its results; before the reveal they would tell the answer.
     """
 
     def __init__(self, play: LessonPlay, once_done: Mapping[str, Found]) -> None:
@@ -235,14 +224,14 @@ class View:
         self._hidden = frozenset() if self._revealed else frozenset(self._beat.hide)
         named = (each.show for each in reversed(play.lesson.beats[: play.beat_number + 1]) if each.show)
         self._show = next(named, "")
-        """The panel that matters; a beat that names none has that of the one before."""
+        """The panel that matters: the last one that was named up to this beat."""
 
     def made(self) -> Element:
-        """As an element; what is to be predicted isn't in it."""
+        """As an element, without what is to be predicted."""
         return element("div", *self._text(), *self._candidates(), *self._found(), class_="view")
 
     def _looked_at(self) -> Item | None:
-        """The token that the beat looks at; before the reveal only where that tells nothing. None for the next one."""
+        """The token that the beat is about; before the reveal only if that tells nothing. None for the next one."""
         what, _, number = self._beat.look.partition(" ")
         if not number.isdecimal() or (not self._revealed and (self._beat.hide or self._beat.act)):
             return None
@@ -255,8 +244,7 @@ class View:
         if "text" in self._hidden:
             yield _veil("The text")
             return
-        items = self._timeline.items
-        heat = not NUMBERS & self._hidden
+        items, heat = self._timeline.items, not NUMBERS & self._hidden
         chosen = self._looked_at()
         spans = [_token(each, heat, each is chosen) for each in items[-TOKENS:]]
         before = [f"… {len(items) - TOKENS} tokens before … "] if len(items) > TOKENS else []
@@ -288,10 +276,10 @@ class View:
             vocabulary = timeline.facts.vocabulary if timeline.facts is not None else 0
             if isinstance(item, PromptToken) and not item.candidates:
                 return
-            yield candidates_section(of_token(item, vocabulary), stages)
+            yield of_token(item, vocabulary, stages)
         elif timeline.next is not None:
             concealed = not self._revealed and (question is not None or "picked" in hidden)
-            yield candidates_section(of_next(timeline.next, concealed), stages)
+            yield of_next(timeline.next, concealed, stages)
 
     # ---- other panels and tools -------------------------------------------------------------
 
@@ -328,64 +316,67 @@ ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""
 
 
-class TokenChoice(Struct, frozen=True):
-    """The candidates that one token is, or will be, taken from."""
-
-    title: str
-    candidates: Sequence[Candidate]
-    others: int
-    """Tokens that are not among them."""
-    others_prob: float
-    taken: int | None
-    """Id of the one that was, or will be, taken; None where it is to be predicted."""
-    distribution: Distribution | None = None
-    """None in the prompt, where nothing is drawn."""
-
-
-def of_next(distribution: Distribution, concealed: bool) -> TokenChoice:
+def of_next(distribution: Distribution, concealed: bool, stages: bool) -> Element:
     """The candidates after the last token.
 
     Args:
         distribution: Of it.
         concealed: Whether the one that is picked is to be predicted.
+        stages: Whether to show the stages of the sampler.
     """
-    return _drawn("What can come next", distribution, None if concealed else distribution.picked)
+    taken = None if concealed else distribution.picked
+    return _drawn("What can come next", distribution, taken, stages)
 
 
-def of_token(item: Item, vocabulary: int) -> TokenChoice:
+def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
     """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
         title = f"What could have come at step {item.index + 1}, where {_label(item)} was taken"
-        return _drawn(title, with_own(item.choice, item), item.id)
-    title = f"What the model expected in the place of {_label(item)}"
+        return _drawn(title, with_own(item.choice, item), item.id, stages)
     candidates, mass = of_prompt(item)
-    return TokenChoice(title, candidates, max(0, vocabulary - len(candidates)), mass, item.id)
+    others = max(0, vocabulary - len(candidates))
+    title = f"What the model expected in the place of {_label(item)}"
+    return element("section", _candidates_table(title, candidates, item.id, others, mass))
 
 
-def _drawn(title: str, of: Distribution, taken: int | None) -> TokenChoice:
-    return TokenChoice(title, of.candidates, of.others, of.others_prob, taken, of)
+def _drawn(title: str, of: Distribution, taken: int | None, stages: bool) -> Element:
+    """The table, the draw, and the rest after each stage of the sampler."""
+    candidates = _candidates_table(title, of.candidates, taken, of.others, of.others_prob, of)
+    return element("section", candidates, _draw(of, taken), _stages(of) if stages else None)
 
 
-def candidates_section(choice: TokenChoice, stages: bool) -> Element:
-    """The table, the draw, and what each stage of the sampler left."""
-    shown = [each for each in choice.candidates if each.rank <= ROWS or each.id == choice.taken][: ROWS + 1]
-    of = choice.distribution
+def _candidates_table(
+    title: str,
+    candidates: Sequence[Candidate],
+    taken: int | None,
+    others: int,
+    mass: float,
+    of: Distribution | None = None,
+) -> Element:
+    """A table of candidates.
+
+    Args:
+        title: Its caption.
+        candidates: Those that are known.
+        taken: Id of the one that was, or will be, taken; None if it is to be predicted.
+        others: Number of the other tokens.
+        mass: Their probability.
+        of: None in the prompt, where nothing is drawn.
+    """
+    shown = [each for each in candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
     # without a draw one token has all of what the sampler leaves: that would tell what is to be predicted
-    drawn = of is not None and (choice.taken is not None or of.draw is not None)
+    drawn = of is not None and (taken is not None or of.draw is not None)
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
-    rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, choice.taken, drawn) for each in shown]
-    left = [each for each in choice.candidates if each not in shown]
-    others, mass = choice.others + len(left), choice.others_prob + sum(each.prob for each in left)
-    if others > 0:
+    rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, taken, drawn) for each in shown]
+    left = [each for each in candidates if each not in shown]
+    if others + len(left) > 0:
         after = ""
         if of is not None and drawn:
             after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left))
-        rows.append(row("", f"{count(others)} others", "", percent(mass), after, class_="others"))
+        before = percent(mass + sum(each.prob for each in left))
+        rows.append(row("", f"{count(others + len(left))} others", "", before, after, class_="others"))
     head = ("", "candidate", "", "model", "sampler" if drawn else "")
-    candidates = table(choice.title, head, rows, class_="candidates")
-    if of is None:
-        return element("section", candidates)
-    return element("section", candidates, _draw(of, choice.taken), _stages(of) if stages else None)
+    return table(title, head, rows, class_="candidates")
 
 
 def _candidate_row(each: Candidate, most: float, taken: int | None, drawn: bool) -> Element:

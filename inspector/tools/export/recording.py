@@ -34,7 +34,7 @@ class Recording(Struct):
 
     timeline: Timeline
     settings: Settings | None = None
-    """In force at the end of the session; None where that isn't known. See `in_force`."""
+    """In force at the end of the session; None if unknown."""
     load: LoadSettings | None = None
     program: str = ""
     """Name and version of the program that recorded it."""
@@ -43,15 +43,9 @@ class Recording(Struct):
     items: list[Item] = field(default_factory=list)
     """The path, prompt first."""
     chosen: int | None = None
-    """Node that is selected first; None where none was named."""
+    """Node that is selected first; None if none was named."""
     parts: Sequence[ExportPart] = ()
     """What tools found, as far as it goes along."""
-
-    @property
-    def in_force(self) -> Settings | None:
-        """With which the path's last step was picked, or else those at the end of the session."""
-        last = self.items[-1].node if self.items else ROOT
-        return self.timeline.tree.settings.get(last, self.settings)
 
     @property
     def made(self) -> list[Made]:
@@ -150,7 +144,7 @@ def line(recording: Recording, to: str | int | None = None, on: bool = True) -> 
     Args:
         recording: Its `items` and `chosen` are set.
         to: A node, or the name of a branch. None for the path that is current.
-        on: Whether the path goes on from there, always along the oldest branch; otherwise it ends there.
+        on: Whether the path continues from there, always along the oldest branch; otherwise it ends there.
 
     Returns:
         The recording.
@@ -194,7 +188,7 @@ def _node(timeline: Timeline, to: str | int) -> int:
 TREE = 5000
 """Tokens of a tree that is exported with all its branches; of a larger one the current path alone."""
 _TEXT = 60
-"""Cells of how a branch goes on."""
+"""Cells of the text of a branch."""
 
 
 class TreePath(Struct, frozen=True):
@@ -275,7 +269,8 @@ def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePa
 
 def exported(recording: Recording) -> Exported:
     """The session with all tokens that go along, as the parts see it."""
-    places = places_of(rows_of(paths(recording)))
+    rows = rows_of(paths(recording))
+    places = {item.node: place for place, item in enumerate(rows)}
     return Exported(recording.timeline, recording.items, places)
 
 
@@ -283,11 +278,6 @@ def rows_of(paths: Iterable[TreePath]) -> list[Item]:
     """Every token of some paths, parents before their children."""
     items = {item.node: item for path in paths for item in path.items}
     return list(items.values())
-
-
-def places_of(rows: Iterable[Item]) -> dict[int, int]:
-    """Row of each node."""
-    return {item.node: place for place, item in enumerate(rows)}
 
 
 Figure = tuple[str, str]
@@ -326,7 +316,8 @@ def model_figures(recording: Recording) -> Iterator[Figure]:
 
 def settings_figures(recording: Recording) -> Iterator[Figure]:
     """The sampling settings of the path's end that differ from greedy defaults, temperature and seed always."""
-    chosen, default = recording.in_force, Settings()
+    default = Settings()
+    chosen = recording.timeline.tree.settings.get(recording.tip, recording.settings)
     if chosen is None:
         return
     for each in FIELDS:
@@ -385,7 +376,7 @@ def _prompt(timeline: Timeline, tokens: int) -> str:
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """Why a path ended, None where it did not."""
+    """The reason that a path ended; None if it did not."""
     finish = timeline.finished.get(items[-1].node if items else ROOT)
     if finish is None:
         return None

@@ -1,8 +1,9 @@
-"""Exporting as a tool: the key that makes a document of what is on show, and the answer once it is written."""
+"""Exporting as a tool: the key that makes a document of the session on show, and the answer once it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
     from inspector.tools.export.dialog import Wanted
 
 INSIDE, EXAMPLES = "3", 3
-"""The tab, and how many of its views are named where nothing was looked at."""
+"""The tab, and how many of its views are named while none was opened."""
 Written = tuple[str, bool]
-"""An answer for the person, printable, and whether writing failed."""
+"""An answer, printable, and whether writing failed."""
 
 
 class ExportActions(ToolActions):
-    """Makes a document of what is on show."""
+    """Makes a document of the session on show."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._exported = "html"
         """The kind that was made last."""
         self._without: frozenset[str] = frozenset()
-        """Names of what was left out the last time."""
+        """Names of the views that were left out the last time."""
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""
@@ -47,20 +48,7 @@ class ExportActions(ToolActions):
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        lesson = self._lesson is not None
         looked = [part.name for part in self._parts if any(exhibits_of([part], of))]
-        self.host.open(
-            ExportDialog(self._exported, stem(shown.title), lesson, looked, self._without, self._nothing),
-            self._left,
-        )
-
-    @property
-    def _parts(self) -> list[ExportPart]:
-        return [part for tool in self.host.tools for part in tool.exports()]
-
-    @property
-    def _nothing(self) -> str:
-        """What to do where nothing was looked at."""
         openers = [
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools
@@ -68,7 +56,17 @@ class ExportActions(ToolActions):
             if part.exhibits is not None and part.looked and self.host.has(tool.opener)
             if TABS_OF.get(tool.opener) == INSIDE
         ]
-        return f"Nothing yet: what you look at in a token goes along, with {', '.join(openers[:EXAMPLES])} and others."
+        views = f"{', '.join(openers[:EXAMPLES])} and others."
+        nothing = f"Nothing yet: what you look at in a token goes along, with {views}"
+        lesson = self._lesson is not None
+        self.host.open(
+            ExportDialog(self._exported, stem(shown.title), lesson, looked, self._without, nothing),
+            self._left,
+        )
+
+    @property
+    def _parts(self) -> list[ExportPart]:
+        return [part for tool in self.host.tools for part in tool.exports()]
 
     @property
     def _lesson(self) -> Path | None:
@@ -92,7 +90,6 @@ class ExportActions(ToolActions):
         from inspector.tools.export.lesson_page import page
         from inspector.tools.export.recording import Recording, line, snapshot
 
-        parts = self._parts
         if wanted.name == PICTURE:
             shown = line(Recording(self.timeline))
             heading, made = shown.heading, shown.made
@@ -100,20 +97,18 @@ class ExportActions(ToolActions):
                 heading, lambda svg: self._answer(_written(wanted, lambda: alone(svg, made)))
             )
             return
+        make: Callable[[], str]
         if wanted.name == LESSON:
             if (path := self._lesson) is None or (listed := of_recording(path)) is None:
                 raise EngineError("The lesson is no longer on show.", "Open its recording again.")
-            self.host.answer(f"Writing {visible(str(wanted.path))}")
-            self.host.in_background(
-                lambda: _written(wanted, lambda: page(listed.lesson, path, parts)), self._answer
-            )
-            return
-        setup = self.controller.setup
-        recording = snapshot(self.timeline, setup.settings, setup.load, program())
-        recording.parts = [part for part in parts if part.name not in wanted.without]
+            make = partial(page, listed.lesson, path, self._parts)
+        else:
+            setup = self.controller.setup
+            recording = snapshot(self.timeline, setup.settings, setup.load, program())
+            recording.parts = [part for part in self._parts if part.name not in wanted.without]
+            make = partial(FORMATS[wanted.name].make, recording)
         self.host.answer(f"Writing {visible(str(wanted.path))}")
-        make = FORMATS[wanted.name].make
-        self.host.in_background(lambda: _written(wanted, lambda: make(recording)), self._answer)
+        self.host.in_background(lambda: _written(wanted, make), self._answer)
 
     def _answer(self, written: Written) -> None:
         text, failed = written

@@ -1,56 +1,8 @@
-"""Search the vocabulary at a token."""
+"""Search the vocabulary at a token, and the text."""
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from engine.settings import Settings
 from inspector.widgets.actions import Action, dialog_table, leaves, picking, taking
-
-
-class FindPlace(Struct, frozen=True):
-    """The place of a search in the vocabulary."""
-
-    node: int
-    """The tokens would follow it."""
-    name: str
-    """As the title calls it; printable."""
-    taken: int | None
-    """Id of the token there, or of the one that a step would take."""
-    settings: Settings | None = None
-    """With which it was, or will be, picked, where they are known."""
-    reroll: int = 0
-    """How often its draw was repeated."""
-
-
-class VocabularySearch(Struct, frozen=True):
-    """A search in the vocabulary, and the choice that it ended with."""
-
-    query: str
-    chosen: int | None
-    """Token id, None where the dialog was left."""
-    in_text: bool = False
-    """True if it was left to look for the same in the text."""
-
-
-class TextPlace(Struct, frozen=True):
-    """One place where a text stands, on the path or on another branch."""
-
-    first: int
-    """Node of its first token."""
-    last: int
-    """Node of its last one: its branch is that of the place."""
-    on_path: bool
-
-
-class TextSearch(Struct, frozen=True):
-    """A search in the text, and the choice that it ended with."""
-
-    query: str = ""
-    everywhere: bool = False
-    chosen: TextPlace | None = None
-    """None where the dialog was left."""
-
 
 FIND_KEYS = dialog_table(
     "While a token is searched",

@@ -1,34 +1,42 @@
-"""The dialog that searches the vocabulary at a token: what is typed is looked up at once."""
+"""The dialogs that search: the vocabulary at a token, looked up as it is typed, and the text that is there."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from typing import ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
-from rich.style import Style
 from textual import on
+from textual.containers import HorizontalGroup
 from textual.content import Content
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
 
 from engine.errors import COMPUTE_AGAIN
-from engine.protocol import Candidate, Failure, FindTokens, TokensFound
-from engine.token_texts import read_query
+from engine.protocol import Candidate, Failure, FindTokens, Recall, Recalled, Step, TokensFound
+from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.session.client import Request
+from inspector.session.controller import Controller
 from inspector.session.requests import Latest
-from inspector.tools.find import FIND_KEYS, FindPlace, VocabularySearch
+from inspector.state.beams import BeamHistory
+from inspector.state.branches import Branch, Branches
+from inspector.state.timeline import Timeline
+from inspector.tools.find import FIND_KEYS, TEXT_KEYS
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Row
+from inspector.widgets.canvas import Row, around
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import SafeInput
+from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+
+# ---- a token of the vocabulary ------------------------------------------------------------------
 
 LIMIT = 100
 """Matches that are shown at most."""
@@ -38,38 +46,36 @@ HELP = (
 )
 FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""
+MARK, PERCENT = 3, 9
+"""Cells of the marks and of the model's probability, with its left gap."""
+COLUMNS = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
+"""Cells of the columns that give way, their left gap included; the last goes first."""
+TOKEN = 26
+"""Cells that a token's text gets at most."""
 
 
-class FindDialog(PickDialog[VocabularySearch]):
-    """Looks tokens up.
+class FindDialog(PickDialog[tuple[str, int | None, bool]]):
+    """Looks tokens up. Its result: the query, the chosen id if any, and whether to look for the same in the text.
 
     Args:
         query: The initial value of the field.
-        lookup: Asks the engine.
-        place: Returns where to search, now.
-        vocabulary: Tokens of the model.
-        recall: Has the logits of a node computed again, and then calls its second argument.
+        controller: The session.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
     KEPT: ClassVar[tuple[str, ...]] = (
-        "query_text", "lookup", "vocabulary", "_place", "_recall",
-        "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
+        "query_text", "matches", "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
     )  # fmt: skip
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
 
-    def __init__(
-        self,
-        query: str,
-        lookup: Latest,
-        place: Callable[[], FindPlace],
-        vocabulary: int,
-        recall: Callable[[int, Callable[[], None]], None],
-    ) -> None:
+    def __init__(self, query: str, controller: Controller) -> None:
         super().__init__()
-        self.query_text, self.lookup, self.vocabulary = query, lookup, vocabulary
-        self._place, self._recall = place, recall
+        self.query_text, self.controller, self.lookup = query, controller, Latest(controller.client)
+        self.matches: Sequence[Candidate] = ()
+        """The most probable first."""
+        self._taken: int | None = None
+        """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
         self._waiting = self._hasty = False
         """True if the answer is still to come, and whether its first match is to be chosen when it does."""
@@ -82,7 +88,7 @@ class FindDialog(PickDialog[VocabularySearch]):
     def body(self) -> Iterable[Widget]:
         yield SafeInput("", "part of a token, #id or 0x bytes", id="find-query")
         yield Remark(id="find-remark")
-        yield MatchList(id="find-matches")
+        yield PickList(id="find-matches")
 
     def begin(self) -> None:
         """Begin in the field, and look up its text."""
@@ -92,7 +98,7 @@ class FindDialog(PickDialog[VocabularySearch]):
         with self.prevent(Input.Changed):
             field.value = self.query_text
         self._say(HELP)
-        self._list.put((), None)
+        self._put(())
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
 
@@ -102,26 +108,31 @@ class FindDialog(PickDialog[VocabularySearch]):
         if self._following is not None:
             self._following.stop()
 
-    # ---- asking -----------------------------------------------------------------------------
-
-    @property
-    def typed(self) -> str:
-        """The query in the field."""
-        return self.query_one("#find-query", SafeInput).value
-
-    @on(Input.Changed, "#find-query")
-    def _typed(self) -> None:
-        self._ask()
-
     def _follow(self) -> None:
-        """Ask again where another token is selected: a run may have taken its last step meanwhile."""
-        if not self.left and self._pending is not None and self._place().node != self._pending.node:
+        """Ask again if another token is selected: a run may have taken its last step meanwhile."""
+        if not self.left and self._pending is not None and self._timeline.before != self._pending.node:
             self._ask()
 
+    @property
+    def _typed(self) -> str:
+        return self.query_one("#find-query", SafeInput).value
+
+    @property
+    def _timeline(self) -> Timeline:
+        return self.controller.timeline
+
+    @on(Input.Changed, "#find-query")
     def _ask(self) -> None:
-        place = self._place()
-        self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {place.name}")
-        question = FindTokens(place.node, self.typed, LIMIT, place.settings, place.reroll)
+        timeline = self._timeline
+        item, distribution = timeline.selected, timeline.distribution
+        name = "the token to come"
+        if isinstance(item, Step):
+            name = f"step {item.index + 1}"
+        elif item is not None:
+            name = f"prompt token {timeline.slot + 1}"
+        self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
+        used, reroll = self.controller.queries.used(timeline), distribution.reroll if distribution else 0
+        question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)
         if question != self._pending:
             self._pending, self._waiting, self._hasty = question, True, False
             self.lookup.ask(question, self._answered)
@@ -134,64 +145,101 @@ class FindDialog(PickDialog[VocabularySearch]):
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
-        self._list.put(answer.matches, self._place().taken)
-        said = " ".join(filter(None, (answer_sentence(answer, self.vocabulary), visible(answer.note))))
+        self._put(answer.matches)
+        vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else 0
+        said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
         self._say(said, wrong=not answer.total)
         if self._hasty:
             self.apply()
 
     def _failed(self, failure: Failure) -> None:
-        place = self._place()
-        self._list.put((), None)
+        self._put(())
         self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
         text = visible(failure.message)
         if not self._dropped:
             text += " " + visible(failure.hint)
-        elif self._recalled == place.node:
+        elif self._recalled == self._timeline.before:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
             text += f" Press {key_for('find.recall')} to compute them."
         self._say(text, wrong=True)
 
-    def recalled(self) -> None:
-        """Logits were computed again: ask again."""
-        if self._dropped and not self.left:
-            self._pending = None
-            self._ask()
+    def _put(self, matches: Sequence[Candidate]) -> None:
+        self.matches, self._taken = matches, self._timeline.taken
+        self.picks.lay(len(matches))
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#find-remark", Remark).say(text, wrong)
-
-    @property
-    def _list(self) -> MatchList:
-        return self.query_one("#find-matches", MatchList)
 
     # ---- keys -------------------------------------------------------------------------------
 
     def recall(self) -> None:
         """Have logits computed again that are not kept."""
-        node = self._place().node
+        node = self._timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
             self._say("Computing the logits …")
-            self._recall(node, self.recalled)
+            self.controller.client.do(Recall((node,)), self._recomputed)
+
+    def _recomputed(self, request: Request[Recall]) -> None:
+        if request.reply(Recalled) is not None and self._dropped and not self.left:
+            self._pending = None
+            self._ask()
 
     def apply(self) -> None:
-        """Choose the highlighted match; where the answer to what was typed is still to come, its first one."""
+        """Choose the highlighted match; if the answer to what was typed is still to come, its first one."""
         self._follow()
-        match = self._list.match
         if self._waiting:
             self._hasty = True
-        elif match is not None:
-            self.dismiss(VocabularySearch(self.typed, match.id))
+        elif self.matches:
+            self.dismiss((self._typed, self.matches[self.picks.highlighted].id, False))
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
-        self.dismiss(VocabularySearch(self.typed, None, in_text=True))
+        self.dismiss((self._typed, None, True))
 
     def leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self.dismiss(VocabularySearch(self.typed, None))
+        self.dismiss((self._typed, None, False))
+
+    # ---- the matches ------------------------------------------------------------------------
+
+    def head(self, width: int) -> Row:
+        token, cells, extra = columns(width)
+        text = " " * MARK + pad("token", token + 1 + cells) + pad("model", PERCENT, right=True)
+        return [
+            Segment(text + "".join(pad(n, COLUMNS[n], right=True) for n in extra), self.picks.ink("muted"))
+        ]
+
+    def row(self, place: int, width: int) -> Row:
+        match, on, (token, cells, extra) = self.matches[place], self.picks, columns(width + 1)
+        cut = match.cut_by is not None
+        ink = on.ink("muted" if place == on.highlighted else "faint") if cut else on.rich_style
+        numbers = {
+            "sampler": visible(match.cut_by) if match.cut_by else scales.percent(match.sampler_prob),
+            "rank": scales.count(match.rank),
+            "logprob": f"{match.logprob:.2f}",
+            "id": str(match.id),
+        }
+        muted = ink if cut else on.ink("muted")
+        return [
+            Segment("▶ " if match.id == self._taken else "  ", on.ink("accent")),
+            Segment(pad(token_label(match.text, match.raw), token) + " ",
+                    on.ink("special") if match.special and not cut else ink),
+            Segment(bar(match.prob, cells), ink if cut else ink + on.data()),
+            Segment(pad(scales.tiny(match.prob), PERCENT, right=True), ink),
+            *(Segment(" " + pad(numbers[name], COLUMNS[name] - 1, right=True), ink if name == "sampler" else muted)
+              for name in extra),
+        ]  # fmt: skip
+
+
+def columns(width: int) -> tuple[int, int, tuple[str, ...]]:
+    """The cells of a token and of its bar, and the columns that fit beside them in `width` cells."""
+    extra, free = list(COLUMNS), width - MARK - PERCENT - sum(COLUMNS.values())
+    while extra and free < 20:
+        free += COLUMNS[extra.pop()]
+    token = max(6, min(TOKEN, free * 2 // 3))
+    return token, max(0, free - token - 1), tuple(extra)
 
 
 def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
@@ -221,86 +269,253 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     return f"{many}: {scales.tiny(answer.mass)} by the model.{more}"
 
 
-# ---- the matches --------------------------------------------------------------------------------
+# ---- a text on the path or on any branch --------------------------------------------------------
 
-MARK, PERCENT = 3, 9
-"""Cells of the marks and of the model's probability, with its left gap."""
-EXTRA = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
-"""Cells of the columns that give way, their left gap included; the last goes first."""
-TOKEN = 26
-"""Cells that a token's text gets at most."""
-
-
-class MatchColumns(Struct, frozen=True):
-    """The columns that fit, and the widths of those that give way."""
-
-    token: int
-    bar: int
-    extra: tuple[str, ...]
+PLACES = 500
+"""Places that are listed at most."""
+TEXT_HELP = "Searches the text; #339 finds an id, 0x e2 9c bytes. With a capital letter, case matters."
+_AROUND = 120
+"""Characters of the text at each side of a place, at most."""
+_POSITION, _BRANCH = 9, 16
+"""Cells of the position, and of whether a place is on the path."""
 
 
-def fitting(width: int) -> MatchColumns:
-    """The columns that fit in `width` cells."""
-    extra = list(EXTRA)
-    while extra and width - MARK - PERCENT - sum(EXTRA[name] for name in extra) < 20:
-        extra.pop()
-    free = width - MARK - PERCENT - sum(EXTRA[name] for name in extra)
-    token = max(6, min(TOKEN, free * 2 // 3))
-    return MatchColumns(token, max(0, free - token - 1), tuple(extra))
+class TextPlace(Struct, frozen=True):
+    """One place where a text stands, on the path or on another branch."""
+
+    first: int
+    """Node of its first token."""
+    last: int
+    """Node of its last one: its branch is that of the place."""
+    on_path: bool
 
 
-class MatchList(PickList):
-    """The matches; one of them is highlighted."""
+class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
+    """Finds a text. Its result: what was typed, whether in all branches, and the chosen place if any.
 
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.matches: tuple[Candidate, ...] = ()
-        self._taken: int | None = None
+    Args:
+        query: What was looked for last.
+        everywhere: Whether it was looked for in all branches.
+        timeline: Returns what is on show, now.
+        look: Has the text show a slot of the path.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
+    HEADING: ClassVar[str] = "Find in the text"
+    APPLY: ClassVar[str] = "Go there"
+
+    def __init__(
+        self,
+        query: str,
+        everywhere: bool,
+        timeline: Callable[[], Timeline],
+        look: Callable[[int | None], None],
+    ) -> None:
+        super().__init__()
+        self._query, self._everywhere, self._now, self._look = query, everywhere, timeline, look
+        self.places: Sequence[TextPlace] = ()
+        self._from = None if timeline().following else timeline().slot
+        """The slot that was selected before."""
+        self._path = timeline().generation
+
+    def body(self) -> Iterable[Widget]:
+        with HorizontalGroup(id="text-row"):
+            yield SafeInput(self._query, "a text", id="text-query")
+            yield Choice(("this path", "all branches"), int(self._everywhere), id="text-scope")
+        yield Remark(TEXT_HELP, id="text-remark")
+        yield PickList(id="text-places")
+
+    def on_mount(self) -> None:
+        """Begin in the field, with what was looked for last selected: typing replaces it."""
+        field = self.query_one("#text-query", SafeInput)
+        field.focus()
+        field.select_all()
+        self._find()
 
     @property
-    def match(self) -> Candidate | None:
-        """The highlighted match, None where there is none."""
-        return self.matches[self.highlighted] if self.highlighted < len(self.matches) else None
+    def _typed(self) -> tuple[str, bool]:
+        query = self.query_one("#text-query", SafeInput).value
+        return query, bool(self.query_one("#text-scope", Choice).chosen)
 
-    def put(self, matches: Sequence[Candidate], taken: int | None) -> None:
-        """Show some matches, the first of them highlighted.
+    @on(Input.Changed, "#text-query")
+    @on(Choice.Changed, "#text-scope")
+    def _find(self) -> None:
+        """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
+        (query, everywhere), timeline = self._typed, self._now()
+        self.places, total = search(timeline, query, everywhere)
+        start = (0 if self._from is None else self._from) + 1
+        start += self._from is not None and query == self._query
+        depth = timeline.tree.branches.depth
+        after = (n for n, place in enumerate(self.places) if place.on_path and depth(place.first) >= start)
+        self.picks.lay(len(self.places), next(after, 0))
+        said = places_sentence(query, everywhere, len(self.places), total)
+        self.query_one("#text-remark", Remark).say(said, wrong=bool(query) and not total)
 
-        Args:
-            matches: The most probable first.
-            taken: Id of the token in this place, for its mark.
-        """
-        self.matches, self._taken = tuple(matches), taken
-        self.lay(len(self.matches))
+    @property
+    def _place(self) -> TextPlace | None:
+        return self.places[self.picks.highlighted] if self.places else None
+
+    @on(PickList.RowHighlighted)
+    def _show_place(self) -> None:
+        """Have the text show the highlighted place, if it is on the path; else what was shown before."""
+        place, timeline = self._place, self._now()
+        if timeline.generation != self._path or timeline.running:
+            return
+        on_path = place is not None and place.on_path and place.first in timeline.tree.branches
+        self._look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
+
+    def change_scope(self) -> None:
+        """Search the path, or all branches."""
+        self.query_one("#text-scope", Choice).action_turn(1)
+
+    def apply(self) -> None:
+        """Go to the highlighted place."""
+        if (place := self._place) is not None:
+            self.dismiss((*self._typed, place))
+
+    def leave(self) -> None:
+        """Go back to the slot that was selected before; what was looked for is remembered."""
+        if self._now().generation == self._path:
+            self._look(self._from)
+        self.dismiss((*self._typed, None))
+
+    # ---- the list of places, each in its text -----------------------------------------------
+
+    def _beside(self, width: int) -> int:
+        """Cells that say for each place whether it is on the path."""
+        return _BRANCH if width >= 60 and not all(place.on_path for place in self.places) else 0
 
     def head(self, width: int) -> Row:
-        columns = fitting(width)
-        text = " " * MARK + pad("token", columns.token + 1 + columns.bar) + pad("model", PERCENT, right=True)
-        return [
-            Segment(text + "".join(pad(n, EXTRA[n], right=True) for n in columns.extra), self.ink("muted"))
-        ]
+        text = (
+            " "
+            + pad("position", _POSITION, right=True)
+            + "  "
+            + pad("branch", self._beside(width - 1))
+            + "text"
+        )
+        return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        match, columns = self.matches[place], fitting(width + 1)
-        cut = match.cut_by is not None
-        ink = self.ink("muted" if place == self.highlighted else "faint") if cut else self.rich_style
-        words = self.ink("special") if match.special and not cut else ink
+        timeline, found, muted = self._now(), self.places[place], self.picks.ink("muted")
+        if found.last not in timeline.tree.branches:
+            return [Segment("this place is deleted", muted)]
+        beside, position = self._beside(width), scales.count(timeline.tree.branches.depth(found.first))
+        cells = max(1, width - _POSITION - 2 - beside)
         return [
-            Segment("▶ " if match.id == self._taken else "  ", self.ink("accent")),
-            Segment(pad(token_label(match.text, match.raw), columns.token) + " ", words),
-            Segment(bar(match.prob, columns.bar), ink if cut else ink + self.data()),
-            Segment(pad(scales.tiny(match.prob), PERCENT, right=True), ink),
-            *(self._number(match, name, ink) for name in columns.extra),
+            Segment(pad(position, _POSITION, right=True) + "  ", muted),
+            Segment(pad("this path" if found.on_path else "another", beside), muted),
+            *around(*excerpt(timeline, found), cells, muted, self.picks.ink("accent")),
         ]
 
-    def _number(self, match: Candidate, name: str, ink: Style) -> Segment:
-        muted = ink if match.cut_by else self.ink("muted")
-        match name:
-            case "sampler":
-                after = visible(match.cut_by) if match.cut_by else scales.percent(match.sampler_prob)
-                return Segment(" " + pad(after, EXTRA[name] - 1, right=True), ink)
-            case "rank":
-                return Segment(pad(scales.count(match.rank), EXTRA[name], right=True), muted)
-            case "logprob":
-                return Segment(pad(f"{match.logprob:.2f}", EXTRA[name], right=True), muted)
-            case _:
-                return Segment(pad(str(match.id), EXTRA[name], right=True), muted)
+
+def places_sentence(query: str, everywhere: bool, shown: int, total: int) -> str:
+    """The result of a search in the text, as a sentence; printable."""
+    if not query:
+        return TEXT_HELP
+    where = "in any branch" if everywhere else "on this path"
+    part = f"‹{truncate(visible(query), 24)}›"
+    if not total:
+        more = "" if everywhere else f" {key_for('find.scope')} searches all branches."
+        return (
+            f"{part} occurs nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
+            f"{key_for('find')}."
+        )
+    many = f"{total:,} places" if total > 1 else "1 place"
+    more = f", of which the first {shown} are shown" if shown < total else ""
+    return f"{part} occurs at {many} {'in all branches' if everywhere else where}{more}."
+
+
+# ---- the search, across the borders of tokens ---------------------------------------------------
+
+
+def search(timeline: Timeline, typed: str, everywhere: bool) -> tuple[list[TextPlace], int]:
+    """Find what was typed.
+
+    Args:
+        timeline: What is on show.
+        typed: As in a search of the vocabulary: a text, `#123` for an id, `0x e2 9c` for bytes within a token.
+        everywhere: In every branch, rather than on the current path alone.
+
+    Returns:
+        The first places, and how many there are.
+    """
+    found: list[TextPlace] = []
+    total, query = 0, read_query(typed)
+    path, branches = [item.node for item in timeline.items], timeline.tree.branches
+    on_path = frozenset(path)
+    runs: Iterable[tuple[list[int], list[int]]] = [([], path)]
+    if everywhere:
+        runs = ((_tail(branches, branch, len(typed)), branch.nodes) for branch in branches)
+    for above, own in runs if typed else ():
+        nodes = above + own
+        if query.kind == "text":
+            spans: Iterable[tuple[int, int]] = _texts(branches, nodes, query)
+        else:
+            spans = ((place, place) for place, node in enumerate(nodes) if _is_token(timeline, node, query))
+        for first, last in spans:
+            if last >= len(above):
+                total += 1
+                if len(found) < PLACES:
+                    found.append(TextPlace(nodes[first], nodes[last], nodes[last] in on_path))
+    return found, total
+
+
+def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
+    """The last tokens before a branch, of so many characters together."""
+    tail: list[int] = []
+    for part in branches.above(branch):
+        if part is branch:
+            continue
+        for node in reversed(part.nodes):
+            if reach <= 0:
+                return tail[::-1]
+            tail.append(node)
+            reach -= len(branches[node].text)
+    return tail[::-1]
+
+
+def _is_token(timeline: Timeline, node: int, query: TokenQuery) -> bool:
+    if query.kind == "bytes":
+        return query.raw in timeline.tree.branches[node].raw
+    item = timeline.tree.nodes.get(node) or timeline.of(BeamHistory).nodes.get(node)
+    return item is not None and item.id == query.id
+
+
+def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[tuple[int, int]]:
+    """Places of the first and the last token of each place where a text stands, in their order."""
+    texts = [branches[node].text for node in nodes]
+    if not query.cased:
+        texts = [text.lower() for text in texts]  # each by itself: lowering may change how long it is
+    starts = list(accumulate(map(len, texts), initial=0))[:-1]
+    whole = "".join(texts)
+    spans: dict[int, int] = {}
+    for part in query.texts:
+        at = whole.find(part)
+        while part and at >= 0:
+            spans.setdefault(at, at + len(part))
+            at = whole.find(part, at + len(part))
+    return [
+        (bisect_right(starts, at) - 1, bisect_right(starts, end - 1) - 1) for at, end in sorted(spans.items())
+    ]
+
+
+def excerpt(timeline: Timeline, place: TextPlace) -> tuple[str, str, str]:
+    """The text before a place, there and after it; printable."""
+    branches = timeline.tree.branches
+    nodes = [place.last]
+    while nodes[-1] != place.first:
+        nodes.append(branches[nodes[-1]].parent)
+    end = branches.of(place.last)
+    assert end is not None  # it was found there
+    at = branches.place(place.last)
+    after = "".join(branches[node].text for node in end.nodes[at + 1 : at + 1 + _AROUND])
+    before, length, node = [], 0, branches[place.first].parent
+    while node in branches and length < _AROUND:
+        before.append(branches[node].text)
+        length, node = length + len(before[-1]), branches[node].parent
+    found = "".join(branches[node].text for node in reversed(nodes))
+    return (
+        visible("".join(reversed(before))[-_AROUND:]),
+        visible(found) or token_label("", branches[place.first].raw),
+        visible(after[:_AROUND]),
+    )

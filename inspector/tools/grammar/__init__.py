@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
-from engine.grammar_settings import Grammar
 from inspector.widgets.actions import Action, dialog_table, note
-
-
-class GrammarChosen(Struct, frozen=True):
-    """The result of the dialog."""
-
-    grammar: Grammar | None
-    """None to take it off."""
-
-
-class GrammarPlace(Struct, frozen=True):
-    """The place where a grammar would begin, and where it is tried."""
-
-    node: int
-    here: int
-    """Tokens of the path before the place that is looked at."""
-    begun: bool = False
-    """True if the answer has tokens before that place: a new grammar begins behind them."""
-
 
 GRAMMAR_KEYS = dialog_table(
     "While a grammar is typed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from textual import on
 from textual.containers import HorizontalGroup
@@ -19,7 +19,8 @@ from inspector.display import visible
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import EXAMPLES, allows
-from inspector.tools.grammar import GRAMMAR_KEYS, GrammarChosen, GrammarPlace
+from inspector.state.timeline import Timeline
+from inspector.tools.grammar import GRAMMAR_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
@@ -38,13 +39,13 @@ PAUSE = 0.3
 """Seconds without a key until what was typed is tried: a trial takes a process."""
 
 
-class GrammarDialog(Dialog[GrammarChosen]):
-    """Asks for a grammar.
+class GrammarDialog(Dialog[Grammar | Literal["off"]]):
+    """Asks for a grammar. Its result: the grammar, or `off` to take it off.
 
     Args:
         grammar: In force; None without one.
         lookup: Asks the engine whether it can be used, and what it expects.
-        place: Where it would begin.
+        timeline: It is tried at the selected slot, and would begin there or after the prompt.
     """
 
     ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
@@ -52,36 +53,32 @@ class GrammarDialog(Dialog[GrammarChosen]):
     APPLY: ClassVar[str] = "Apply"
     EXTRA = (("grammar.take_off", "Take off", "take-off"),)
 
-    def __init__(self, grammar: Grammar | None, lookup: Latest, place: GrammarPlace) -> None:
+    def __init__(self, grammar: Grammar | None, lookup: Latest, timeline: Timeline) -> None:
         super().__init__()
-        self._grammar, self._lookup, self._place = grammar, lookup, place
+        self._grammar, self._lookup, self._node = grammar, lookup, timeline.before
+        first = next(iter(timeline.completion_slots), timeline.slot)
+        self._begins = grammar.begin is not None if grammar is not None else first < timeline.slot
+        """True if it begins at a token of the path: a new one does if the answer has tokens before the slot."""
+        held = grammar.begin if grammar is not None else None
+        self._here = timeline.slot if held is None else held
+        """Tokens of the path before the other place where it can begin."""
         self._timer: Timer | None = None
         self._wrong: Grammar | None = None
         """The grammar that was found wrong last."""
 
     def body(self) -> Iterable[Widget]:
-        kinds = [*LABELS]
-        kind = self._grammar.kind if self._grammar else "regex"
-        begins = self._place.begun if self._grammar is None else self._grammar.begin is not None
+        kind, text = (self._grammar.kind, self._grammar.text) if self._grammar else ("regex", "")
+        begins = ("after the prompt", f"at token {self._here + 1}")
         for label, widget in (
-            ("kind", Choice([*LABELS.values()], kinds.index(kind), id="grammar-kind")),
-            ("begins", Choice(self._places(), int(begins), id="grammar-begin")),
+            ("kind", Choice([*LABELS.values()], [*LABELS].index(kind), id="grammar-kind")),
+            ("begins", Choice(begins, int(self._begins), id="grammar-begin")),
             ("example", Choice(["none", *(name for name, _, _ in EXAMPLES)], id="grammar-example")),
         ):
             with HorizontalGroup(classes="preset-row"):
                 yield Label(label, classes="field-label", markup=False)
                 yield widget
-        yield SafeTextArea(
-            self._grammar.text if self._grammar else "",
-            id="grammar-text",
-            soft_wrap=True,
-            tab_behavior="focus",
-        )
+        yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="grammar-remark")
-
-    def _places(self) -> list[str]:
-        begin = self._grammar.begin if self._grammar and self._grammar.begin is not None else self._place.here
-        return ["after the prompt", f"at token {begin + 1}"]
 
     def begin(self) -> None:
         """Begin in the text."""
@@ -102,9 +99,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
     def typed(self) -> Grammar:
         """The grammar in the fields."""
         kind = [*LABELS][self.query_one("#grammar-kind", Choice).chosen]
-        held = self._grammar.begin if self._grammar is not None else None
-        here = self._place.here if held is None else held
-        begin = here if self.query_one("#grammar-begin", Choice).chosen else None
+        begin = self._here if self.query_one("#grammar-begin", Choice).chosen else None
         return Grammar(kind, self.query_one("#grammar-text", SafeTextArea).text, begin)
 
     @on(Choice.Changed, "#grammar-example")
@@ -136,7 +131,7 @@ class GrammarDialog(Dialog[GrammarChosen]):
         except SettingsError as error:
             self._refuse(typed, f"{error.message} {error.hint}")
         else:
-            self._lookup.ask(ReadGrammar(self._place.node, typed), self._answered)
+            self._lookup.ask(ReadGrammar(self._node, typed), self._answered)
 
     def _answered(self, request: Request[ReadGrammar]) -> None:
         if (failure := request.failure) is not None:
@@ -159,11 +154,11 @@ class GrammarDialog(Dialog[GrammarChosen]):
         """Apply what was typed, unless it was found wrong."""
         typed = self.typed
         if typed.text.strip() and typed != self._wrong:
-            self.dismiss(GrammarChosen(typed))
+            self.dismiss(typed)
 
     def take_off(self) -> None:
         """Generate without a grammar."""
-        self.dismiss(GrammarChosen(None) if self._grammar is not None else None)
+        self.dismiss("off" if self._grammar is not None else None)
 
 
 def usable_sentence(answer: GrammarExpected) -> str:

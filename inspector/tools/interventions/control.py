@@ -1,12 +1,14 @@
-"""What interventions are chosen and what the engine answered, the numbers and colours of their maps, and their keys."""
+"""The chosen interventions and the answers of the engine, the numbers and colours of their maps, and the keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import math
+from collections.abc import Callable, Hashable, Iterable
 from functools import reduce
 
 from msgspec import Struct
 from msgspec.structs import replace
+from rich.segment import Segment
 from rich.style import Style
 
 from engine.protocol import (
@@ -16,6 +18,7 @@ from engine.protocol import (
     Intervene,
     Intervened,
     Intervention,
+    InterventionKind,
     PairsPatched,
     PatchKind,
     PatchPair,
@@ -23,8 +26,9 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector import scales
+from inspector.display import quoted, token_label
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.session.client import EngineClient
+from inspector.main.tool import Host, OfferedHeat, ToolActions
 from inspector.session.requests import Replies
 from inspector.state.inside import joined, tried_key
 from inspector.widgets.actions import Action, applies, both, dialog_table, note
@@ -32,22 +36,21 @@ from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
 from inspector.widgets.token_lines import heat_style
 
 SCALES = (0.0, 0.5, 2.0)
-"""What a key goes through: off, half, twice."""
+"""The factors that a key goes through: off, half, twice."""
 _ORDER = ("head", "attention", "recurrence", "mlp", "layer")
 Column = tuple[str, int | None]
 """A column of the map: the kind of its units, and which head."""
 
 
-class SwitchControl:
-    """The unit under the cursor, those that are switched off together, and the answers of the engine.
+class InterventionsActions(ToolActions):
+    """The unit under the cursor, those that are switched off together, what is patched, and the answers of the engine.
 
     A unit is an intervention at scale 0.
-
-    Args:
-        client: Of the engine.
     """
 
-    def __init__(self, client: EngineClient) -> None:
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        client = host.controller.client
         self.sweeps = Replies(client, HeadsSwept)
         self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
         """The sweeps that were joined last, and what came of it: thousands of units, drawn at each key."""
@@ -59,32 +62,50 @@ class SwitchControl:
         self.together: dict[Intervention, float] = {}
         """The units that are scaled at once, and by how much; some may be of a model that was left."""
         self.scale = 0.0
-        """Of a unit that is not among them."""
+        """The scale of a unit that is not among them."""
         self.scope: Scope = "token"
         self.part: PatchKind = "layer"
         self.source: int | None = None
-        """The path whose activations are put in; None for the first that can be."""
+        """The last token of the path whose activations are put in; None for the first path that can be the source."""
         self.followed: tuple[int, int] | None = None
-        """The two tokens that a person chose; None for those that tell both paths apart."""
+        """The two tokens that were chosen; None for those that tell both paths apart."""
         self.facing: Facing | None = None
-        """Which tokens face each other, as a person said; None for common blocks."""
+        """The chosen alignment of both paths; None for common blocks."""
         self.chosen_at: tuple[int, int] = (-1, -1)
         """Ends of both paths for which those two were chosen."""
         self.cursor: tuple[int, int] | None = None
         """Row and column of the map of patching that are looked at; None for the largest share."""
-        self._measure = 0
-        self._unit: Intervention | None = None
+        self.measure = MEASURES[0]
+        """The measure that the map of units is coloured by."""
+        self.chosen: Intervention | None = None
+        """The unit under the cursor, or the one whose neighbour is; None before the first."""
+        self._heat: tuple[ActivationsPatched, int, OfferedHeat] | None = None
+        """The latest offer, and what it was made of."""
 
-    def at(self, node: int, source: int) -> None:
-        """Look at two paths: what was chosen for others is forgotten."""
-        if self.chosen_at != (node, source):
-            self.chosen_at, self.followed, self.facing = (node, source), None, None
+    def heat(self) -> OfferedHeat | None:
+        """The share that each token of the map of patching restores, at the layer that was looked at last."""
+        known, tree = map(self.patched.get, reversed(self.patched.keys)), self.timeline.tree
+        read = next((each for each in known if each is not None and each.facts.failed is None), None)
+        if read is None or read.node not in tree.nodes:
+            return None
+        layer, _ = self.place(read)
+        if self._heat is None or self._heat[0] is not read or self._heat[1] != layer:
+            item = tree.nodes[read.node]
+            what = Intervention(read.part, read.layers[layer]).label
+            title = f"what {what} restores after {quoted(token_label(item.text, item.raw))}"
+            shares = {
+                column.node: max(-1.0, min(1.0, share))
+                for column, share in zip(read.columns, read.shares.row(layer), strict=True)
+                if math.isfinite(share)
+            }
+            self._heat = read, layer, OfferedHeat(title, shares, signed=True)
+        return self._heat[2]
 
-    @property
-    def latest_patched(self) -> ActivationsPatched | None:
-        """The map of patching that was looked at last, of those whose checks passed."""
-        known = (self.patched.get(key) for key in reversed(self.patched.keys))
-        return next((each for each in known if each is not None and each.facts.failed is None), None)
+    def point(self, *place: int) -> None:
+        """Choose a layer as a whole; of a layer and a head the head."""
+        layer, *head = place
+        kind: InterventionKind = "head" if head else "layer"
+        self.chosen = Intervention(kind, layer - 1, head[0] - 1 if head else None)
 
     def place(self, patched: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map of patching that are looked at: at first the largest share of a position before the
@@ -95,73 +116,43 @@ class SwitchControl:
             return max(places, key=lambda place: patched.shares.row(place[0])[place[1]])
         return max(0, min(layers - 1, self.cursor[0])), max(0, min(columns - 1, self.cursor[1]))
 
-    def swept_tokens(self, node: int) -> list[int]:
-        """The tokens that the known sweeps of a node follow."""
-        return [key[1] for key in self.sweeps.keys if isinstance(key, tuple) and key[0] == node]
-
     def sweep(self, node: int, token: int | None) -> HeadsSwept | None:
-        """The known sweep that follows a token after a node, in the present scope or else in the other one."""
-        other: Scope = "context" if self.scope == "token" else "token"
-        return self._sweep_in((node, token, self.scope)) or self._sweep_in((node, token, other))
-
-    def _sweep_in(self, of: tuple[int, int | None, Scope]) -> HeadsSwept | None:
-        """That of layers and parts, with the heads of those layers that were asked for."""
-        if (whole := self.sweeps.get((*of, None))) is None:
-            return None
-        keys = [
-            key for key in self.sweeps.keys if isinstance(key, tuple) and key[:3] == of and key[3] is not None
-        ]
-        found = (whole, *(more for key in sorted(keys) if (more := self.sweeps.get(key)) is not None))
-        if self._joined is None or self._joined[0] != found:
-            self._joined = found, reduce(joined, found)
-        return self._joined[1]
+        """The known sweep that follows a token after a node, in the present scope or else in the other one: that of
+        layers and parts, with the heads of those layers that were asked for."""
+        scopes: tuple[Scope, ...] = ("token", "context") if self.scope == "token" else ("context", "token")
+        for scope in scopes:
+            of = node, token, scope
+            if (whole := self.sweeps.get((*of, None))) is None:
+                continue
+            keys = [
+                key
+                for key in self.sweeps.keys
+                if isinstance(key, tuple) and key[:3] == of and key[3] is not None
+            ]
+            found = (whole, *(more for key in sorted(keys) if (more := self.sweeps.get(key)) is not None))
+            if self._joined is None or self._joined[0] != found:
+                self._joined = found, reduce(joined, found)
+            return self._joined[1]
+        return None
 
     def drop(self) -> None:
-        """Nobody waits for an answer any more."""
+        """Wait for no answer any more."""
         for answers in (self.sweeps, self.tried, self.patched, self.pairs):
             answers.drop()
 
-    @property
-    def measure(self) -> UnitMeasure:
-        """The measure that the map is coloured by."""
-        return MEASURES[self._measure]
-
     def turn_measure(self) -> None:
         """Colour by the next measure."""
-        self._measure = (self._measure + 1) % len(MEASURES)
-
-    # ---- the cursor -----------------------------------------------------------------------------
+        self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
     def unit(self, swept: HeadsSwept) -> Intervention:
         """The unit under the cursor; the first time the head, or else the unit, that did most."""
         units = [each.intervention for each in swept.units]
-        if self._unit in units:
-            return self._unit
-        if self._unit is not None and (near := _in_layer(units, self._unit.layer, column_of(self._unit))):
+        if self.chosen in units:
+            return self.chosen
+        if self.chosen is not None and (near := in_layer(units, self.chosen.layer, self.chosen)):
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
-        return strongest(heads or swept.units, self.measure).intervention
-
-    def choose(self, unit: Intervention) -> None:
-        """Put the cursor on a unit, or on the nearest one of its layer."""
-        self._unit = unit
-
-    def turn_layer(self, swept: HeadsSwept, by: int) -> None:
-        """Choose the unit of another layer that is the most alike."""
-        now, units = self.unit(swept), [each.intervention for each in swept.units]
-        layer = max(0, min(units[-1].layer, now.layer + by))
-        self._unit = _in_layer(units, layer, column_of(now)) or now
-
-    def turn_column(self, swept: HeadsSwept, by: int) -> None:
-        """Choose the next unit of the layer; they go round."""
-        now = self.unit(swept)
-        own = sorted(
-            (each.intervention for each in swept.units if each.intervention.layer == now.layer),
-            key=lambda each: place(column_of(each)),
-        )
-        self._unit = own[(own.index(now) + by) % len(own)]
-
-    # ---- what is switched off --------------------------------------------------------------------
+        return max(heads or swept.units, key=self.measure.strength).intervention
 
     def marked(self, swept: HeadsSwept) -> dict[Intervention, float]:
         """The units that are scaled together, as far as the model has them."""
@@ -172,23 +163,6 @@ class SwitchControl:
         """The interventions to try: those together, or else the unit under the cursor."""
         marked = self.marked(swept) or {self.unit(swept): self.scale}
         return tuple(replace(unit, scale=scale) for unit, scale in marked.items())
-
-    def toggle(self, swept: HeadsSwept) -> None:
-        """Add the unit under the cursor to those together, or take it out."""
-        unit = self.unit(swept)
-        self._unit = unit  # the cursor stays, whatever the next sweep finds strongest
-        if self.together.pop(unit, None) is None:
-            self.together[unit] = self.scale
-
-    def turn_scale(self, swept: HeadsSwept, by: int) -> None:
-        """Scale the unit under the cursor by the next factor, or by the one before."""
-        unit = self.unit(swept)
-        now = self.together.get(unit, self.scale)
-        scale = SCALES[max(0, min(len(SCALES) - 1, SCALES.index(now) + by))]
-        if unit in self.together:
-            self.together[unit] = scale
-        else:
-            self.scale = scale
 
     def question(self, node: int, swept: HeadsSwept) -> tuple[Hashable, Intervene]:
         """The question about the chosen units, and its key."""
@@ -206,20 +180,14 @@ def place(column: Column) -> tuple[int, int]:
     return _ORDER.index(column[0]), column[1] or 0
 
 
-def strongest(units: tuple[SweptUnit, ...] | list[SweptUnit], measure: UnitMeasure) -> SweptUnit:
-    """The unit that did most."""
-    return max(units, key=measure.strength)
+def in_layer(units: list[Intervention], layer: int, like: Intervention) -> Intervention | None:
+    """The unit of a layer that is the most like another unit, by its column."""
+    kind, head = place(column_of(like))
 
+    def distance(unit: Intervention) -> tuple[int, int]:
+        return abs(_ORDER.index(unit.kind) - kind), abs((unit.head or 0) - head)
 
-def _in_layer(units: list[Intervention], layer: int, column: Column) -> Intervention | None:
-    """The unit of a layer in a column, or in the nearest one."""
-    own = [unit for unit in units if unit.layer == layer]
-    kind, number = place(column)
-    return min(
-        own,
-        key=lambda unit: (abs(place(column_of(unit))[0] - kind), abs((unit.head or 0) - number)),
-        default=None,
-    )
+    return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
 
 
 # ---- what a unit did, as a number ---------------------------------------------------------------
@@ -231,15 +199,11 @@ class UnitMeasure(Struct, frozen=True):
     name: str
     unit: str
     says: str
-    """For the legend."""
+    """The words of the legend."""
     value: Callable[[SweptUnit], float]
     edges: tuple[float, ...]
-    """Where each step of the colours begins, of the value without its sign."""
+    """The value at which each step of the colours begins, without its sign."""
     signed: bool
-
-    def step(self, value: float) -> int:
-        """Of the colours: 0 for none to 5, below 0 for a value below 0."""
-        return step_of(value, self.edges)
 
     def strength(self, unit: SweptUnit) -> float:
         """The size of its effect, without its sign."""
@@ -256,19 +220,21 @@ MEASURES = (
         lambda unit: unit.logit_change, (0.1, 0.5, 1.0, 2.0, 4.0), True,
     ),
 )  # fmt: skip
-"""In the order in which a key goes through them."""
+"""The measures, in the order in which a key goes through them."""
 
 
 def step_of(value: float, edges: tuple[float, ...]) -> int:
-    """The step of a value, with its sign."""
+    """The step of a value among the colours: 0 for none to 5, below 0 for a value below 0."""
     step = sum(abs(value) >= edge for edge in edges)
     return -step if value < 0 else step
 
 
 # ---- a cell of a map: its number, its colours, and a glyph where there are none -----------------
 
+SHARE_EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
+"""The share at which each step of the colours begins."""
 GLYPHS, BELOW = "·:░▒▓█", "·-~=≡#"
-"""For each step of a value above 0, and of one below, from calm to strongest."""
+"""The glyphs of the steps above 0, and below, from calm to strongest."""
 NOTHING = "·"
 """A number too small for its cells."""
 
@@ -289,7 +255,7 @@ def figure(value: float, cells: int, signed: bool = False) -> str:
 
 
 def ground(on: Canvas, step: int, signed: bool = True) -> Style:
-    """The colours of a step: of signed ones blue above 0 and orange below; underlines where there are no colours."""
+    """The colours of a step: of signed ones blue above 0 and orange below; underlines if there are no colours."""
     if not step:
         return Style()
     dark = is_dark(on.app)
@@ -301,6 +267,21 @@ def ground(on: Canvas, step: int, signed: bool = True) -> Style:
 def glyph(on: Canvas, step: int) -> str:
     """The sign for a number that there is no room for: a blank where there are colours."""
     return " " if colourful(on.app) else GLYPHS[step] if step >= 0 else BELOW[-step]
+
+
+def legend(on: Canvas, steps: Iterable[tuple[int, str]], glyphs: bool, signed: bool = True) -> list[Segment]:
+    """Each step's edge on its own colour.
+
+    Args:
+        on: Where it is drawn.
+        steps: With the words for each.
+        glyphs: Whether the cells have glyphs.
+        signed: Whether values can be below 0.
+    """
+    return [
+        Segment(f" {glyph(on, step).strip() * glyphs}{text} ", on.rich_style + ground(on, step, signed))
+        for step, text in steps
+    ]
 
 
 # ---- keys ---------------------------------------------------------------------------------------
@@ -345,9 +326,9 @@ _MOVE = "Look at another layer, or at another position."
 PATCHING_SCREEN = inside_table(
     "In activation patching",
     *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
-          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.rows_word, worth=7),
+          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=7),
     *both(("patching.position_before", "patching.next_position"), ("Previous position", "Next position"), _MOVE,
-          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.columns_word, worth=7),
+          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.words[1], worth=7),
     Action("patching.source", "Source",
            "Take the activations from another prompt or branch; of another length, common blocks face each other.",
            lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 and own.mapping else "",
@@ -375,7 +356,8 @@ PATCHING_SCREEN = inside_table(
     Action("patching.unface", "Face none", "In the alignment: let this token face none, so that its activations stay.",
            lambda own: own.unface(), hint=lambda own: "none" if own.aligning else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
-           lambda own: own.usual(), hint=lambda own: "usual" if own.chosen and not own.over_pairs else "", worth=4),
+           lambda own: own.usual(), worth=4,
+           hint=lambda own: "usual" if own.chosen and not own.over_pairs else ""),
     Action("patching.pairs", "Pairs",
            "Patch a set of pairs of texts, from a file or as they are typed: means and spread by layer and kind of "
            "position. Again: back to the single path.",
@@ -384,15 +366,13 @@ PATCHING_SCREEN = inside_table(
     *walking(""),
     shared=False,
 )  # fmt: skip
-PAIRS_DIALOG = dialog_table(
-    "While a set of pairs is given",
-    note("tab", hint="next field", worth=3),
-    applies("Patch each pair, and show the means."),
+PAIRS_DIALOG, COUNTERFACTUAL_DIALOG = (
+    dialog_table(title, note("tab", hint="next field", worth=3), applies(help))
+    for title, help in (
+        ("While a set of pairs is given", "Patch each pair, and show the means."),
+        (
+            "While a counterfactual prompt is edited",
+            "Read it, and put what it computes into the path on show.",
+        ),
+    )
 )
-SHARE_EDGES = (0.05, 0.2, 0.4, 0.6, 0.8)
-"""Where each step of the colours of a share begins."""
-COUNTERFACTUAL_DIALOG = dialog_table(
-    "While a counterfactual prompt is edited",
-    note("tab", hint="next field", worth=3),
-    applies("Read it, and put what it computes into the path on show."),
-)  # fmt: skip

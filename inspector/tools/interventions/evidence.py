@@ -1,4 +1,4 @@
-"""What was switched off or put in, as it leaves with an export."""
+"""The parts of an export about what was switched off or put in."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ NAMES: dict[PatchKind, str] = {
 _PARTS = {"attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
 """The columns of a sweep's map after those of the heads."""
 _CELL, _GAP = 10, 4
-"""Of that map, in its own unit: side of a cell with the space after it, and the space before the parts."""
+"""The side of a cell of that map with the space after it, and the space before the parts, in its own unit."""
 _ROOMY = 24
 """Rows or columns of it up to which each has its name."""
 _UNITS = 20_000
-"""Of a sweep: no model of today has more."""
+"""Units of a sweep at most: no model of today has more."""
 _TITLED = 600
 """Cells of a map up to which each says its figures when it is pointed at."""
 MOST_OF_THE_WAY = 0.5
@@ -87,7 +87,7 @@ def _map(units: Sequence[SweptUnit]) -> Element:
         for unit in units
         if (column := (unit.intervention.kind, unit.intervention.head)) in across
     ]
-    shapes = [_cell(*each) for each in placed] if len(placed) <= _TITLED else _cells(placed)
+    shapes = _cells(placed)
     shapes += [
         element("text", f"L{layer + 1}", x=left - 4, y=down[layer] + _CELL - 2, text_anchor="end")
         for layer in _named_ones(layers)
@@ -108,25 +108,21 @@ def _named_ones(numbers: Sequence[int]) -> Sequence[int]:
     return numbers if len(numbers) <= _ROOMY else [each for each in numbers if not each or not (each + 1) % 8]
 
 
-def _step(unit: SweptUnit) -> int:
-    return sum(unit.kl_bits >= edge for edge in KL_BITS)
-
-
 def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Element]:
-    """Cells without words, a path for each colour: 15 bytes a cell where an element with its title takes 150."""
-    side = _CELL - 1
-    paths = [
-        "".join(f"M{x:g} {y:g}h{w - 1}v{side}h-{w - 1}z" for unit, x, y, w in placed if _step(unit) == step)
-        for step in range(len(KL_BITS) + 1)
-    ]
-    return [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
-
-
-def _cell(unit: SweptUnit, x: float, y: float, width: int) -> Element:
-    step = _step(unit)
-    said = f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
-    side = {"x": x, "y": y, "width": width - 1, "height": _CELL - 1, "rx": 1.5}
-    return element("rect", element("title", said), class_=f"cell heat{step}", **side)
+    """Each cell with its figures; of a large map a path for each colour, without words: 15 bytes a cell, not 150."""
+    side, paths = _CELL - 1, [""] * (len(KL_BITS) + 1)
+    shapes = []
+    for unit, x, y, width in placed:
+        step = sum(unit.kl_bits >= edge for edge in KL_BITS)
+        paths[step] += f"M{x:g} {y:g}h{width - 1}v{side}h-{width - 1}z"
+        if len(placed) <= _TITLED:
+            said = (
+                f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
+            )
+            place = {"x": x, "y": y, "width": width - 1, "height": side, "rx": 1.5}
+            shapes.append(element("rect", element("title", said), class_=f"cell heat{step}", **place))
+    drawn = [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
+    return shapes or drawn
 
 
 # ---- put in from another path -------------------------------------------------------------------

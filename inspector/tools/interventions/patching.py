@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import ClassVar
 
-from msgspec import Struct
-from msgspec.structs import asdict
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
@@ -16,8 +13,8 @@ from engine.protocol import (
     Command,
     Facing,
     MoveTo,
+    PairsPatched,
     PatchActivations,
-    PatchColumn,
     PatchPair,
     PatchPairs,
     Prefill,
@@ -25,13 +22,11 @@ from engine.protocol import (
     PromptOpened,
     Step,
 )
-from engine.recording import as_json
 from engine.tree import aligned, facing
 from inspector.blocks.paint import part_shown
-from inspector.display import pad, quoted, token_label, truncate, visible
-from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, Notice, refused, told
-from inspector.main.tool import Host
+from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
+from inspector.keys import with_keys
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice, told, why_missing
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
@@ -42,23 +37,24 @@ from inspector.tools.interventions.control import (
     NOTHING,
     PATCHING_SCREEN,
     SHARE_EDGES,
-    SwitchControl,
+    InterventionsActions,
     figure,
     glyph,
     ground,
+    legend,
     step_of,
 )
 from inspector.tools.interventions.evidence import NAMES, difference
-from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines, pairs_page
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
+from inspector.widgets.canvas import Canvas, Row, centred, paragraph
+from inspector.widgets.charts import in_sight
+from inspector.widgets.fields import MOST_TYPED
 
 
 class PatchingScreen(InsideScreen[ActivationsPatched]):
     """Activations of another path, put into this one.
 
     Args:
-        host: The main screen.
         control: What is chosen, and what is known.
     """
 
@@ -67,57 +63,55 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     opener = "patching"
     ACTIONS: ClassVar[ActionTable] = PATCHING_SCREEN
 
-    def __init__(self, host: Host, control: SwitchControl) -> None:
-        super().__init__(host, control.patched)
+    def __init__(self, control: InterventionsActions) -> None:
+        super().__init__(control.host, control.patched)
         self.control = control
         control.cursor = None
         self._reading = False
         """True if a counterfactual prompt is being read: the session is at it, and not at the path on show."""
         self._said = ""
         """Why the last one could not be read; printable."""
-        self._known: tuple[int, int, list[PatchSource]] = (-1, -1, [])
+        self._known: tuple[int, int, list[int]] = (-1, -1, [])
+        """The node and the size of the tree for which the sources were found, and these."""
         self._adopted = -1
-        """In a recording the token for which the source and the part were chosen that were recorded."""
+        """The token of a recording for which the recorded source and part were chosen."""
         self.editing: Facing | None = None
-        """The alignment that is being changed; None where the map is on show."""
+        """The alignment that is being changed; None while the map is on show."""
         self.over_pairs = False
         """True if the means over a set of pairs are on show."""
         self._top = 0
-        """Of that page the lines that are scrolled out of sight."""
+        """The lines of that page that are scrolled out of sight."""
         self._place = 0
-        """Of the path: the token whose partner is changed."""
-
-    @property
-    def live(self) -> bool:
-        """True if there is an engine: a recording computes nothing."""
-        return not self.host.controller.transport.recorded
+        """The place in the path of the token whose partner is changed."""
 
     # ---- asking ---------------------------------------------------------------------------------
 
     @property
-    def sources(self) -> list[PatchSource]:
-        """The paths whose activations can be taken."""
+    def sources(self) -> list[int]:
+        """The last tokens of the paths whose activations can be taken."""
         now = self.node, len(self.timeline.tree.nodes)
         if now != self._known[:2]:
             self._known = *now, sources(self.timeline, self.node) if self.path else []
         return self._known[2]
 
     @property
-    def _source(self) -> PatchSource | None:
+    def _source(self) -> int | None:
         found = self.sources
-        chosen = next((each for each in found if each.node == self.control.source), None)
-        return chosen or next(iter(found), None)
+        return self.control.source if self.control.source in found else next(iter(found), None)
+
+    @property
+    def _source_path(self) -> Sequence[Item]:
+        return self.timeline.tree.path(self._source) if self._source is not None else ()
 
     @property
     def _telling(self) -> tuple[int, int] | None:
         """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
-        source = self._source
+        control, source, node = self.control, self._source, self.node
         if source is None:
             return None
-        self.control.at(self.node, source.node)
-        return self.control.followed or pair(
-            after(self.timeline, self.node), after(self.timeline, source.node)
-        )
+        if control.chosen_at != (node, source):  # what was chosen for other paths is forgotten
+            control.chosen_at, control.followed, control.facing = (node, source), None, None
+        return control.followed or pair(after(self.timeline, node), after(self.timeline, source))
 
     def look(self) -> None:
         """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
@@ -131,7 +125,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def question(self) -> tuple[Hashable, Command]:
         control, source, part = self.control, self._source, self.control.part
-        end = source.node if source is not None else self.node
+        end = source if source is not None else self.node
         both = self._telling or (0, 0)
         command = PatchActivations(self.node, end, *both, part, control.facing)
         key = self.node, end, part, both, control.facing
@@ -156,44 +150,46 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
     def heading(self, answer: ActivationsPatched | None) -> str:
         if self.over_pairs:
             return f"Patching over {count(len(self.control.set))} pairs: {NAMES[self.control.part]}"
-        long = f"Activation patching: {NAMES[self.control.part]} put in from another path"
-        short = f"Patching: {NAMES[self.control.part]} from another path"
-        return long if cell_len(long) <= self.area.width - TITLED else short
+        return first_fitting(
+            self.area.width - TITLED,
+            f"Activation patching: {NAMES[self.control.part]} put in from another path",
+            f"Patching: {NAMES[self.control.part]} from another path",
+        )
 
-    def _words(self, source: PatchSource) -> str:
-        found = self.sources
-        place = f" ({[each.node for each in found].index(source.node) + 1} of {len(found)})"
-        words = difference(self.path, self.timeline.tree.path(source.node))
-        return f"{count(source.tokens)} tokens{place if len(found) > 1 else ''}, “{words}”"
+    def _words(self, source: int) -> str:
+        found, path = self.sources, self.timeline.tree.path(source)
+        place = f" ({found.index(source) + 1} of {len(found)})" if len(found) > 1 else ""
+        return f"{count(len(path))} tokens{place}, “{difference(self.path, path)}”"
 
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
-        source = self._source
-        words = self._words(source) if source is not None else f"node {answer.source}"
-        return page(on, answer, *self.control.place(answer), words, width, height)
+        source, (layer, column) = self._source, self.control.place(answer)
+        chosen = self._words(source) if source is not None else f"node {answer.source}"
+        token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
+        followed = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source"
+        less = f"the logit of {token} less that of {other}" if width >= WIDE else f"{token} - {other}"
+        said = truncate(f"Source: {chosen}", width), f"Followed: {less}: {followed}.", alignment_words(answer)
+        top = paragraph(None, width, *filter(None, said))
+        cell = paragraph(on.ink("strong"), width, _cell_words(answer, layer, column, width))
+        words = paragraph(on.ink("muted"), width, _WORDS)
+        if height < 9:
+            return [*_map(on, answer, layer, column, width, max(3, height - 2)), *cell, *top, *words]
+        room = height - len(top) - len(cell) - 1
+        mapped = _map(on, answer, layer, column, width, max(3, min(room, len(answer.layers) + 2)))
+        return [*top, *mapped, _edges(on, width, _cell(answer, width) < CELL), *cell, *words]
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
-        source = self._source
         if self.over_pairs:
-            return self._draw_pairs(on, width, height)
-        if self.editing is None or source is None:
+            answer = self.control.pairs.get(self._pairs_key)
+            facts = answer.facts if answer is not None else None
+            said = why_missing(on, facts, self.control.pairs.failure(self._pairs_key))
+            if answer is not None and answer.facts.failed is None:
+                return pairs_page(on, answer, self._top, width, height)
+            waiting = [("The pairs go through the model, one after another.", on.rich_style)]
+            return centred(said or waiting, width, height)
+        if self.editing is None or self._source is None:
             return super()._draw(on, width, height)
-        path, other = self.path, self.timeline.tree.path(source.node)
-        return facing_page(on, path, other, self.editing, self._place, width, height)
-
-    def _draw_pairs(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The means over the pairs, or why they aren't there."""
-        answer, failure = self.control.pairs.get(self._pairs_key), self.control.pairs.failure(self._pairs_key)
-        if answer is not None and answer.facts.failed is None:
-            return pairs_page(on, answer, self._top, width, height)
-        said: list[tuple[str, Style]] = [
-            ("The pairs go through the model, one after another.", on.rich_style)
-        ]
-        if answer is not None and answer.facts.failed is not None:
-            said = refused(on, answer.facts.failed, answer.facts.family)
-        elif failure is not None:
-            said = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
-        return centred(said, width, height)
+        return facing_page(on, self.path, self._source_path, self.editing, self._place, width, height)
 
     def _instead(self, on: Canvas) -> Notice:
         source = None if self._reading else self._source
@@ -201,19 +197,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             if source is None:
                 return [
                     ("Activations come from another prompt or branch.", on.rich_style),
-                    (
-                        f"There is no other one yet: {key_for('patching.edit')} edits this text; change a word of it.",
-                        on.ink("muted"),
-                    ),
-                ]
+                    (with_keys("There is no other one yet: {patching.edit} edits this text; change a word of it."),
+                     on.ink("muted")),
+                ]  # fmt: skip
             if self._telling is None:
                 return [
                     ("What one of both paths predicts isn't known here.", on.rich_style),
-                    (
-                        f"Choose another token with ← →, or another source with {key_for('patching.source')}.",
-                        on.ink("muted"),
-                    ),
-                ]
+                    (with_keys("Choose another token with ← →, or another source with {patching.source}."),
+                     on.ink("muted")),
+                ]  # fmt: skip
         if self._reading:
             return [("The counterfactual prompt is being read.", on.rich_style)]
         said = super()._instead(on)
@@ -227,36 +219,36 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return self.editing is not None
 
     @property
+    def chosen(self) -> bool:
+        """True if tokens or an alignment were chosen."""
+        return bool(self.control.followed or self.control.facing)
+
+    @property
     def mapping(self) -> bool:
         """True if the map of the two paths is on show, or the reason that there is none."""
         return not self.over_pairs and not self.aligning
 
     @property
-    def _mapped(self) -> bool:
-        """True if there is a map on show."""
-        return self.mapping and self.answer is not None and self.failed is None
-
-    @property
-    def rows_word(self) -> str:
-        """The word for the keys that go up and down."""
+    def words(self) -> tuple[str, str]:
+        """The words for the keys that go up and down, and for those that go along."""
         if self.over_pairs:
-            return "scroll"
-        return "token" if self.aligning else "layer" if self._mapped else ""
-
-    @property
-    def columns_word(self) -> str:
-        """The word for the keys that go along a map, or change the alignment."""
-        return "partner" if self.aligning else "position" if self._mapped else ""
+            return "scroll", ""
+        if self.aligning:
+            return "token", "partner"
+        return ("layer", "position") if self.answer is not None and self.failed is None else ("", "")
 
     def move_cursor(self, layers: int, columns: int) -> None:
         """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
         if self.over_pairs:
             pairs = self.control.pairs.get(self._pairs_key)
             self._top = max(0, min(self._top - layers, pairs_lines(pairs) if pairs is not None else 0))
-        elif self.editing is not None:
-            self._place = max(0, min(len(self.path) - 1, self._place - layers))
-            if columns:
-                self._face(columns)
+        elif (faced := self.editing) is not None:
+            self._place = place = max(0, min(len(self.path) - 1, self._place - layers))
+            if columns:  # the first time the next one after the partner of the token before
+                before = max((partner for own, partner in faced if own < place), default=-1)
+                now = dict(faced).get(place)
+                wanted = before + 1 if now is None else now + columns
+                self.editing = faced_with(faced, place, max(0, min(len(self._source_path) - 1, wanted)))
         elif (answer := self.answer) is not None and self.failed is None:
             layer, column = self.control.place(answer)
             self.control.cursor = layer + layers, column + columns
@@ -264,18 +256,13 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     # ---- which tokens are followed, and which face each other ------------------------------------
 
-    @property
-    def chosen(self) -> bool:
-        """True if a person chose tokens or an alignment."""
-        return bool(self.control.followed or self.control.facing)
-
     def follow_other(self, side: int, by: int) -> None:
         """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
         source, both = self._source, self._telling
         if source is None or both is None or not self.live:
             return
-        known = [*after(self.timeline, source.node), *after(self.timeline, self.node)]
-        ids = list(dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank)))
+        known = [*after(self.timeline, source), *after(self.timeline, self.node)]
+        ids = dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank))
         others = [id for id in ids if id != both[1 - side]]
         if others:
             at = others.index(both[side]) + by if both[side] in others else 0
@@ -284,30 +271,16 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def turn_facing(self) -> None:
         """Show the alignment and change it; then put it in force."""
-        source = self._source
-        if source is None or not self.live:
+        if self._source is None or not self.live:
             return
-        usual = tuple(aligned([item.id for item in self.path], self._source_ids))
+        own, other = ([item.id for item in path] for path in (self.path, self._source_path))
+        usual = tuple(aligned(own, other))
         if self.editing is None:
-            first, _ = facing([item.id for item in self.path], self._source_ids)
+            first, _ = facing(own, other)
             self.editing, self._place = self.control.facing or usual, min(first, len(self.path) - 1)
         else:
             self.control.facing = None if self.editing == usual else self.editing
             self.editing = self.control.cursor = None
-
-    @property
-    def _source_ids(self) -> list[int]:
-        source = self._source
-        return [item.id for item in self.timeline.tree.path(source.node)] if source is not None else []
-
-    def _face(self, by: int) -> None:
-        """Let the token at the cursor face the next token of the source, or the one before; the first time the next one
-        behind what the token before it faces."""
-        editing = self.editing or ()
-        now = dict(editing).get(self._place)
-        before = max((partner for place, partner in editing if place < self._place), default=-1)
-        wanted = before + 1 if now is None else now + by
-        self.editing = faced_with(editing, self._place, max(0, min(len(self._source_ids) - 1, wanted)))
 
     def unface(self) -> None:
         """Let the token at the cursor face none."""
@@ -337,8 +310,10 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
             self.control.part, self.control.set = known[-1]
             self.over_pairs = True
         else:
+            from inspector.tools.interventions.dialogs import PairsDialog
+
             self.drop()
-            self.host.open(PairsDialog(typed_lines(self.control.set or EXAMPLE)), self._take_pairs)
+            self.host.open(PairsDialog(self.control.set), self._take_pairs)
 
     def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
         if pairs is not None:
@@ -347,12 +322,15 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def edit(self) -> None:
         """Edit the text on show as the prompt whose activations are put in."""
-        from inspector.tools.interventions.counterfactual import CounterfactualDialog, text_of, typable
+        from inspector.tools.interventions.dialogs import CounterfactualDialog
 
         if not self.live or self._reading or not self.path:
             return
-        text = text_of(self.timeline, self.path)
-        if not typable(text):
+        opened, first = self.timeline.prompts.opened, self.path[0]
+        # what the tokenizer puts before every text is not part of what is typed
+        added = opened is not None and first.special and not opened.text.startswith(first.text)
+        text = "".join(item.text for item in self.path[added:])
+        if len(text) > MOST_TYPED:
             self._said = (
                 "The text is too long to be edited. Give another prompt on the main screen: it is a source."
             )
@@ -393,9 +371,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
 
     def change_source(self) -> None:
         """Take the next source."""
-        found = [each.node for each in self.sources]
+        found = self.sources
         if (source := self._source) is not None:
-            self.control.source = found[(found.index(source.node) + 1) % len(found)]
+            self.control.source = found[(found.index(source) + 1) % len(found)]
             self.editing = self.control.cursor = None
 
     def change_part(self) -> None:
@@ -404,25 +382,9 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self.control.part = parts[(parts.index(self.control.part) + 1) % len(parts)]
 
 
-def typed_lines(pairs: Sequence[PatchPair]) -> str:
-    """Pairs as they can be typed."""
-    lines = ({name: text for name, text in asdict(each).items() if text} for each in pairs)
-    return "\n".join(as_json(line).decode() for line in lines)
-
-
-# ---- where activations come from ----------------------------------------------------------------
-
-
-class PatchSource(Struct, frozen=True):
-    """A path whose activations may be put into another."""
-
-    node: int
-    """Its last token."""
-    tokens: int
-
-
-def sources(timeline: Timeline, node: int) -> list[PatchSource]:
-    """The paths that activations may come from: first those as long as that to a node, then other prompts and ends.
+def sources(timeline: Timeline, node: int) -> list[int]:
+    """The last tokens of the paths that activations may come from: first paths as long as that to a node, then other
+    prompts and ends.
 
     Args:
         timeline: With the tree.
@@ -432,24 +394,22 @@ def sources(timeline: Timeline, node: int) -> list[PatchSource]:
     own = {item.node for item in (*tree.path(node), *timeline.items)}
     ends = {read.opened.tokens[-1].node for read in timeline.prompts.by_end.values() if read.opened.tokens}
     found = [
-        PatchSource(each, item.position + 1)
+        each
         for each, item in tree.nodes.items()
         if (item.position == position or each in ends or not tree.children.get(each))
         and each not in own
         and not (isinstance(item, Step) and item.origin == "intervened")
     ]
-    return sorted(found, key=lambda source: (source.tokens != position + 1, source.node))
+    return sorted(found, key=lambda each: (tree.nodes[each].position != position, each))
+
+
+# ---- which tokens face each other ---------------------------------------------------------------
 
 
 def facing_page(
-    on: Canvas,
-    path: Sequence[Item],
-    source: Sequence[Item],
-    faced: Sequence[tuple[int, int]],
-    chosen: int,
-    width: int,
+    on: Canvas, path: Sequence[Item], source: Sequence[Item], faced: Facing, chosen: int, width: int,
     height: int,
-) -> list[Row]:
+) -> list[Row]:  # fmt: skip
     """The alignment: a line for each token of the path with the one that it faces, and for each of the source without.
 
     Args:
@@ -475,19 +435,17 @@ def facing_page(
         "{patching.next_position} let it face the one before or the next of the source, {patching.unface} none. "
         "{patching.facing} uses it."
     )
-    said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(words, width)]
-    said.append([Segment(truncate(_facing_line("  ", "this text", "source"), width), on.ink("strong"))])
-    room = max(1, height - len(said))
-    first = max(0, min(cursor - room // 2, len(lines) - room))
-    rows: list[Row] = []
-    for at, (own, other) in enumerate(lines[first : first + room], first):
+    rows = paragraph(on.ink("muted"), width, words)
+    rows.append([Segment(truncate(_facing_line("  ", "this text", "source"), width), on.ink("strong"))])
+    for at in in_sight(len(lines), max(1, height - len(rows)), cursor):
+        own, other = lines[at]
         theirs = "faces none" if other is None else _placed(source, other)
         text = _facing_line("▸ " if at == cursor else "  ", _placed(path, own), theirs)
         replaced = own is not None and other is not None and path[own].id != source[other].id
         alone = own is None or other is None
         ink = on.ink("accent" if at == cursor else "warn" if replaced else "faint" if alone else "base")
         rows.append([Segment(truncate(text, width), ink)])
-    return [*said, *rows]
+    return rows
 
 
 FACING = 24
@@ -503,7 +461,7 @@ def _placed(items: Sequence[Item], place: int | None) -> str:
     return "" if place is None else f"{place + 1:>4} {token_label(items[place].text, items[place].raw)}"
 
 
-# ---- the page -----------------------------------------------------------------------------------
+# ---- the map -----------------------------------------------------------------------------------
 
 LABEL = 5
 """Cells of a layer's name."""
@@ -511,54 +469,12 @@ WIDE = 100
 CELL, WIDEST = 5, 9
 """Cells of a position from which on it has numbers, and at most."""
 GAP = "┆"
-"""Before a column in whose front tokens that face none are left out."""
+"""The mark of a column before which tokens that face none are left out."""
 _WORDS = (
     "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
     "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
     "Below 0 it goes the other way."
 )
-
-
-def page(
-    on: Canvas,
-    answer: ActivationsPatched,
-    layer: int,
-    column: int,
-    chosen: str,
-    width: int,
-    height: int,
-) -> list[Row]:
-    """All of it.
-
-    Args:
-        on: Where it is drawn.
-        answer: Its checks passed.
-        layer: Place of the cursor among the layers.
-        column: Place of the cursor among the positions.
-        chosen: The source in words.
-        width: Cells.
-        height: Rows.
-    """
-    token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
-    followed = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source"
-    less = f"the logit of {token} less that of {other}" if width >= WIDE else f"{token} - {other}"
-    aligned = alignment_words(answer)
-    said = [
-        truncate(f"Source: {chosen}", width),
-        f"Followed: {less}: {followed}.",
-        *([aligned] if aligned else []),
-    ]
-    top: list[Row] = [[Segment(line)] for text in said for line in wrapped(text, width)]
-    cell = [
-        [Segment(line, on.ink("strong"))]
-        for line in wrapped(_cell_words(answer, layer, column, width), width)
-    ]
-    words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(_WORDS, width)]
-    if height < 9:
-        return [*_map(on, answer, layer, column, width, max(3, height - 2)), *cell, *top, *words]
-    room = height - len(top) - len(cell) - 1
-    mapped = _map(on, answer, layer, column, width, max(3, min(room, len(answer.layers) + 2)))
-    return [*top, *mapped, _legend(on, width, _cell(answer, width) < CELL), *cell, *words]
 
 
 def _cell(answer: ActivationsPatched, width: int) -> int:
@@ -571,21 +487,16 @@ def _map(
     on: Canvas, answer: ActivationsPatched, layer: int, column: int, width: int, height: int
 ) -> list[Row]:
     """The tokens over the columns, and as many layers as fit, upwards."""
-    count = len(answer.columns)
-    cell = _cell(answer, width)
-    fit = max(1, (width - LABEL) // cell)
-    begin = max(0, min(column - fit // 2, count - fit))
-    shown = range(begin, min(count, begin + fit))
-    depth, lines = len(answer.layers), max(1, height - 2)
-    hidden = len(shown) < count or lines < depth
+    columns, depth, cell = len(answer.columns), len(answer.layers), _cell(answer, width)
+    shown = in_sight(columns, max(1, (width - LABEL) // cell), column)
+    lines = max(1, height - 2)
+    hidden = len(shown) < columns or lines < depth
     lines -= hidden and lines > 1
-    first = max(0, min(layer - lines // 2, depth - lines))
-    rows = _heads(on, answer, column, cell, shown)
-    seen = range(first, min(depth, first + lines))
+    rows, seen = _heads(on, answer, column, cell, shown), in_sight(depth, lines, layer)
     if hidden and height > 3:
-        said = part_shown(width, ("layers", seen, depth), ("columns", shown, count))
+        said = part_shown(width, ("layers", seen, depth), ("columns", shown, columns))
         rows.insert(0, [Segment(said, on.ink("warn"))])
-    for place in range(min(depth, first + lines) - 1, first - 1, -1):
+    for place in reversed(seen):
         ink = on.ink("strong" if place == layer else "muted")
         row: Row = [Segment(pad(f"L{answer.layers[place] + 1}", LABEL), ink)]
         shares = answer.shares.row(place)
@@ -610,35 +521,20 @@ def _heads(on: Canvas, answer: ActivationsPatched, column: int, cell: int, shown
         each = answer.columns[at]
         ink = on.ink("strong" if at == column else "muted")
         own, other = token_label(each.text), token_label(each.source_text)
-        gap = at > 0 and _skips(answer, answer.columns[at - 1], each)
+        before = answer.columns[max(0, at - 1)]
+        here_skips = each.position > before.position + 1
+        skips = here_skips or partner_of(answer, each) > partner_of(answer, before) + 1
         text = pad(truncate(own, cell - 1), cell, right=True)
-        here.append(Segment(f"{GAP}{text[1:]}" if gap else text, ink))
-        there.append(
-            Segment(
-                pad("" if each.id == each.source_id else truncate(other, cell - 1), cell, right=True), ink
-            )
-        )
+        here.append(Segment(f"{GAP}{text[1:]}" if skips else text, ink))
+        theirs = "" if each.id == each.source_id else truncate(other, cell - 1)
+        there.append(Segment(pad(theirs, cell, right=True), ink))
     return [here, there]
 
 
-def _skips(answer: ActivationsPatched, before: PatchColumn, column: PatchColumn) -> bool:
-    """True if tokens of either path between two columns face none."""
-    return (
-        column.position > before.position + 1 or partner_of(answer, column) > partner_of(answer, before) + 1
-    )
-
-
-def _legend(on: Canvas, width: int, glyphs: bool) -> Row:
+def _edges(on: Canvas, width: int, glyphs: bool) -> Row:
     says = "Share of the difference restored: " if width >= 76 else "Share: "
-    row: Row = [Segment(says, on.ink("muted"))]
-    for step, edge in enumerate(SHARE_EDGES, 1):
-        row.append(
-            Segment(
-                f" {glyph(on, step).strip() if glyphs else ''}{edge:g} ", on.rich_style + ground(on, step)
-            )
-        )
-    row.append(Segment(f" {glyph(on, -3).strip() if glyphs else ''}below 0 ", on.rich_style + ground(on, -3)))
-    return row
+    steps = [*((step, f"{edge:g}") for step, edge in enumerate(SHARE_EDGES, 1)), (-3, "below 0")]
+    return [Segment(says, on.ink("muted")), *legend(on, steps, glyphs)]
 
 
 def _cell_words(answer: ActivationsPatched, layer: int, column: int, width: int) -> str:
@@ -649,11 +545,65 @@ def _cell_words(answer: ActivationsPatched, layer: int, column: int, width: int)
     source = quoted(there) if there != token else "the same token"
     if (partner := partner_of(answer, each)) != each.position:
         source += f", its token {partner + 1}"
+    at, place = f"L{answer.layers[layer] + 1}", f"token {each.position + 1}"
     if width < WIDE:
-        return (
-            f"L{answer.layers[layer] + 1}, token {each.position + 1} {quoted(token)}: {share:+.2f} restored."
-        )
-    return (
-        f"L{answer.layers[layer] + 1} at token {each.position + 1}, {quoted(token)} (source: {source}): "
-        f"{share:+.2f} of the difference is restored."
+        return f"{at}, {place} {quoted(token)}: {share:+.2f} restored."
+    return f"{at} at {place}, {quoted(token)} (source: {source}): {share:+.2f} of the difference is restored."
+
+
+# ---- over a set of pairs --------------------------------------------------------------------------
+
+NAME, CLASS = 6, 18
+"""Cells of a layer's name, and of a class of positions."""
+
+
+def pairs_page(on: Canvas, answer: PairsPatched, top: int, width: int, height: int) -> list[Row]:
+    """A line a layer, the last one on top, with a column a class of positions; then the pairs.
+
+    Args:
+        on: Where it is drawn.
+        answer: Its checks passed.
+        top: Lines that are scrolled out of sight.
+        width: Cells.
+        height: Rows.
+    """
+    done = [each for each in answer.pairs if not each.failure]
+    says = (
+        f"{count(len(done))} of {count(len(answer.pairs))} pairs: mean share of the difference restored ± its standard "
+        "deviation over the pairs. Changed: where the tokens differ, the last of them by itself. After: the same "
+        "tokens behind them."
     )
+    rows = paragraph(on.ink("muted"), width, says)
+    cell = max(12, min(CLASS, (width - NAME) // max(1, len(answer.places))))
+    named = (each.place if cell < CLASS else f"{each.place} ({each.pairs})" for each in answer.places)
+    heads = "".join(f"{name:>{cell}.{cell - 1}}" for name in named)
+    rows.append([Segment(" " * NAME + heads, on.ink("strong"))])
+    lines: list[Row] = []
+    for place, layer in reversed(list(enumerate(answer.layers))):
+        line: Row = [Segment(f"{f'L{layer + 1}':<{NAME}}", on.ink("muted"))]
+        for each in answer.places:
+            between = " ± " if cell >= CLASS else "±"
+            text = f"{each.means[place]:.2f}{between}{each.spreads[place]:.2f}"
+            style = on.rich_style + ground(on, step_of(each.means[place], SHARE_EDGES))
+            line.append(Segment(f"{text:>{cell}}", style))
+        lines.append(line)
+    lines.append([])
+    for number, one in enumerate(answer.pairs, 1):
+        what = visible(one.failure) or (
+            f"{quoted(token_label(one.token))} less {quoted(token_label(one.other))}: "
+            f"{one.difference:+.2f} here, {one.source_difference:+.2f} in the source"
+        )
+        ink = on.ink("bad" if one.failure else "muted")
+        lines.append([Segment(truncate(f"{number}. {what}", width), ink)])
+    room = max(1, height - len(rows))
+    if len(lines) <= room:
+        return rows + lines
+    room -= room > 1
+    first = max(0, min(top, len(lines) - room))
+    said = part_shown(width, ("lines", range(first, first + room), len(lines)))
+    return [*rows, *lines[first : first + room], [Segment(said, on.ink("warn"))]]
+
+
+def pairs_lines(answer: PairsPatched) -> int:
+    """The number of lines of that page that can be scrolled: the layers, a gap and the pairs."""
+    return len(answer.layers) + 1 + len(answer.pairs)

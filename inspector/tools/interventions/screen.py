@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from operator import attrgetter
 from typing import ClassVar
 
-from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 
@@ -23,7 +22,7 @@ from engine.protocol import (
     SweptUnit,
 )
 from inspector.blocks.paint import part_shown
-from inspector.display import pad, quoted, token_label, truncate, visible
+from inspector.display import first_fitting, pad, quoted, token_label, truncate
 from inspector.keys import key_for, with_keys
 from inspector.main.inside.screen import (
     LOW,
@@ -31,29 +30,31 @@ from inspector.main.inside.screen import (
     TITLED,
     InsideScreen,
     Notice,
-    refused,
     told,
     under_way,
+    why_missing,
 )
-from inspector.main.tool import Host
 from inspector.scales import bits, count, left_over, milliseconds, percent
 from inspector.state.attribution import told_here
 from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,
+    SCALES,
     Column,
-    SwitchControl,
+    InterventionsActions,
     UnitMeasure,
     column_of,
     figure,
     glyph,
     ground,
+    in_layer,
+    legend,
     place,
-    strongest,
+    step_of,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
-from inspector.widgets.charts import bar
+from inspector.widgets.canvas import Canvas, Row, paragraph
+from inspector.widgets.charts import bar, in_sight
 
 AT_ONCE = 600
 """Units of a model up to which its heads are switched off with the rest: at 94 layers of 64 heads that takes 6,298
@@ -66,7 +67,6 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     """Units of the model switched off, alone or together.
 
     Args:
-        host: The main screen.
         control: What is chosen, and what is known.
     """
 
@@ -74,8 +74,8 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     OF_BOTH: ClassVar[bool] = False
     ACTIONS: ClassVar[ActionTable] = INTERVENTIONS_SCREEN
 
-    def __init__(self, host: Host, control: SwitchControl) -> None:
-        super().__init__(host, control.sweeps)
+    def __init__(self, control: InterventionsActions) -> None:
+        super().__init__(control.host, control.sweeps)
         self.control = control
 
     # ---- asking ---------------------------------------------------------------------------------
@@ -91,10 +91,12 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def _followed(self) -> int | None:
         """The token whose logit is followed: the slot's own, at the tip the most probable one; in a recording another
         candidate if that one's was not recorded."""
-        selected, known = self.timeline.selected, self.control.swept_tokens(self.node)
         best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
-        own = selected.id if selected is not None else best.id if best is not None else None
-        if not self.host.controller.transport.recorded or own in known:
+        chosen = self.timeline.selected or best
+        own = chosen.id if chosen is not None else None
+        keys = self.control.sweeps.keys
+        known = [key[1] for key in keys if isinstance(key, tuple) and key[0] == self.node]
+        if self.live or own in known:
             return own
         here = told_here(self.timeline, known)
         return next((each for each in reversed(known) if each in here), own)
@@ -112,7 +114,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def lacks_heads(self) -> int | None:
-        """The layer of the cursor, where its heads were not switched off yet though there are some."""
+        """The layer of the cursor, if its heads were not switched off yet though there are some."""
         if (swept := self._swept) is None or not self._large:
             return None
         layer = self.control.unit(swept).layer
@@ -130,7 +132,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     @property
     def _swept(self) -> HeadsSwept | None:
-        """The sweep of the token, where it passed its checks."""
+        """The sweep of the token, if it passed its checks."""
         answer = self.answer
         return answer if answer is not None and self.failed is None and answer.units else None
 
@@ -147,47 +149,41 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         if answer is None:
             return "What each part of the model does here, seen by switching it off"
         name = quoted(token_label(answer.text))
-        what = (
-            "Each head and part"
-            if any(each.intervention.kind == "head" for each in answer.units)
-            else "Each part"
-        )
+        heads = any(each.intervention.kind == "head" for each in answer.units)
+        what = "Each head and part" if heads else "Each part"
         where = " in the whole context" if answer.scope == "context" else ""
-        long = f"{what} switched off alone{where}: what becomes of {name} ({percent(answer.prob)})"
-        forms = (
-            long,
+        return first_fitting(
+            self.area.width - TITLED,
+            f"{what} switched off alone{where}: what becomes of {name} ({percent(answer.prob)})",
             f"{what} off alone{where}: {name} ({percent(answer.prob)})",
             f"{what} off alone{where}: {name}",
         )
-        return next((form for form in forms if cell_len(form) <= self.area.width - TITLED), forms[-1])
 
     def situation(self) -> str:
         if self.answer is not None and (going := under_way(self.control.sweeps)):
             return going
         if (swept := self._swept) is not None:
             key = self.control.question(self.node, swept)[0]
-            if self._tried(swept) is None and (
-                words := told(self.control.tried, key, self.app.size.width - 2)
-            ):
+            words = told(self.control.tried, key, self.app.size.width - 2)
+            if words and self._tried(swept) is None:
                 return words
         return super().situation()
 
     def draw(self, answer: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
+        missing = paragraph(on.ink("muted"), width, *answer.missing)
         if not answer.units:
-            return [
-                [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
-            ]
-        control = self.control
-        units = UnitMap(answer, control.measure, control.unit(answer), control.marked(answer))
+            return missing
+        control, measure = self.control, self.control.measure
         short, tight = height < LOW // 2, height < TALL - 8
-        said: list[Row] = (
-            [] if short else [[Segment(strongest_line(answer, control.measure, width), on.ink("accent"))]]
-        )
-        under = 3 if short else max(UNDER, height // 3, height - len(said) - units.depth - 3 + tight)
-        mapped = units.rows(on, width, max(3, height - len(said) - under))
-        missing = [
-            [Segment(line, on.ink("muted"))] for text in answer.missing for line in wrapped(text, width)
-        ]
+        said: list[Row] = []
+        if not short:
+            said = [[Segment(strongest_line(answer, measure, width), on.ink("accent"))]]
+        depth = answer.units[-1].intervention.layer + 1
+        under = 3 if short else max(UNDER, height // 3, height - len(said) - depth - 3 + tight)
+        mapped = unit_map(
+            on, answer, measure, control.unit(answer), control.marked(answer), width,
+            max(3, height - len(said) - under),
+        )  # fmt: skip
         room = height - len(said) - len(mapped) - (not tight)
         below = self._effect(answer, on, width, room)
         return [*said, *mapped, *([] if tight else [[]]), *below, *missing]
@@ -206,52 +202,57 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
 
     def _effect(self, swept: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
         """The effect of the chosen units, or why it isn't there."""
-        tried = self._tried(swept)
-        key = self.control.question(self.node, swept)[0]
-        failure = self.control.tried.failure(key)
+        key, tried = self.control.question(self.node, swept)[0], self._tried(swept)
+        facts = tried.facts if tried is not None else None
+        texts = why_missing(on, facts, self.control.tried.failure(key))
         if tried is not None and tried.facts.failed is None:
             return effect(on, tried, width, height)
-        if tried is not None and tried.facts.failed is not None:
-            texts = refused(on, tried.facts.failed, tried.facts.family)
-        elif failure is not None:
-            texts = [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
-        else:
-            recorded = self.host.controller.transport.recorded
-            what = (
-                f"was not recorded. {key_for('go_live')} on the main screen continues live"
-                if recorded
-                else "is being computed"
-            )
-            texts = [
-                (f"{interventions_words(self.control.interventions(swept))}: this {what}.", on.ink("muted"))
-            ]
-        return [[Segment(line, style)] for text, style in texts for line in wrapped(text, width)]
+        if not texts:
+            live = f"was not recorded. {key_for('go_live')} on the main screen continues live"
+            what = "is being computed" if self.live else live
+            words = interventions_words(self.control.interventions(swept))
+            texts = [(f"{words}: this {what}.", on.ink("muted"))]
+        return [row for text, style in texts for row in paragraph(style, width, text)]
 
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_layer(self, by: int) -> None:
-        """Choose a unit of another layer."""
+        """Choose the unit of another layer that is the most alike."""
         if (swept := self._swept) is not None:
-            self.control.turn_layer(swept, by)
+            now, units = self.control.unit(swept), [each.intervention for each in swept.units]
+            layer = max(0, min(units[-1].layer, now.layer + by))
+            self.control.chosen = in_layer(units, layer, now) or now
 
     def turn_column(self, by: int) -> None:
-        """Choose another unit of the layer."""
+        """Choose the next unit of the layer; they go round."""
         if (swept := self._swept) is not None:
-            self.control.turn_column(swept, by)
+            now = self.control.unit(swept)
+            own = [each.intervention for each in swept.units if each.intervention.layer == now.layer]
+            own.sort(key=lambda each: place(column_of(each)))
+            self.control.chosen = own[(own.index(now) + by) % len(own)]
 
     def turn_together(self) -> None:
-        """Switch the unit off together with others, or no more."""
+        """Add the unit under the cursor to those that are switched off together, or take it out."""
         if (swept := self._swept) is not None:
-            self.control.toggle(swept)
+            unit, together = self.control.unit(swept), self.control.together
+            self.control.chosen = unit  # the cursor stays, whatever the next sweep finds strongest
+            if together.pop(unit, None) is None:
+                together[unit] = self.control.scale
 
     def turn_scale(self, by: int) -> None:
-        """Scale the unit by another factor."""
+        """Scale the unit under the cursor by the next factor, or by the one before."""
         if (swept := self._swept) is not None:
-            self.control.turn_scale(swept, by)
+            unit, control = self.control.unit(swept), self.control
+            now = control.together.get(unit, control.scale)
+            scale = SCALES[max(0, min(len(SCALES) - 1, SCALES.index(now) + by))]
+            if unit in control.together:
+                control.together[unit] = scale
+            else:
+                control.scale = scale
 
     @property
     def more(self) -> str:
-        """What else can be switched off unit by unit, in a word; empty for nothing."""
+        """A word for what else can be switched off unit by unit; empty for nothing."""
         swept = self._swept
         if swept is not None and swept.scope != self.control.scope == "context":
             return "sweep the context"
@@ -260,7 +261,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
     def switch_off_more(self) -> None:
         """Switch off each part in the whole context, or, of a large model, each head of the cursor's layer."""
         layer, swept = self.lacks_heads, self._swept
-        if swept is None or not self.more or self.host.controller.transport.recorded:
+        if swept is None or not self.more or not self.live:
             return
         self.control.tried.drop()
         if swept.scope != self.control.scope:
@@ -284,7 +285,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         self.control.scope = "context" if self.control.scope == "token" else "token"
 
     def hold(self) -> None:
-        """Go on under what is chosen, in a branch that begins with this token."""
+        """Continue under what is chosen, in a branch that begins with this token."""
         if (swept := self._swept) is not None:
             self.continue_under(HoldInterventions(self.node, self.control.interventions(swept)))
 
@@ -294,7 +295,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
             self.continue_under(HoldInterventions(self.timeline.tip))
 
 
-# ---- the map: layers by heads and parts, each cell what happens where that unit alone is switched off ---
+# ---- the map: layers by heads and parts, each cell the effect of switching off that unit alone -----
 
 LAYER = 5
 """Cells of a layer's name."""
@@ -306,116 +307,89 @@ _SHORT = {"attention": "att", "layer": "all"}
 _KINDS = ("head", "attention", "mlp", "recurrence", "layer")
 
 
-class UnitMap(Struct, frozen=True):
-    """The map, ready to be drawn.
+def unit_map(
+    on: Canvas, swept: HeadsSwept, measure: UnitMeasure, cursor: Intervention,
+    marked: Collection[Intervention], width: int, height: int,
+) -> list[Row]:  # fmt: skip
+    """As many layers as fit under the names of their units, upwards, and what the colours mean.
 
     Args:
+        on: Where it is drawn.
         swept: All units.
         measure: What number and colour are.
         cursor: The unit that is looked at.
         marked: Those that are switched off together.
+        width: Cells.
+        height: Rows, 3 or more.
     """
+    every = sorted({column_of(each.intervention) for each in swept.units}, key=place)
+    depth, across, room = swept.units[-1].intervention.layer + 1, width - LAYER, max(1, height - 2)
+    cell = max(1, min(WIDEST, across // len(every)))
+    shown = [every[at] for at in in_sight(len(every), across // cell, every.index(column_of(cursor)))]
+    heads = [head for _, head in shown if head is not None]
+    said = part_shown(
+        width,
+        ("layers", in_sight(depth, max(1, room - 1), cursor.layer), depth),
+        ("heads", heads, sum(head is not None for _, head in every)),
+    )
+    room -= bool(said) and room > 2
+    layers = in_sight(depth, room, cursor.layer)
+    rows = [[Segment(said, on.ink("warn"))]] if said and len(layers) == room > 1 else []
+    # parts have numbers if many narrow heads leave room for those
+    parts = len(shown) - len(heads)
+    left = (across - cell * len(heads)) // parts if parts else 0
+    cells = {
+        (kind, head): cell if head is not None or left <= NUMBERED else min(WIDEST, left)
+        for kind, head in shown
+    }
+    rows.append(_head(on, cells, column_of(cursor)))
+    units = {(each.intervention.layer, column_of(each.intervention)): each for each in swept.units}
+    for layer in reversed(layers):
+        row: Row = [
+            Segment(pad(f"L{layer + 1}", LAYER), on.ink("accent" if layer == cursor.layer else "muted"))
+        ]
+        for column, wide in cells.items():
+            if (unit := units.get((layer, column))) is None:
+                row.append(Segment(" " * wide))
+                continue
+            value = measure.value(unit)
+            step, mark = step_of(value, measure.edges), unit.intervention in marked
+            if wide >= NUMBERED:
+                number = figure(value, min(wide - 1, 5), measure.signed)
+                text = (MARK if mark else " ") + number.rjust(wide - 1)
+            else:
+                text = (MARK if mark else glyph(on, step)) * wide
+            here, plain = unit.intervention == cursor, on.rich_style + ground(on, step, measure.signed)
+            row.append(Segment(text, on.ink("cursor") if here else plain))
+        rows.append(row)
+    steps = [
+        (side * step, f"{'+' if side > 0 else '-'}{edge:g}" if measure.signed else f"{edge:g}")
+        for side in ((1, -1) if measure.signed else (1,))
+        for step, edge in enumerate(measure.edges, 1)
+    ]
+    drawn = legend(on, steps, cell < NUMBERED, measure.signed)
+    says = first_fitting(
+        width - sum(part.cell_length for part in drawn),
+        f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.says} ",
+        f"{measure.name} from ", "",
+    )  # fmt: skip
+    return [*rows, [Segment(says, on.ink("muted")), *drawn]]
 
-    swept: HeadsSwept
-    measure: UnitMeasure
-    cursor: Intervention
-    marked: Mapping[Intervention, float]
 
-    @property
-    def depth(self) -> int:
-        """Layers."""
-        return self.swept.units[-1].intervention.layer + 1
-
-    def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The heads of the as many layers as fit, upwards, and what the colours mean.
-
-        Args:
-            on: Where it is drawn.
-            width: Cells.
-            height: Rows, 3 or more.
-        """
-        cell, shown = self._columns(width)
-        room = max(1, height - 2)
-        every = columns(self.swept)
-        said = part_shown(
-            width,
-            ("layers", self._layers(room - 1), self.depth),
-            (
-                "heads",
-                [head for _, head in shown if head is not None],
-                sum(head is not None for _, head in every),
-            ),
-        )
-        room -= bool(said) and room > 2
-        layers = self._layers(room)
-        units = {(each.intervention.layer, column_of(each.intervention)): each for each in self.swept.units}
-        rows = [[Segment(said, on.ink("warn"))]] if said and len(layers) == room > 1 else []
-        parts = self._part_cells(width, cell, shown)
-        rows.append(self._head(on, cell, parts, shown))
-        for layer in reversed(layers):
-            here = layer == self.cursor.layer
-            row: Row = [Segment(pad(f"L{layer + 1}", LAYER), on.ink("accent" if here else "muted"))]
-            row += [
-                self._cell(on, cell if column[1] is not None else parts, units.get((layer, column)))
-                for column in shown
-            ]
-            rows.append(row)
-        return [*rows, legend(on, self.measure, width, cell < NUMBERED)]
-
-    def _layers(self, room: int) -> range:
-        """As many layers as there is room for, around the cursor."""
-        first = max(0, min(self.cursor.layer - room // 2, self.depth - room))
-        return range(first, min(self.depth, first + max(1, room)))
-
-    def _columns(self, width: int) -> tuple[int, list[Column]]:
-        """Cells of a column, and the columns there is room for, around the cursor."""
-        every = columns(self.swept)
-        room = width - LAYER
-        cell = max(1, min(WIDEST, room // len(every)))
-        fit = room // cell
-        first = max(0, min(every.index(column_of(self.cursor)) - fit // 2, len(every) - fit))
-        return cell, every[first : first + fit]
-
-    def _part_cells(self, width: int, cell: int, shown: Sequence[Column]) -> int:
-        """Cells of the columns after the heads': they have numbers where many narrow heads leave room for those."""
-        parts = sum(head is None for _, head in shown)
-        room = (width - LAYER - cell * (len(shown) - parts)) // parts if parts else 0
-        return min(WIDEST, room) if room > NUMBERED else cell
-
-    def _head(self, on: Canvas, cell: int, parts: int, shown: Sequence[Column]) -> Row:
-        narrow = [column for column in shown if (cell if column[1] is not None else parts) < NUMBERED]
-        row: Row = [Segment(" " * LAYER)]
-        if narrow:
-            short = _short_head(cell, narrow)
-            row = [Segment(" " * LAYER + short[: cell * len(narrow)], on.ink("muted"))]
-        for kind, head in (column for column in shown if column not in narrow):
-            cells = cell if head is not None else parts
+def _head(on: Canvas, cells: Mapping[Column, int], cursor: Column) -> Row:
+    """The names of the columns, of narrow ones the number of every so many heads and a letter for each part."""
+    narrow = [column for column, wide in cells.items() if wide < NUMBERED]
+    row: Row = [Segment(" " * LAYER)]
+    if narrow:
+        cell = cells[narrow[0]]
+        row = [Segment(" " * LAYER + _short_head(cell, narrow)[: cell * len(narrow)], on.ink("muted"))]
+    for (kind, head), wide in cells.items():
+        if wide >= NUMBERED:
             name = f"h{head + 1}" if head is not None else _HEADS[kind]
-            name = name if len(name) < cells else _SHORT.get(kind, name)
-            ink = on.ink("accent" if (kind, head) == column_of(self.cursor) else "muted")
-            row.append(Segment(pad(truncate(name, cells - 1), cells, right=True), ink))
-        return row
-
-    def _cell(self, on: Canvas, cell: int, unit: SweptUnit | None) -> Segment:
-        if unit is None:
-            return Segment(" " * cell)
-        value = self.measure.value(unit)
-        step = self.measure.step(value)
-        mark = unit.intervention in self.marked
-        if cell >= NUMBERED:
-            number = figure(value, min(cell - 1, 5), self.measure.signed)
-            text = (MARK if mark else " ") + number.rjust(cell - 1)
-        else:
-            text = (MARK if mark else glyph(on, step)) * cell
-        here = unit.intervention == self.cursor
-        return Segment(
-            text, on.ink("cursor") if here else on.rich_style + ground(on, step, self.measure.signed)
-        )
-
-
-def columns(swept: HeadsSwept) -> list[Column]:
-    """The columns of the map."""
-    return sorted({column_of(each.intervention) for each in swept.units}, key=place)
+            name = name if len(name) < wide else _SHORT.get(kind, name)
+            ink = on.ink("accent" if (kind, head) == cursor else "muted")
+            row.append(Segment(pad(truncate(name, wide - 1), wide, right=True), ink))
+    return row
 
 
 def _short_head(cell: int, shown: Sequence[Column]) -> str:
@@ -429,40 +403,18 @@ def _short_head(cell: int, shown: Sequence[Column]) -> str:
     return "".join(text)
 
 
-def legend(on: Canvas, measure: UnitMeasure, width: int, glyphs: bool) -> Row:
-    """Each step on its own colour; with its glyph where the cells have those."""
-    sides = [1, -1] if measure.signed else [1]
-    drawn: Row = []
-    for side in sides:
-        sign = {1: "+", -1: "-"}[side] if measure.signed else ""
-        for step, edge in enumerate(measure.edges, 1):
-            shown = glyph(on, side * step).strip() if glyphs else ""
-            text = f" {shown}{sign}{edge:g} "
-            drawn.append(Segment(text, on.rich_style + ground(on, side * step, measure.signed)))
-    room = width - sum(part.cell_length for part in drawn)
-    choices = (
-        f"Number and colour: {measure.says} ",
-        f"Colour: {measure.says} ",
-        f"{measure.says} ",
-        f"{measure.name} from ",
-        "",
-    )
-    says = next((words for words in choices if cell_len(words) <= room), "")
-    return [Segment(says, on.ink("muted")), *drawn]
-
-
 def strongest_line(swept: HeadsSwept, measure: UnitMeasure, width: int) -> str:
-    """The strongest unit of each kind, heads first; where there is no room for all, without the weakest."""
+    """The strongest unit of each kind, heads first; without the weakest if there is no room for all."""
     found: dict[str, list[SweptUnit]] = {}
     for each in swept.units:
         found.setdefault(each.intervention.kind, []).append(each)
     line = f"Strongest ({measure.unit}): " if width >= 60 else "Most: "
-    best = [strongest(found[kind], measure) for kind in _KINDS if kind in found]
+    best = [max(found[kind], key=measure.strength) for kind in _KINDS if kind in found]
     parts = {
         each: f"{each.intervention.label} {figure(measure.value(each), 5, measure.signed)}" for each in best
     }
     while len(parts) > 1 and cell_len(line + " · ".join(parts.values())) > width:
-        del parts[min(parts, key=lambda each: abs(measure.value(each)))]
+        del parts[min(parts, key=measure.strength)]
     return line + " · ".join(parts.values())
 
 
@@ -499,39 +451,27 @@ def effect(on: Canvas, answer: Intervened, width: int, height: int) -> list[Row]
         width: Cells.
         height: Rows that there is room for.
     """
-    head = [Segment(line, on.ink("accent")) for line in wrapped(_figures(answer, width), width)]
-    words: list[Row] = [
-        [Segment(line, on.ink("muted"))]
-        for text in (answer.note, f"{with_keys(SCOPES[answer.scope][1])} {_cost(answer)}", TOTAL)
-        if text
-        for line in wrapped(text, width)
-    ]
+    head = paragraph(on.ink("accent"), width, _figures(answer, width))
+    tokens = "1 token" if answer.tokens_run == 1 else f"{count(answer.tokens_run)} tokens"
+    cost = f"{with_keys(SCOPES[answer.scope][1])} It ran {tokens}, {milliseconds(answer.facts.ms)}."
+    words = paragraph(on.ink("muted"), width, *filter(None, [answer.note]), cost, TOTAL)
     room = height - len(head) - len(words) - 2
     listed = answer.candidates[: max(3, min(len(answer.candidates), room))]
-    return [*([part] for part in head), *_candidates(on, listed, sides(answer.interventions), width), *words]
+    return [*head, *_candidates(on, listed, sides(answer.interventions), width), *words]
 
 
 def _figures(answer: Intervened, width: int) -> str:
-    """Of the whole distribution."""
-    scope = SCOPES[answer.scope][0]
+    """The figures of the whole distribution."""
+    what = interventions_words(answer.interventions)
     if width < NARROW:
-        return f"{interventions_words(answer.interventions)}: KL {bits(answer.kl_bits)}"
+        return f"{what}: KL {bits(answer.kl_bits)}"
+    what = f"{what}, {SCOPES[answer.scope][0]}: KL {answer.kl_bits:.3f} bits"
+    entropy = f"model entropy {bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)}"
     if width < WIDE:
-        entropy = f"{bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)}"
-        what = f"{interventions_words(answer.interventions)}, {scope}"
-        return f"{what}: KL {answer.kl_bits:.3f} bits, model entropy {entropy}"
+        return f"{what}, {entropy}"
     largest = quoted(token_label(answer.largest_change_text))
     below = " (rounding explains it)" if answer.largest_change <= answer.rounding else ""
-    return (
-        f"{interventions_words(answer.interventions)}, {scope}: KL {answer.kl_bits:.3f} bits · model entropy "
-        f"{bits(answer.entropy_before_bits)} → {bits(answer.entropy_after_bits)} bits · largest logit change "
-        f"{answer.largest_change:.2f} ({largest}){below}"
-    )
-
-
-def _cost(answer: Intervened) -> str:
-    tokens = "1 token" if answer.tokens_run == 1 else f"{count(answer.tokens_run)} tokens"
-    return f"It ran {tokens}, {milliseconds(answer.facts.ms)}."
+    return f"{what} · {entropy} bits · largest logit change {answer.largest_change:.2f} ({largest}){below}"
 
 
 def _candidates(
@@ -554,24 +494,15 @@ def _candidates(
         row: Row = [Segment(f"  {pad(token_label(change.before.text, change.before.raw), label)}")]
         for candidate, mark in ((change.before, " "), (change.after, arrow)):
             row += [Segment(f"{percent(candidate.prob):>8}"), Segment(mark, on.ink("accent"))]
-            if wide:
-                row.append(Segment(bar(candidate.prob, length) + "  ", on.data(candidate.prob)))
-            else:
-                row.append(Segment("  "))
+            drawn = bar(candidate.prob, length) if wide else ""
+            row.append(Segment(drawn + "  ", on.data(candidate.prob) if wide else None))
         if wide:
-            row.append(
-                Segment(f"{_ranks(change):>12}{figure(change.logit_change, 5, True):>9}", on.rich_style)
-            )
+            moved = f"#{count(change.before.rank)}"
+            if change.ranks_up:
+                moved += f"→#{count(change.after.rank)}"
+            row.append(Segment(f"{moved:>12}{figure(change.logit_change, 5, True):>9}", on.rich_style))
         rows.append(row)
-    rest: Row = [Segment(f"  {pad('others', label)}", on.ink("muted"))]
+    rest = f"  {pad('others', label)}"
     for side_of in (attrgetter("before.prob"), attrgetter("after.prob")):
-        rest.append(
-            Segment(f"{percent(left_over(map(side_of, listed))):>8}{pad('', side - 7)}", on.ink("muted"))
-        )
-    return [*rows, rest]
-
-
-def _ranks(change: CandidateChange) -> str:
-    if not change.ranks_up:
-        return f"#{count(change.before.rank)}"
-    return f"#{count(change.before.rank)}→#{count(change.after.rank)}"
+        rest += f"{percent(left_over(map(side_of, listed))):>8}{pad('', side - 7)}"
+    return [*rows, [Segment(rest, on.ink("muted"))]]

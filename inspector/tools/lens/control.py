@@ -1,24 +1,43 @@
-"""What is chosen in the logit lens, and its keys."""
+"""The choices in the logit lens, the answers of the engine, and the keys of its screen."""
 
 from __future__ import annotations
 
-from msgspec import Struct
-
+from engine.protocol import LensRead
 from inspector.main.inside.keys import inside_table, walking
+from inspector.main.tool import Host, OfferedHeat, ToolActions
+from inspector.session.requests import Replies
 from inspector.widgets.actions import Action, both
 
 
-class LensChoices(Struct):
-    """The choices of a person, kept from opening to opening."""
+class LensActions(ToolActions):
+    """The answers of the engine, and what was chosen, from opening to opening."""
 
-    measure: int = 0
-    layer: int | None = None
-    """The cell that is looked at; None for the last layer's."""
-    followed: int | None = None
-    """The token that is followed; None for the one that was taken next."""
-    opened_at: tuple[int, int | None] | None = None
-    """The token before the slot at which it was chosen, and the slot's: elsewhere it starts with the one that was
-    taken."""
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.answers = Replies(host.controller.client, LensRead)
+        self.measure = 0
+        self.layer: int | None = None
+        """The cell that is looked at; None for the last layer's."""
+        self.followed: int | None = None
+        """The token that is followed; None for the one that was taken next."""
+        self.opened_at: tuple[int, int | None] | None = None
+        """The token before the slot at which that was chosen, and the slot's: elsewhere it starts with the latter."""
+
+    def heat(self) -> OfferedHeat | None:
+        """The share of the layers before the final token leads, of each position of the latest table."""
+        read = self.answers.newest(self.timeline.before)
+        if read is None or not read.columns:
+            return None
+        shares = {
+            column.node: min(1.0, column.leads_from / (len(column.cells) - 1))
+            for column in read.columns
+            if len(column.cells) > 1
+        }
+        return OfferedHeat("layers until the answer leads", shares)
+
+    def point(self, *place: int) -> None:
+        """Choose a layer."""
+        (self.layer,) = place
 
 
 _LAYER = "Look at another layer: its list of tokens is under the table."

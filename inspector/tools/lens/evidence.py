@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import LensCell, LensColumn, LensRead, Record
+from engine.protocol import LensColumn, LensRead, Record
 from inspector.blocks.elements import element, explained, heading, row, table
 from inspector.display import token_label
 from inspector.lessons.lesson import Beat
@@ -30,12 +30,12 @@ def _table(read: LensRead, of: Exported) -> Iterator[Element]:
     if not depth:
         return
     nodes = of.timeline.tree.nodes
-    heads = [nodes[column.node].text if column.node in of.places else "" for column in read.columns]
+    texts = [nodes[column.node].text if column.node in of.places else "" for column in read.columns]
+    names = (heading(token_label(text) if text else "") for text in texts)
     rows = [
         element("tr", element("th", str(layer or "emb"), scope="row"), *(_lens_cell(c, layer) for c in read.columns))
         for layer in reversed(range(depth))
     ]  # fmt: skip
-    names = (heading(token_label(text) if text else "") for text in heads)
     shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
     says = (
         "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."
@@ -55,16 +55,14 @@ def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
     """The prediction of each layer after the last token."""
     read = next((each for each in timeline.of(Answers).found(LensRead) if each.node == timeline.tip), None)
     if read is not None and read.columns:
-        cells = reversed(list(enumerate(read.columns[-1].cells)))
-        rows = [_layer(layer, cell) for layer, cell in cells if cell.top]
+        rows = [
+            row(str(layer or "embedding"), token_label(cell.top[0].text), percent(cell.top[0].prob),
+                class_="leads" if cell.final_rank == 1 else None)
+            for layer, cell in reversed(list(enumerate(read.columns[-1].cells)))
+            if cell.top
+        ]  # fmt: skip
         head = ("layer", "token", "probability")
         yield table("What each layer would predict next", head, rows, class_="plain")
-
-
-def _layer(layer: int, cell: LensCell) -> Element:
-    leads = "leads" if cell.final_rank == 1 else None
-    first = cell.top[0]
-    return row(str(layer or "embedding"), token_label(first.text), percent(first.prob), class_=leads)
 
 
 LENS_PART = ExportPart("lens", _exhibits, beat=_beat)

@@ -3,47 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.geometry import clamp
 
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from inspector.blocks.paint import part_shown
-from inspector.display import pad, quoted, token_label, truncate_middle
+from inspector.display import first_fitting, pad, quoted, token_label, truncate_middle
 from inspector.main.inside.screen import InsideScreen
-from inspector.main.tool import Host
 from inspector.scales import bits, count, percent
-from inspector.session.requests import Replies
-from inspector.tools.lens.control import LENS_SCREEN, LensChoices
+from inspector.tools.lens.control import LENS_SCREEN, LensActions
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, wrapped
-from inspector.widgets.charts import bar
+from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, paragraph
+from inspector.widgets.charts import bar, in_sight
 from inspector.widgets.token_lines import heat_style
 
 TOP = 10
 """Tokens of a cell's list."""
 CANDIDATES = 4
-"""Of the last layer, that can be followed without asking again."""
+"""Candidates of the last layer that can be followed without asking again."""
 
 
 class LensScreen(InsideScreen[LensRead]):
     """Layers by positions.
 
     Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        choices: Those of the last time.
+        tool: Has what is chosen, and the answers.
     """
 
     TOOL: ClassVar[str] = "lens"
     ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[LensRead], choices: LensChoices) -> None:
-        super().__init__(host, answers)
-        self.choices = choices
+    def __init__(self, tool: LensActions) -> None:
+        super().__init__(tool.host, tool.answers)
+        self.tool, timeline, highlighted = tool, self.timeline, tool.host.candidate
+        if tool.opened_at != (at := (timeline.before, timeline.taken)):
+            tool.followed, tool.opened_at = None, at
+        shown = (timeline.taken, *(one.id for one in timeline.candidates[:1]))  # followed anyway
+        if highlighted is not None and highlighted.id not in shown:
+            tool.followed = highlighted.id
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -55,11 +57,11 @@ class LensScreen(InsideScreen[LensRead]):
     def _wanted(self) -> tuple[int, ...]:
         """The tokens that can be followed: the chosen one, the one taken next, the best candidates."""
         best = (candidate.id for candidate in self.candidates[:CANDIDATES])
-        ids = (self.choices.followed, self.timeline.taken, *best)
+        ids = (self.tool.followed, self.timeline.taken, *best)
         return tuple(dict.fromkeys(id for id in ids if id is not None))
 
     def ask(self) -> None:
-        """See `InsideScreen`; again where a token is to be followed that wasn't."""
+        """See `InsideScreen`; once more if a token must be followed that wasn't."""
         answer = self.answer
         if answer is not None and not set(self._wanted()) <= set(answer.followed):
             self.answers.again(*self.question())
@@ -75,30 +77,27 @@ class LensScreen(InsideScreen[LensRead]):
     def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
         if not answer.columns or not answer.columns[-1].cells:
             return []
-        column, layer, measure = answer.columns[-1], self._layer(answer), self.measure
-        followed = self._followed(answer)
-        table = LensTable(
-            answer.columns, self._heads(answer), measure, layer,
-            answer.followed.index(followed) if followed is not None else None, self._label_of(answer, followed),
-        )  # fmt: skip
-        below = min(height - 1, 1 if height < 10 else max(6, height - 1 - table.depth))
-        rows = table.draw(on, width, height - below)
-        return rows + detail(on, column, layer, measure, width, below)
+        columns, layer, followed = answer.columns, self._layer(answer), self._followed(answer)
+        items = {item.node: item for item in self.path[-len(columns) :]}
+        heads = [
+            token_label(items[column.node].text, items[column.node].raw) if column.node in items else "?"
+            for column in columns
+        ]
+        index = answer.followed.index(followed) if followed is not None else None
+        below = min(height - 1, 1 if height < 10 else max(6, height - 1 - depth_of(columns)))
+        name = self._label_of(answer, followed)
+        rows = table(on, columns, heads, self.measure, layer, index, name, width, height - below)
+        return rows + detail(on, columns[-1], layer, self.measure, width, below)
 
-    def _heads(self, answer: LensRead) -> list[str]:
-        """The token of each column."""
-        known = {item.node: item for item in self.path[-len(answer.columns) :]}
-        items = [known.get(column.node) for column in answer.columns]
-        return [token_label(item.text, item.raw) if item is not None else "?" for item in items]
-
-    def _layer(self, answer: LensRead) -> int:
+    def _layer(self, answer: LensRead, by: int = 0) -> int:
+        """The layer that is looked at, or one so many layers above it, as far as there are any."""
         last = len(answer.columns[-1].cells) - 1
-        return last if self.choices.layer is None else max(0, min(last, self.choices.layer))
+        now = last if self.tool.layer is None else clamp(self.tool.layer, 0, last)
+        return clamp(now + by, 0, last)
 
     def _followed(self, answer: LensRead) -> int | None:
         """The token that is followed: of those that the answer has, the first that is wanted."""
-        wanted = [id for id in self._wanted() if id in answer.followed]
-        return wanted[0] if wanted else next(iter(answer.followed), None)
+        return next((id for id in (*self._wanted(), *answer.followed) if id in answer.followed), None)
 
     def _label_of(self, answer: LensRead, id: int | None) -> str:
         """The label of a followed token, which the record has by id alone."""
@@ -113,24 +112,21 @@ class LensScreen(InsideScreen[LensRead]):
     @property
     def measure(self) -> CellMeasure:
         """The measure that the cells are coloured by."""
-        return MEASURES[self.choices.measure]
+        return MEASURES[self.tool.measure]
 
     def turn_layer(self, by: int) -> None:
         """Look at another layer of the last column."""
         if (answer := self.answer) is not None and answer.columns:
-            last = len(answer.columns[-1].cells) - 1
-            self.choices.layer = max(0, min(last, self._layer(answer) + by))
+            self.tool.layer = self._layer(answer, by)
 
     def follow_next(self) -> None:
         """Follow the next of the tokens that the answer has."""
-        if (answer := self.answer) is not None and answer.followed:
-            now = self._followed(answer)
-            at = answer.followed.index(now) if now is not None else -1
-            self.choices.followed = answer.followed[(at + 1) % len(answer.followed)]
+        if (answer := self.answer) is not None and (now := self._followed(answer)) is not None:
+            self.tool.followed = answer.followed[(answer.followed.index(now) + 1) % len(answer.followed)]
 
     def change_measure(self) -> None:
         """Colour by the next measure."""
-        self.choices.measure = (self.choices.measure + 1) % len(MEASURES)
+        self.tool.measure = (self.tool.measure + 1) % len(MEASURES)
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -144,118 +140,84 @@ FIGURES = 12
 LEADS, ROUGH = "▸", "~"
 
 
-class LensLayout(NamedTuple):
-    """The division of the width."""
-
-    columns: int
-    cell: int
-    side: int
-    """Cells of the followed token's bars and figures."""
+def depth_of(columns: Sequence[LensColumn]) -> int:
+    """Cells of a column: the embedding and the layers."""
+    return min((len(column.cells) for column in columns), default=0)
 
 
-class LensTable(Struct, frozen=True):
-    """The table, ready to be drawn.
+def table(
+    on: Canvas, columns: Sequence[LensColumn], heads: Sequence[str], measure: CellMeasure, cursor: int,
+    followed: int | None, name: str, width: int, height: int,
+) -> list[Row]:  # fmt: skip
+    """The head, and as many layers as there is room for, those around the cursor; upwards.
 
     Args:
+        on: Where it is drawn.
         columns: Of the record, all of them.
         heads: The token of each, printable.
         measure: What number and colour are.
         cursor: The cell of the last column that is looked at.
         followed: Which of the followed tokens stands beside the table, None for none.
         name: Its label.
+        width: Cells.
+        height: Rows.
     """
-
-    columns: Sequence[LensColumn]
-    heads: Sequence[str]
-    measure: CellMeasure
-    cursor: int
-    followed: int | None
-    name: str
-
-    @property
-    def depth(self) -> int:
-        """Cells of a column: the embedding and the layers."""
-        return min((len(column.cells) for column in self.columns), default=0)
-
-    def draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The head, and as many layers as there is room for, those around the cursor; upwards."""
-        form = layout(width, len(self.columns), self.followed is not None)
-        room = max(1, height - 1)
-        said: list[Row] = []
-        if self.depth > room > 2:
-            room -= 1
-            shown = self._shown(room)
-            text = part_shown(width, ("layers", [layer - 1 for layer in shown if layer], self.depth - 1))
-            said = [[Segment(text, on.ink("warn"))]]
-        return [
-            *said,
-            self._head(on, form),
-            *(self._row(on, form, layer) for layer in reversed(self._shown(room))),
-        ]
-
-    def _shown(self, room: int) -> range:
-        """As many layers as there is room for, around the cursor."""
-        first = max(0, min(self.cursor - room // 2, self.depth - room))
-        return range(first, min(self.depth, first + room))
-
-    def _head(self, on: Canvas, form: LensLayout) -> Row:
-        heads = self.heads[-form.columns :]
-        row: Row = [Segment(pad("after", LABEL), on.ink("muted"))]
-        row += [
-            Segment(
-                " " + pad(truncate_middle(head, form.cell - 1), form.cell - 1),
-                on.ink("accent" if at == len(heads) else "muted"),
-            )
-            for at, head in enumerate(heads, 1)
-        ]
-        if form.side:
-            name = quoted(self.name)
-            if cell_len(f"follows {name}") <= form.side - 2:
-                name = f"follows {name}"
-            row.append(Segment(pad(f"  {truncate_middle(name, form.side - 2)}", form.side), on.ink("accent")))
-        return row
-
-    def _row(self, on: Canvas, form: LensLayout, layer: int) -> Row:
-        here = layer == self.cursor
-        row: Row = [Segment(self._label(layer), on.ink("accent" if here else "muted"))]
-        for column in self.columns[-form.columns :]:
-            row += self._cell(on, form, column, layer, here and column is self.columns[-1])
-        if form.side and self.followed is not None:
-            row += self._followed(on, form, self.columns[-1].cells[layer], self.followed)
-        return row
-
-    def _label(self, layer: int) -> str:
-        rough = ROUGH if is_rough(layer, self.depth) else " "
-        return f"{rough}{layer:>3}  " if layer else f"{rough}embed"
-
-    def _cell(self, on: Canvas, form: LensLayout, column: LensColumn, layer: int, here: bool) -> Row:
-        cell = column.cells[layer]
-        mark = Segment(LEADS if column.leads_from == layer else " ", on.ink("accent"))
-        best = token_label(cell.top[0].text) if cell.top else ""
-        text = pad(truncate_middle(best, form.cell - 6), form.cell - 6) + pad(
-            self.measure.number(cell), 5, right=True
-        )
-        style = on.rich_style + ground(on, self.measure.step(cell)) + Style(bold=cell.final_rank == 1)
-        return [mark, Segment(text, on.ink("cursor") if here else style)]
-
-    def _followed(self, on: Canvas, form: LensLayout, cell: LensCell, index: int) -> Row:
-        prob, rank = cell.followed[index], cell.followed_ranks[index]
-        drawn = Segment(bar(prob, form.side - FIGURES), on.data(prob))
-        return [Segment("  "), drawn, Segment(f" {share(prob):>4} {place(rank):>4}", on.rich_style)]
+    count, cells, side = layout(width, len(columns), followed is not None)
+    depth, room = depth_of(columns), max(1, height - 1)
+    rows: list[Row] = []
+    if depth > room > 2:
+        room -= 1
+        layers = [layer - 1 for layer in in_sight(depth, room, cursor) if layer]
+        rows.append([Segment(part_shown(width, ("layers", layers, depth - 1)), on.ink("warn"))])
+    row: Row = [Segment(pad("after", LABEL), on.ink("muted"))]
+    for at, head in enumerate(heads[-count:], max(0, len(heads) - count) + 1):
+        ink = on.ink("accent" if at == len(heads) else "muted")
+        row.append(Segment(" " + pad(truncate_middle(head, cells - 1), cells - 1), ink))
+    if side:
+        name = first_fitting(side - 2, f"follows {quoted(name)}", quoted(name))
+        row.append(Segment(pad(f"  {truncate_middle(name, side - 2)}", side), on.ink("accent")))
+    rows.append(row)
+    for layer in reversed(in_sight(depth, room, cursor)):
+        rough = ROUGH if is_rough(layer, depth) else " "
+        label = f"{rough}{layer:>3}  " if layer else f"{rough}embed"
+        row = [Segment(label, on.ink("accent" if layer == cursor else "muted"))]
+        for column in columns[-count:]:
+            row += _cell(on, cells, column, layer, measure, layer == cursor and column is columns[-1])
+        if side and followed is not None:
+            cell = columns[-1].cells[layer]
+            prob, rank = cell.followed[followed], cell.followed_ranks[followed]
+            row += [Segment("  "), Segment(bar(prob, side - FIGURES), on.data(prob))]
+            row.append(Segment(f" {share(prob):>4} {place(rank):>4}", on.rich_style))
+        rows.append(row)
+    return rows
 
 
-def layout(width: int, available: int, side: bool = True) -> LensLayout:
+def _cell(
+    on: Canvas, cells: int, column: LensColumn, layer: int, measure: CellMeasure, here: bool
+) -> list[Segment]:
+    cell = column.cells[layer]
+    best = token_label(cell.top[0].text) if cell.top else ""
+    text = pad(truncate_middle(best, cells - 6), cells - 6) + pad(measure.number(cell), 5, right=True)
+    style = on.rich_style + ground(on, measure.step(cell)) + Style(bold=cell.final_rank == 1)
+    mark = Segment(LEADS if column.leads_from == layer else " ", on.ink("accent"))
+    return [mark, Segment(text, on.ink("cursor") if here else style)]
+
+
+def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int]:
     """Divide the width: the followed token's part, then as many columns as fit.
 
     Args:
         width: Cells.
         available: Columns that there are.
         side: Whether a token is followed.
+
+    Returns:
+        Columns, cells of each, and cells of the followed token's bars and figures.
     """
     beside = (17 if width < 60 else 18 if width < 100 else 32) if side else 0
     room = width - LABEL - beside
     columns = max(1, min(available, room // CELL))
-    return LensLayout(columns, max(8, min(WIDEST, room // columns)), beside)
+    return columns, max(8, min(WIDEST, room // columns)), beside
 
 
 def ground(on: Canvas, step: int) -> Style:
@@ -304,9 +266,8 @@ def detail(
     if height < 4:
         return said[:height]
     said = [[Segment(_lead_line(column, final, width), on.ink("accent"))], *said]
-    told = next((form for form in SHORT if cell_len(form) <= width), SHORT[-1])
-    colours, short = _colours(on, measure, width), [Segment(told, on.ink("muted"))]
-    words: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(WORDS, width)]
+    colours, short = _colours(on, measure, width), [Segment(first_fitting(width, *SHORT), on.ink("muted"))]
+    words = paragraph(on.ink("muted"), width, WORDS)
     if height >= len(said) + len(cell.top) + len(words) + 4:
         return [[], *said, *_bars(on, cell.top, final, width), [], colours, *words]
     room = max(1, height - len(said) - 2)
@@ -324,17 +285,15 @@ def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:
     long = f"{LEADS} The model's answer, {name}, leads from layer {first} of {layers} on."
     if first == layers:
         long = f"{LEADS} The model's answer, {name}, leads after the last layer alone: {layers} of {layers}."
-    return long if cell_len(long) <= width else f"{LEADS} {name} leads from layer {first} on"
+    return first_fitting(width, long, f"{LEADS} {name} leads from layer {first} on")
 
 
 def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) -> str:
     where = f"After layer {layer}" if layer else "At the embedding"
     rank = f"{quoted(token_label(final.text))} is rank {count(cell.final_rank)}" if final else ""
-    long = f"{where}: {rank}; entropy {bits(cell.entropy_bits)} bits. Its list:"
-    short = (
-        f"{'L' + str(layer) if layer else 'embed'}: answer #{cell.final_rank}, {bits(cell.entropy_bits)} bits"
-    )
-    return long if cell_len(long) <= width else short
+    entropy, name = bits(cell.entropy_bits), f"L{layer}" if layer else "embed"
+    long = f"{where}: {rank}; entropy {entropy} bits. Its list:"
+    return first_fitting(width, long, f"{name}: answer #{cell.final_rank}, {entropy} bits")
 
 
 def _bars(on: Canvas, top: Sequence[LensToken], final: LensToken | None, width: int) -> list[Row]:
@@ -343,11 +302,9 @@ def _bars(on: Canvas, top: Sequence[LensToken], final: LensToken | None, width: 
     label, rows = min(label, width // 3), []
     for rank, token in enumerate(top, 1):
         ink = on.ink("strong") if final is not None and token.id == final.id else on.rich_style
-        row: Row = [
-            Segment(f"  {rank:>2}  {pad(token_label(token.text), label)} {percent(token.prob):>8}  ", ink)
-        ]
-        row.append(Segment(bar(token.prob, min(40, width - label - 16)), on.data(token.prob)))
-        rows.append(row)
+        says = f"  {rank:>2}  {pad(token_label(token.text), label)} {percent(token.prob):>8}  "
+        drawn = bar(token.prob, min(40, width - label - 16))
+        rows.append([Segment(says, ink), Segment(drawn, on.data(token.prob))])
     return rows
 
 
@@ -381,7 +338,7 @@ def _colours(on: Canvas, measure: CellMeasure, width: int) -> Row:
 # ---- a cell: probability, rank of the final token, or entropy -----------------------------------
 
 CERTAIN = 0.995
-"""From here on a whole percent would be 100."""
+"""The probability from which on a whole percent would be 100."""
 
 
 def share(value: float) -> str:
@@ -396,11 +353,6 @@ def place(rank: int) -> str:
     return f"#{rank}" if rank < 1_000 else f"#{rank // 1_000}k" if rank < 100_000 else f"{rank // 1_000}k"
 
 
-def short_bits(value: float) -> str:
-    """Bits in at most four cells: `3.1`."""
-    return f"{max(0.0, value):.1f}"
-
-
 class CellMeasure(Struct, frozen=True):
     """One number of a cell; the deeper its colour, the nearer the layer is to an answer."""
 
@@ -408,11 +360,11 @@ class CellMeasure(Struct, frozen=True):
     says: str
     """The number in words, for the legend."""
     number: Callable[[LensCell], str]
-    """In at most four cells."""
+    """The number as text, in at most four cells."""
     step: Callable[[LensCell], int]
-    """Of the colour, 0 for none to 5."""
+    """The step of the colour, 0 for none to 5."""
     edges: tuple[str, ...]
-    """Where each step begins."""
+    """The value at which each step begins."""
 
 
 _SHARES, _RANKS, _BITS = (0.05, 0.15, 0.35, 0.65, 0.9), (1_000, 100, 10, 3, 1), (8, 6, 4, 2, 1)
@@ -427,8 +379,8 @@ MEASURES = (
         lambda cell: sum(cell.final_rank <= edge for edge in _RANKS), tuple(map(str, _RANKS)),
     ),
     CellMeasure(
-        "entropy", "the entropy in bits, below", lambda cell: short_bits(cell.entropy_bits),
+        "entropy", "the entropy in bits, below", lambda cell: f"{max(0.0, cell.entropy_bits):.1f}",
         lambda cell: sum(cell.entropy_bits < edge for edge in _BITS), tuple(map(str, _BITS)),
     ),
 )  # fmt: skip
-"""In the order in which a key goes through them."""
+"""The measures, in the order in which a key goes through them."""

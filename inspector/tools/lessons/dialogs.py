@@ -1,9 +1,9 @@
-"""The dialogs of lessons: the list of all, and of a course, with how far each is; the votes of a class, beats."""
+"""The dialogs of lessons: the list of all, and of a course, with the progress of each; beats; the votes of a class."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from rich.cells import cell_len
 from textual import events, on
@@ -19,6 +19,7 @@ from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import SafeOptionList
 
+Result = TypeVar("Result")
 HELP = (
     "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
 )
@@ -28,7 +29,56 @@ TITLE = 25
 """Cells of a title in a list."""
 
 
-class LessonsDialog(Dialog[Listed | Course | str]):
+class LinesDialog(Dialog[Result]):
+    """Lists choices, one on a line at any width; returns the chosen one.
+
+    Args:
+        choices: The choices.
+        highlighted: Place of the one that is highlighted first.
+        remark: Text below them, printable; empty for none.
+    """
+
+    def __init__(self, choices: Sequence[Result], highlighted: int = 0, remark: str = "") -> None:
+        super().__init__()
+        self._choices, self._highlighted, self._remark = choices, highlighted, remark
+
+    def line(self, choice: Result, width: int) -> Content:
+        """The line of a choice.
+
+        Args:
+            choice: The choice.
+            width: Cells of the line.
+        """
+        raise NotImplementedError
+
+    def _lines(self) -> Iterable[Content]:
+        width = max(20, min(WIDEST, self.app.size.width) - FRAME)
+        return (self.line(each, width) for each in self._choices)
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeOptionList(id="lessons-list", markup=False, compact=True)
+        if self._remark:
+            yield Remark(self._remark)
+
+    def on_mount(self) -> None:
+        """Fill the list."""
+        options = self.query_one(SafeOptionList)
+        options.add_options(map(Option, self._lines()))
+        options.highlighted = self._highlighted
+        options.focus()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the lines."""
+        options = self.query_one(SafeOptionList)
+        for index, line in enumerate(self._lines()):
+            options.replace_option_prompt_at_index(index, line)
+
+    @on(SafeOptionList.OptionSelected)
+    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
+        self.dismiss(self._choices[message.option_index])
+
+
+class LessonsDialog(LinesDialog[Listed | Course | str]):
     """Lists courses and lessons; returns the one to begin, or `END`.
 
     Args:
@@ -41,51 +91,30 @@ class LessonsDialog(Dialog[Listed | Course | str]):
     LEAVE: ClassVar[str] = "Close"
 
     def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
-        super().__init__()
-        self._progress, self._under_way = progress, under_way
-        self._results: list[Listed | Course | str] = []
+        super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
+        self._progress = progress
 
-    def body(self) -> Iterable[Widget]:
-        yield SafeOptionList(id="lessons-list", markup=False, compact=True)
-        yield Remark(HELP, id="lessons-remark")
-
-    def on_mount(self) -> None:
-        """Fill the list."""
-        options = self.query_one(SafeOptionList)
-        self._results = [*([END] if self._under_way else []), *shipped_courses(), *shipped()]
-        options.add_options(Option(self._line(each)) for each in self._results)
-        options.highlighted = 0
-        options.focus()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """A line each at any width."""
-        options = self.query_one(SafeOptionList)
-        for index, each in enumerate(self._results):
-            options.replace_option_prompt_at_index(index, self._line(each))
-
-    def _line(self, each: Listed | Course | str) -> Content:
-        if isinstance(each, str):
+    def line(self, choice: Listed | Course | str, width: int) -> Content:
+        if isinstance(choice, str):
             return Content.styled("End the lesson under way", "bold")
-        if isinstance(each, Course):
-            return course_line(each, self._progress, _width(self))
-        return line(each, self._progress.get(each.lesson.id), _width(self))
+        if isinstance(choice, Course):
+            done, parts = choice.done(self._progress), len(choice.parts)
+            far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
+            return _row("≡", choice.title, choice.minutes, far, choice.about, width)
+        return _lesson_row(choice.number, choice, self._progress, width)
 
     def on_key(self, event: events.Key) -> None:
-        """Go to the lesson of a number."""
-        for at, each in enumerate(self._results):
+        """Highlight the lesson of a number."""
+        for at, each in enumerate(self._choices):
             if isinstance(each, Listed) and str(each.number) == event.character:
                 self.query_one(SafeOptionList).highlighted = at
 
-    @on(SafeOptionList.OptionSelected)
-    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(self._results[message.option_index])
 
-
-class CourseDialog(Dialog[CoursePlace]):
+class CourseDialog(LinesDialog[CoursePlace]):
     """Lists the lessons of a course; returns the place of the one to begin.
 
     Args:
-        course: The course.
+        course: The course; its next lesson is highlighted.
         progress: How far each of its lessons is.
     """
 
@@ -93,87 +122,61 @@ class CourseDialog(Dialog[CoursePlace]):
     LEAVE: ClassVar[str] = "Close"
 
     def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
-        super().__init__()
+        places = [CoursePlace(course, place) for place in range(len(course.parts))]
+        super().__init__(places, course.next(progress), visible(course.about))
         self._course, self._progress = course, progress
 
-    def body(self) -> Iterable[Widget]:
-        yield SafeOptionList(id="course-list", markup=False, compact=True)
-        yield Remark(visible(self._course.about), id="course-remark")
-
     def on_mount(self) -> None:
-        """Fill the list; the lesson to go on with is highlighted."""
+        """Name the course in the frame."""
         done = f"{self._course.done(self._progress)} of {len(self._course.parts)} done"
         self.query_one("#dialog").border_title = Content(visible(f"{self._course.title} · {done}"))
-        options = self.query_one(SafeOptionList)
-        options.add_options(Option(each) for each in self._lines())
-        options.highlighted = self._course.next(self._progress)
-        options.focus()
 
-    def on_resize(self, event: events.Resize) -> None:
-        """A line each at any width."""
-        options = self.query_one(SafeOptionList)
-        for index, each in enumerate(self._lines()):
-            options.replace_option_prompt_at_index(index, each)
-
-    def _lines(self) -> Iterable[Content]:
-        for place, part in enumerate(self._course.parts, 1):
-            yield line(part.listed, self._progress.get(part.listed.lesson.id), _width(self), place)
-
-    @on(SafeOptionList.OptionSelected)
-    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(CoursePlace(self._course, message.option_index))
+    def line(self, choice: CoursePlace, width: int) -> Content:
+        return _lesson_row(choice.place + 1, choice.listed, self._progress, width)
 
 
-def _width(dialog: Widget) -> int:
-    """Cells of a line in one of these dialogs."""
-    return max(20, min(WIDEST, dialog.app.size.width) - FRAME)
-
-
-def course_line(course: Course, progress: Mapping[str, LessonProgress], width: int) -> Content:
-    """One course on one line of `width` cells, as `line`."""
-    done, parts = course.done(progress), len(course.parts)
-    far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
-    return _row(
-        f" ≡ {pad(visible(course.title), TITLE)}{course.minutes:>4g} min  {pad(far, 7)}", course.about, width
-    )
-
-
-def line(listed: Listed, progress: LessonProgress | None, width: int, number: int | None = None) -> Content:
-    """One lesson on one line.
+class BeatsDialog(LinesDialog[int]):
+    """Lists the beats of a lesson; returns the one to jump to, from 0.
 
     Args:
-        listed: The lesson.
-        progress: How far it is.
-        width: Cells of the line.
-        number: That of the line; None for the lesson's own.
+        titles: Of the beats.
+        present: The one on show.
     """
-    lesson = listed.lesson
-    beats = len(lesson.beats)
-    far = "✓" if progress is not None and progress.done else ""
-    if progress is not None and progress.beat:
-        far += f" {progress.beat + 1}/{beats}"
-    shown = listed.number if number is None else number
-    return _row(
-        f"{shown:>2} {pad(visible(lesson.title), TITLE)}{lesson.minutes:>4g} min  {pad(far, 7)}",
-        lesson.about,
-        width,
-    )
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
+    HEADING: ClassVar[str] = "Jump to a beat"
+
+    def __init__(self, titles: Sequence[str], present: int) -> None:
+        super().__init__(range(len(titles)), present)
+        self._titles = titles
+
+    def line(self, choice: int, width: int) -> Content:
+        return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
 
 
-def _row(head: str, about: str, width: int) -> Content:
-    """A line, what it is about in the ink of the row, highlighted too."""
+def _lesson_row(number: int, listed: Listed, progress: Mapping[str, LessonProgress], width: int) -> Content:
+    lesson, reached = listed.lesson, progress.get(listed.lesson.id, LessonProgress())
+    far = "✓" if reached.done else ""
+    if reached.beat:
+        far += f" {reached.beat + 1}/{len(lesson.beats)}"
+    return _row(str(number), lesson.title, lesson.minutes, far, lesson.about, width)
+
+
+def _row(sign: str, title: str, minutes: float, far: str, about: str, width: int) -> Content:
+    """A line: its beginning is bold, the rest has the ink of the row, highlighted too."""
+    head = f"{sign:>2} {pad(visible(title), TITLE)}{minutes:>4g} min  {pad(far, 7)}"
     rest = truncate_words(visible(about), max(0, width - cell_len(head)))
     return Content.styled(truncate(head, width), "bold") + Content(rest)
 
 
-# ---- what a presenter is asked ---------------------------------------------------------------
+# ---- the votes of a class ---------------------------------------------------------------------
 
 
 MOST_VOTES = 100_000
 
 
 def read_votes(text: str, options: int) -> tuple[int, ...] | None:
-    """The counts of a class as they are typed: a number for each option, with spaces or commas; None if they aren't."""
+    """The votes as typed: a whole number for each option, with spaces or commas between; None for anything else."""
     words = text.replace(",", " ").split()
     if len(words) != options or not all(word.isdecimal() and len(word) < 7 for word in words):
         return None
@@ -202,42 +205,10 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         yield Remark(f"A number for each: {names}", id="votes-remark")
 
     def apply(self) -> None:
-        """Take the numbers, if they are some."""
+        """Take the numbers, or ask for them again."""
         votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
         if votes is None:
             advice = f"Type {len(self._options)} whole numbers with spaces between them."
             self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)
-
-
-class BeatsDialog(Dialog[int]):
-    """Lists the beats of a lesson; returns the one to jump to, from 0.
-
-    Args:
-        titles: Of the beats.
-        present: The one on show.
-    """
-
-    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
-    HEADING: ClassVar[str] = "Jump to a beat"
-
-    def __init__(self, titles: Sequence[str], present: int) -> None:
-        super().__init__()
-        self._titles, self._present = tuple(titles), present
-
-    def body(self) -> Iterable[Widget]:
-        yield SafeOptionList(id="beats-list", markup=False, compact=True)
-
-    def on_mount(self) -> None:
-        """Fill the list."""
-        options = self.query_one(SafeOptionList)
-        options.add_options(
-            Option(Content(f"{number:>2} {visible(title)}")) for number, title in enumerate(self._titles, 1)
-        )
-        options.highlighted = self._present
-        options.focus()
-
-    @on(SafeOptionList.OptionSelected)
-    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(message.option_index)

@@ -1,13 +1,16 @@
-"""Lessons as a tool: the list, the lesson under way, and its keys."""
+"""Lessons as a tool: the list, the lesson under way, its card and its keys, and presenting to a class."""
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
 from msgspec.structs import replace
+from rich.console import Console
 from textual.content import Content
 
 from engine.errors import PathError
@@ -21,17 +24,16 @@ from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import Host, Tool, ToolActions
+from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.tools.lessons.presenter import PRESENTING_KEYS, Keys, Presenting
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 
 if TYPE_CHECKING:
     from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
-    from inspector.lessons.stages import LessonStage
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
-"""Phases in which the beat's panel is gone to."""
+"""Phases in which the beat's panel is shown."""
 SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "attention": ("head", 2),
     "lens": ("lens", 1),
@@ -39,17 +41,19 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "steering": ("steered", 1),
     "training": ("learned", 1),
 }
-"""By tool: the function of lessons whose numbers, so many, say what is looked at on its screen."""
+"""By tool: the function of lessons whose arguments, so many, say what its screen shows."""
 KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
-"""Phases at whose beginning it is kept how far the lesson is: whoever leaves goes on with the beat on show."""
+"""Phases at whose beginning the progress is saved: who leaves continues with the beat on show."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
 """Phases before the prediction is locked."""
 TELLS = Needs.MODEL | Needs.DISTRIBUTION | Needs.ENGINE
-"""What a key may need that shows, or brings about, what is to be predicted."""
+"""Needs of keys that show, or bring about, what is to be predicted."""
 HARMLESS = frozenset(
     ("earlier", "later", "ten_earlier", "ten_later", "first", "tip", "jump", "above", "below", "why", "tree")
 )
 """Keys that need some of that, and show what is there already: each panel conceals what is to be predicted."""
+Keys = dict[str, Callable[[], object]]
+"""By the id of an action what its key does."""
 
 
 class LessonActions(ToolActions):
@@ -59,7 +63,7 @@ class LessonActions(ToolActions):
         host: The main screen.
         first: The lesson to begin with, as soon as its model or its recording is there; None for none.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        beat: The one to begin with, from 0; None to continue, before a class for the first one.
         course: The course that the lesson is taken in; None for none.
     """
 
@@ -80,7 +84,8 @@ class LessonActions(ToolActions):
         self.course = course
         """The place of the lesson under way in the course that it is taken in; None for a lesson alone."""
         self.exploring = False
-        self._hint = False
+        self.hinted = False
+        """True if the learner asked for the hint."""
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
         self._progress = Progress()
@@ -90,7 +95,7 @@ class LessonActions(ToolActions):
     # ---- the lesson under way ---------------------------------------------------------------
 
     def show(self) -> None:
-        """Everything is shown again: go on with the lesson as far as it can."""
+        """Continue the lesson as far as it can."""
         if self._wanted is not None and self._ready(self._wanted[0]):
             (listed, beat), self._wanted = self._wanted, None
             self._start(listed, beat)
@@ -117,7 +122,7 @@ class LessonActions(ToolActions):
 
         Args:
             listed: The lesson.
-            beat: From 0; None for where it was left, if it was.
+            beat: From 0; None to continue a lesson that was left.
             course: Its place in the course that it is taken in; None for a lesson alone.
         """
         self.leave()
@@ -133,12 +138,16 @@ class LessonActions(ToolActions):
         self.host.changed()
 
     def _start(self, listed: Listed, beat: int | None) -> None:
-        from inspector.lessons.play import LessonPlay  # with what reads values: for a lesson that begins
+        from inspector.lessons.play import LessonPlay  # slow to import, with what reads values
+        from inspector.lessons.stages import LiveStage, RecordedStage
 
         known = self._progress.read().get(listed.lesson.id, LessonProgress())
         setup = self.controller.setup
         self._before = setup.settings, self.timeline.tip, setup.prompt
-        self.play = LessonPlay(listed.lesson, self._stage(listed), self.controller, self._moved_on)
+        player = self.host.playback.player if self.host.playback is not None else None
+        lesson = listed.lesson
+        stage = RecordedStage(lesson, player) if player is not None else LiveStage(lesson, self.controller)
+        self.play = LessonPlay(lesson, stage, self.controller, self._moved_on)
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
@@ -150,14 +159,6 @@ class LessonActions(ToolActions):
             self._present = False
             self.present()
 
-    def _stage(self, listed: Listed) -> LessonStage:
-        from inspector.lessons.stages import LiveStage, RecordedStage
-
-        playback = self.host.playback
-        if playback is not None and playback.player is not None:
-            return RecordedStage(listed.lesson, playback.player)
-        return LiveStage(listed.lesson, self.controller)
-
     def leave(self) -> None:
         """End the lesson: the session is where the lesson found it, and what the lesson added stays in the tree."""
         self._wanted, self.course, self.awake = None, None, False
@@ -167,39 +168,31 @@ class LessonActions(ToolActions):
         self.play = None
         self._draw_borders(False)
         self._changed()
-        self._return()
+        if not self._recorded and self._before is not None:
+            settings, tip, prompt = self._before
+            client, setup = self.controller.client, self.controller.setup
+            client.leave()
+            if settings != setup.settings:
+                setup.configure(settings)
+            if tip in self.timeline.tree.nodes:
+                setup.prompt = prompt
+                if tip != self.timeline.tip:
+                    client.request(MoveTo(tip))
         self.host.answer(f"You left the lesson; {key_for('all_lessons')} lists all of them")
 
-    def _return(self) -> None:
-        if self._recorded or self._before is None:
-            return
-        settings, tip, prompt = self._before
-        client, setup = self.controller.client, self.controller.setup
-        client.leave()
-        if settings != setup.settings:
-            setup.configure(settings)
-        if tip in self.timeline.tree.nodes:
-            setup.prompt = prompt
-            if tip != self.timeline.tip:
-                client.request(MoveTo(tip))
-
-    def _keep(self, play: LessonPlay) -> None:
-        """Keep how far it is; a file that can't be written is no reason to stop teaching."""
-        try:
-            self._progress.keep(play.lesson.id, play.progress)
-        except PathError as error:
-            self.host.answer(visible(f"Progress isn't kept: {error}"))
-
     def _moved_on(self) -> None:
-        """The lesson went on: show the panel that matters and the token that it speaks of."""
+        """Show the panel that matters now and the token that the beat is about."""
         play = self.play
         if play is None:
             return
         if play.phase is LessonPhase.PREPARING:
-            self._hint = False
+            self.hinted = False
             self.host.to_main()  # a tool's own screen would show what is to be predicted
         if play.phase in KEPT:
-            self._keep(play)
+            try:
+                self._progress.keep(play.lesson.id, play.progress)
+            except PathError as error:  # no reason to stop teaching
+                self.host.answer(visible(f"Progress isn't kept: {error}"))
         if play.phase in SHOWN and not self.exploring:
             self._go_to(play.beat.show, play.phase)
             self._look(play)
@@ -231,14 +224,14 @@ class LessonActions(ToolActions):
             self.host.press(show)
 
     def _point(self, tool: str) -> None:
-        """Choose what the beat speaks of first: a head, a layer, a strength, a step of a training."""
+        """Choose what the beat is about first: a head, a layer, a strength, a step of a training."""
         function, arguments = SPOKEN_OF.get(tool, ("", 0))
         calls = self.play.beat.calls(function) if self.play is not None else []
         if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
             self.host.point(tool, *((0, *place) if tool == "steering" else place))
 
     def _draw_borders(self, wanted: bool) -> None:
-        """Draw the borders of the tokens while the text is what matters, where it is plain otherwise."""
+        """Draw the borders of the tokens while the text is what matters, if it is plain otherwise."""
         text = self.host.panel(TextPanel)
         if wanted and text.view == OFF:
             text.view, text.lent = BORDERS, True
@@ -246,7 +239,7 @@ class LessonActions(ToolActions):
             text.view, text.lent = OFF, False
 
     def _look(self, play: LessonPlay) -> None:
-        """Select the token that the beat speaks of: before its reveal only where that tells nothing."""
+        """Select the token that the beat is about: before its reveal only if that tells nothing."""
         revealed = play.phase is LessonPhase.REVEALED
         if not revealed and (play.beat.hide or play.beat.act):
             if play.guess is None:
@@ -258,7 +251,7 @@ class LessonActions(ToolActions):
 
     def narration(self) -> Narration | None:
         """The card now."""
-        shown = card(self.play, self._hint, self.exploring, self.course) if self.play is not None else None
+        shown = card(self, self.play) if self.play is not None else None
         shown = self.presenting.narration(self.play, shown, self.course) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
@@ -300,13 +293,16 @@ class LessonActions(ToolActions):
     def _taken(self, play: LessonPlay) -> Keys:
         """By the id of an action what it does beside the card."""
         if self.exploring:
-            return {"lessons": self.explore, "lesson.again": lambda: self._again(play)}
+            return {"lessons": self.explore, "lesson.again": self._again}
+        card, paging = self.host.card, Keys()
+        if card is not None and card.overflows:
+            paging = {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
         keys: Keys = {
             "lessons": self.explore,
-            **self._paging(),
+            **paging,
             "lesson.back": lambda: play.begin(play.beat_number - 1),
             "lesson.on": lambda: play.begin(play.beat_number + 1),
-            "lesson.again": lambda: play.begin(play.beat_number),
+            "lesson.again": self._again,
             "lesson.help": lambda: self._help(play),
         }
         if play.phase in UNTIL:  # afterwards the digits open tabs
@@ -323,19 +319,18 @@ class LessonActions(ToolActions):
         return keys
 
     def _after(self) -> None:
-        """After a lesson: the next one of its course, or nothing."""
-        following = self.course.following if self.course is not None else None
-        if following is None:
+        """Begin the next lesson of the course, if there is one."""
+        if self.following is None:
             self.leave()
         else:
-            self._take(following)
+            self._take(self.following)
 
     def _take(self, place: CoursePlace) -> None:
         """Begin a lesson of a course: where it was left, or before a class at its first beat."""
         self.begin(place.listed, 0 if self.presenting.on else None, place)
 
     def _acting(self, play: LessonPlay, keys: Keys) -> Keys:
-        """The keys while something is to be done: the one that begins it is the program's, where its tab is open."""
+        """The keys while something is to be done: the one that begins it is the program's if its tab is open."""
         if not play.stage.left:
             return keys
         verb = play.stage.left[0].verb
@@ -346,17 +341,11 @@ class LessonActions(ToolActions):
             return {id: does for id, does in keys.items() if own.isdisjoint(names_of(id))}
         return keys
 
-    def _again(self, play: LessonPlay) -> None:
-        """Come back from exploring to the beginning of the beat."""
+    def _again(self) -> None:
+        """Begin the beat again, from exploring, too."""
         self.exploring = False
-        play.begin(play.beat_number)
-
-    def _paging(self) -> dict[str, Callable[[], object]]:
-        """Keys of a card that is longer than its room."""
-        card = self.host.card
-        if card is None or not card.overflows:
-            return {}
-        return {"lesson.read_back": lambda: card.page(-1), "lesson.read_on": lambda: card.page(1)}
+        if self.play is not None:
+            self.play.begin(self.play.beat_number)
 
     def _help(self, play: LessonPlay) -> None:
         """The hint; and after it, have it done. Before and after that time, say what to press."""
@@ -365,8 +354,8 @@ class LessonActions(ToolActions):
             idle = f"There is nothing to do here: {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
-        if play.beat.hint and not self._hint:
-            self._hint = True
+        if play.beat.hint and not self.hinted:
+            self.hinted = True
             return
         self._open_screen(play.beat.show)
         play.do_it()
@@ -388,7 +377,7 @@ class LessonActions(ToolActions):
         self._changed()
 
     def on_disk(self) -> Iterator[Findable]:
-        """The lessons, where no other session's are on show."""
+        """The lessons that come with the program."""
         for each in shipped():
             lesson = each.lesson
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
@@ -402,62 +391,46 @@ class LessonActions(ToolActions):
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
     def _chosen(self, chosen: Listed | Course | str | None) -> None:
+        from inspector.tools.lessons.dialogs import CourseDialog
+
         if chosen == END:
             self.leave()
         elif isinstance(chosen, Listed):
             self.begin(chosen)
         elif chosen is not None and not isinstance(chosen, str):
-            self.list_parts(chosen)
+            dialog = CourseDialog(chosen, self._progress.read())
+            self.host.open(dialog, lambda place: self._take(place) if place else None)
 
-    def list_parts(self, course: Course) -> None:
-        """Show the lessons of a course, with what is done of it."""
-        from inspector.tools.lessons.dialogs import CourseDialog
-
-        self.host.open(
-            CourseDialog(course, self._progress.read()), lambda place: self._take(place) if place else None
-        )
-
-
-# ---- the card: what it says in each phase, and its keys -----------------------------------------
-
-
-class CardState(Struct, frozen=True):
-    """The lesson as its card shows it.
-
-    Args:
-        play: The lesson.
-        hint: Whether the learner asked for one.
-        exploring: Whether the learner left the card for a while.
-        following: The lesson that comes after it in its course; None for none.
-    """
-
-    play: LessonPlay
-    hint: bool = False
-    exploring: bool = False
-    following: CoursePlace | None = None
+    # ---- words for the keys of the card -----------------------------------------------------
 
     @property
     def phase(self) -> LessonPhase | None:
-        """Of the beat; None where there is a problem, or the card was left."""
-        return None if self.exploring or self.play.problem is not None else self.play.phase
+        """Of the beat; None if there is no lesson, a problem, or the card was left."""
+        held = self.exploring or self.play is None or self.play.problem is not None
+        return None if held or self.play is None else self.play.phase
 
     @property
     def over(self) -> bool:
         """True if there is nothing but to leave, or to go past a problem."""
-        return not self.exploring and (self.play.problem is not None or self.phase is LessonPhase.ENDED)
+        problem = self.play is not None and self.play.problem is not None
+        return not self.exploring and (problem or self.phase is LessonPhase.ENDED)
+
+    @property
+    def following(self) -> CoursePlace | None:
+        """The lesson that comes next in the course; None for none."""
+        return self.course.following if self.course is not None else None
 
 
-def _helps(own: CardState) -> str:
+# ---- the card: its text in each phase, and its keys ---------------------------------------------
+
+
+def _helps(own: Any) -> str:
     if own.phase is not LessonPhase.ACTING:
         return ""
-    return "have it done" if own.hint or not own.play.beat.hint else "hint"
+    return "have it done" if own.hinted or not own.play.beat.hint else "hint"
 
 
-def _explores(own: CardState) -> str:
-    return "back to the lesson" if own.exploring else "" if own.over else "explore"
-
-
-def _continues(own: CardState) -> str:
+def _continues(own: Any) -> str:
     if own.phase is LessonPhase.ENDED:
         return "next lesson" if own.following is not None else "end"
     return "next" if own.phase is LessonPhase.REVEALED else ""
@@ -469,7 +442,7 @@ _BEATS, _READ = "Go to the previous or the next beat.", "Scroll a card that is l
 def _predicts(place: int) -> Action:
     """The action that predicts one of the options."""
 
-    def word(own: CardState) -> str:
+    def word(own: Any) -> str:
         return "predict" if own.phase is LessonPhase.ASKING and place < len(own.play.options) else ""
 
     text = "Predict; until then, keys that would show the answer are blocked."
@@ -477,7 +450,8 @@ def _predicts(place: int) -> Action:
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
-EXPLORE = Action("lessons", "Explore", "Explore freely, and come back.", hint=_explores, worth=5)
+EXPLORE = Action("lessons", "Explore", "Explore freely, and come back.", worth=5,
+                 hint=lambda own: "back to the lesson" if own.exploring else "" if own.over else "explore")  # fmt: skip
 """The card takes its key in every tab."""
 LESSON_KEYS = ActionTable(
     "In a lesson",
@@ -498,32 +472,26 @@ LESSON_KEYS = ActionTable(
         Action("all_lessons", hint=lambda own: "lessons" if own.over else "", worth=5),
     ),
 )  # fmt: skip
-"""What keys mean beside the card, before they mean anything else; the owner is a `CardState`."""
+"""The keys beside the card, which come before all others; the owner is the `LessonActions`."""
 
 
-def card(
-    play: LessonPlay, hint: bool = False, exploring: bool = False, course: CoursePlace | None = None
-) -> Narration:
-    """The card of a lesson.
-
-    Args:
-        play: The lesson.
-        hint: Whether the learner asked for one.
-        exploring: Whether the learner left the card for a while.
-        course: Its place in the course that it is taken in; None for a lesson alone.
-    """
-    following = course.following if course is not None else None
-    title, state = _title(play, course), CardState(play, hint, exploring, following)
-    hints = tuple(hints_of([[(state, each) for each in LESSON_KEYS.actions]]))
-    if exploring:
+def card(own: LessonActions, play: LessonPlay) -> Narration:
+    """The card of the lesson under way."""
+    beat, course = play.beat, own.course
+    over = play.phase is LessonPhase.ENDED
+    title = f"{course.named}: " if course is not None else ""
+    title += play.lesson.title
+    if not over:
+        title += f" {play.beat_number + 1}/{len(play.lesson.beats)} · {beat.title}"
+    hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions]]))
+    if own.exploring:
         again = key_for("lesson.again")
         words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
-        return Narration(title, Content(words), hints)
-    body = Content("\n").join(_lines(play, hint, course))
-    veiled = (
-        frozenset() if play.phase in (LessonPhase.REVEALED, LessonPhase.ENDED) else frozenset(play.beat.hide)
-    )
-    return Narration(title, body, hints, play.beat.show, veiled, situation=_situation(play, following))
+        return Narration(visible(title), Content(words), hints)
+    body = Content("\n").join(_lines(own, play))
+    hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
+    situation = _situation(play, own.following)
+    return Narration(visible(title), body, hints, beat.show, hidden, situation=situation)
 
 
 def numbers(play: LessonPlay) -> str:
@@ -532,8 +500,8 @@ def numbers(play: LessonPlay) -> str:
 
 
 def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
-    """The status line: what to press now, also where a dialog lies over the card."""
-    explore = f"{EXPLORE.shown} explores freely"
+    """The status line: the keys to press now, also while a dialog lies over the card."""
+    explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("all_lessons")
     if play.problem is not None:
         return (
             f"{key_for('lesson.on')} goes to the next beat, {key_for('lesson.again')} begins this one again"
@@ -545,61 +513,43 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
             return f"Press {visible(play.stage.left[0].keys)}"
         case LessonPhase.REVEALED:
             last = play.beat_number + 1 == len(play.lesson.beats)
-            on = key_for("lesson.go_on")
             return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
+        case LessonPhase.ENDED if following is not None:
+            return f"{on} begins {visible(following.listed.lesson.title)}, {all} lists all lessons"
         case LessonPhase.ENDED:
-            on, all = key_for("lesson.go_on"), key_for("all_lessons")
-            if following is not None:
-                title = visible(following.listed.lesson.title)
-                return f"{on} begins {title}, {all} lists all lessons"
             return f"{on} leaves the lesson, {all} lists all of them"
     return ""
 
 
-def _title(play: LessonPlay, course: CoursePlace | None) -> str:
-    beats = len(play.lesson.beats)
-    part = f"{course.named}: " if course is not None else ""
-    if play.phase is LessonPhase.ENDED:
-        return visible(f"{part}{play.lesson.title}")
-    return visible(f"{part}{play.lesson.title} {play.beat_number + 1}/{beats} · {play.beat.title}")
-
-
-def _lines(play: LessonPlay, hint: bool, course: CoursePlace | None) -> Iterator[Content]:
+def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
     if play.problem is not None:
         yield Content.styled(visible(str(play.problem)), "$text-error")
         return
+    options = Content("   ").join(_option(play, place) for place in range(len(play.options)))
     match play.phase:
         case LessonPhase.PREPARING:
             yield Content.styled("Getting ready", "$ink-muted")
         case LessonPhase.ENDED:
-            yield from _ended(play)
-            yield from _in_course(course) if course is not None else ()
+            yield from _ended(play, own.course)
         case LessonPhase.REVEALED:
-            yield from _options(play)
+            yield from [options] if play.options else ()
             yield from map(Content, play.card.why)
         case _:
             yield from map(Content, play.card.text)
-            yield from _asked(play)
-            if play.phase is LessonPhase.ACTING:
-                yield _to_do(play)
-            if hint and play.beat.hint:
+            if play.card.question:
+                yield Content.styled(play.card.question, "bold")
+            yield from [options] if play.options else ()
+            if play.phase is LessonPhase.ACTING and play.stage.left:
+                keys = Content(f"Press {visible(play.stage.left[0].keys)}.")
+                yield Content.styled("▶ ", "bold $text-warning") + keys
+            elif play.phase is LessonPhase.ACTING:
+                yield Content.styled("Wait a moment", "$ink-muted")
+            if own.hinted and play.beat.hint:
                 yield Content.styled(visible(play.beat.hint), "$ink-muted")
 
 
-def _asked(play: LessonPlay) -> Iterator[Content]:
-    if play.card.question:
-        yield Content.styled(play.card.question, "bold")
-    yield from _options(play)
-
-
-def _options(play: LessonPlay) -> Iterator[Content]:
-    """The options in a line: before the reveal with the guess marked, after it with what is right."""
-    if not play.options:
-        return
-    yield Content("   ").join(_option(play, place) for place in range(len(play.options)))
-
-
 def _option(play: LessonPlay, place: int) -> Content:
+    """An option: before the reveal the guess is marked, after it what is right."""
     text = visible(play.options[place].text)
     revealed = play.phase is LessonPhase.REVEALED
     if revealed and place == play.card.right:
@@ -611,30 +561,246 @@ def _option(play: LessonPlay, place: int) -> Content:
     return Content.styled(f" {place + 1} ", "bold reverse $primary") + Content(f" {text}")
 
 
-def _to_do(play: LessonPlay) -> Content:
-    left = play.stage.left
-    if not left:
-        return Content.styled("Wait a moment", "$ink-muted")
-    return Content.styled("▶ ", "bold $text-warning") + Content(f"Press {visible(left[0].keys)}.")
-
-
-def _ended(play: LessonPlay) -> Iterator[Content]:
+def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
+    """How it went, and what comes next in the course."""
     asked = sum(beat.question is not None for beat in play.lesson.beats)
     if play.lesson.about:
         yield Content(visible(play.lesson.about))
     if asked:
         yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
-
-
-def _in_course(place: CoursePlace) -> Iterator[Content]:
-    """What comes next in the course."""
-    title, following = visible(place.course.title), place.following
-    if following is not None:
-        lesson = following.listed.lesson
-        next_one = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
-        yield Content(f"{title}, {place.named}; {next_one}")
+    if course is None:
         return
-    yield Content(f"{title} is at its end.")
+    title = visible(course.course.title)
+    if course.following is None:
+        yield Content(f"{title} is at its end.")
+    else:
+        lesson = course.following.listed.lesson
+        following = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
+        yield Content(f"{title}, {course.named}; {following}")
+
+
+# ---- presenting to a class ----------------------------------------------------------------------
+
+COLUMNS = 60
+"""Of the panel that is shown: on a projector the terminal's font may then be twice as large."""
+HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
+"""Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
+HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
+BAR = 20
+_ON = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
+END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=7)
+"""Its key holds in every tab then: the line of tabs isn't shown."""
+PRESENTING_KEYS = ActionTable(
+    "While presenting",
+    (
+        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next beat.",
+               worth=9, place=1, hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
+        Action("presenting.back", "Previous beat", "Go to the previous beat."),
+        Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
+               hint=lambda play: "votes" if play is not None and play.options else ""),
+        Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",
+               worth=4, place=6),
+        Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
+               place=5),
+        Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
+               worth=1, place=3),
+        END_PRESENTING,
+        Action("lessons", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
+    ),
+)  # fmt: skip
+"""The keys while something is presented, which come before all others; the owner is the lesson, if any."""
+
+
+class Presenting:
+    """Presents a lesson, or a session without one, to a class: one panel of at most 60 columns, block digits, votes, a
+    blank screen, timers.
+
+    Args:
+        host: The main screen.
+        changed: Has everything shown again.
+    """
+
+    def __init__(self, host: Host, changed: Callable[[], None]) -> None:
+        self._host, self._changed = host, changed
+        self.on = False
+        self._blank = False
+        self._hiding = 0
+        """Place in `HIDES`."""
+        self._votes: dict[int, tuple[int, ...]] = {}
+        """By beat: how many chose each option."""
+        self._began = self._beat_began = time.monotonic()
+        self._beat = -1
+        self._play: LessonPlay | None = None
+        """The lesson whose time and votes these are."""
+        self._enlarged = False
+
+    def toggle(self) -> None:
+        """Begin to present, or end it."""
+        arrangement = self._host.arrangement
+        if self.on:
+            self.on = self._blank = False
+            arrangement.enlarged = self._enlarged
+        else:
+            self.on, self._blank, self._hiding = True, False, 0
+            self._began = self._beat_began = time.monotonic()
+            self._enlarged, arrangement.enlarged = arrangement.enlarged, True
+        self._host.answer()
+        self._changed()
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def keys(self, play: LessonPlay | None) -> Keys:
+        """By the id of an action what it does while it is presented."""
+        own: Keys = {
+            END_PRESENTING.id: self.toggle,
+            "presenting.blank": self._turn_blank,
+            "presenting.hide": self._hide,
+        }
+        if self._blank:  # others than the presenter look for the key that leaves
+            own["stop"] = self._turn_blank
+        if play is None:
+            return own
+        if play.options:
+            own["presenting.votes"] = lambda: self._ask_votes(play)
+        if play.phase is not LessonPhase.ENDED:
+            own["presenting.on"] = lambda: self._on(play)
+        own["presenting.back"] = lambda: play.begin(play.beat_number - 1)
+        own["presenting.jump"] = lambda: self._ask_beat(play)
+        return own
+
+    def _on(self, play: LessonPlay) -> None:
+        """Scroll to the rest of the card, or else end the votes, do the step, or show the next beat."""
+        card = self._host.card
+        if card is not None and card.scroll_offset.y < card.max_scroll_y:
+            card.page(1)
+        elif play.phase is LessonPhase.ASKING:
+            play.skip_question()
+        elif play.phase is LessonPhase.ACTING:
+            play.do_it()
+        elif play.phase is LessonPhase.REVEALED:
+            play.go_on()
+
+    def _turn_blank(self) -> None:
+        self._blank = not self._blank
+
+    def _hide(self) -> None:
+        """Hide the next thing."""
+        self._hiding = (self._hiding + 1) % len(HIDES)
+        self._host.answer(HIDDEN[self._hiding])
+
+    def _ask_votes(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.dialogs import VotesDialog
+
+        beat = play.beat_number
+
+        def take(votes: tuple[int, ...] | None) -> None:
+            if votes is not None:
+                self._votes[beat] = votes
+            self._changed()
+
+        options = [each.text for each in play.options]
+        self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
+
+    def _ask_beat(self, play: LessonPlay) -> None:
+        from inspector.tools.lessons.dialogs import BeatsDialog
+
+        titles = [each.title for each in play.lesson.beats]
+        dialog = BeatsDialog(titles, play.beat_number)
+        self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
+
+    def follow(self, play: LessonPlay | None) -> None:
+        """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
+        if play is None:
+            return
+        if play is not self._play:
+            self._play, self._beat, self._votes = play, -1, {}
+            self._began = time.monotonic()
+        if play.beat_number != self._beat:
+            self._beat, self._beat_began = play.beat_number, time.monotonic()
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def narration(
+        self, play: LessonPlay | None, own: Narration | None, course: CoursePlace | None = None
+    ) -> Narration:
+        """The card before a class.
+
+        Args:
+            play: The lesson under way, None for a session without one.
+            own: Its card for a single learner.
+            course: Its place in a course; None for a lesson alone.
+        """
+        shown_time = None
+        if play is None or own is None:
+            body = (
+                f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_6')} open the tabs, "
+                f"{key_for('next_view')} shows the next answer, {END_PRESENTING.shown} ends it."
+            )
+            own = Narration("Presenting", Content(body), ())
+        else:
+            lines = [own.body, *self._votes_lines(play), *self._notes(play, course)]
+            if play.phase is LessonPhase.REVEALED and play.card.number is not None:
+                lines.insert(0, Content("\n").join(map(Content, block_digits(play.card.number.written()))))
+            own = replace(own, body=Content("\n").join(lines))
+            shown_time = partial(self._time, play)
+        return replace(
+            own,
+            hints=tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]])),
+            hidden=own.hidden | HIDES[self._hiding],
+            hidden_as=own.hidden_as if own.hidden else f"hidden with {key_for('presenting.hide')}",
+            room=COLUMNS,
+            blank=self._blank,
+            clock=shown_time,
+        )
+
+    def _votes_lines(self, play: LessonPlay) -> list[Content]:
+        votes = self._votes.get(play.beat_number)
+        if not votes or not play.options or play.phase is LessonPhase.ENDED:
+            return []
+        lines = []
+        for place, (option, count) in enumerate(zip(play.options, votes, strict=False)):
+            right = play.phase is LessonPhase.REVEALED and place == play.card.right
+            bar = "█" * math.ceil(BAR * count / max(1, *votes))
+            lines.append(
+                (Content.styled("✓ ", "bold $text-success") if right else Content("  "))
+                + Content.styled(bar, "$success" if right else "$primary")
+                + Content(f" {count} {visible(option.text)}")
+            )
+        return lines
+
+    def _time(self, play: LessonPlay) -> Content:
+        """Time of the beat and of the lesson; orange when late. Without a time of its own, a beat has an equal share of
+        what the others leave."""
+        now, minutes = time.monotonic(), [beat.minutes for beat in play.lesson.beats]
+        share = max(0.5, (play.lesson.minutes - sum(minutes)) / max(1, minutes.count(0)))
+        times = (
+            (now - self._beat_began, 60 * (play.beat.minutes or share)),
+            (now - self._began, 60 * play.lesson.minutes),
+        )
+        return Content(" · ").join(
+            Content.styled(f"{clock(taken)}/{clock(due)}", "bold $warning" if taken > due else "")
+            for taken, due in times
+        )
+
+    def _notes(self, play: LessonPlay, course: CoursePlace | None) -> list[Content]:
+        """Notes for the teacher: of the course before its lesson and after it, and of the beat once its answer is
+        shown, as they may tell that."""
+        part = course.course.parts[course.place] if course is not None else None
+        if play.phase is LessonPhase.ENDED:
+            notes = part.discuss if part is not None else ()
+        else:
+            notes = part.say if part is not None and not play.beat_number else ()
+            notes += play.beat.notes if play.phase is LessonPhase.REVEALED else ()
+        return [Content(), *(Content.styled(visible(each), "$ink-muted") for each in notes)] if notes else []
+
+
+def block_digits(text: str) -> list[str]:
+    """A number in characters of three lines."""
+    from textual.renderables.digits import Digits  # only when presenting
+
+    console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
+    lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
+    return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
 
 
 # ---- the tool -----------------------------------------------------------------------------------
@@ -651,7 +817,7 @@ def lessons(
     Args:
         first: The lesson to begin with; None for none.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        beat: The one to begin with, from 0; None to continue, before a class for the first one.
         course: The course that the lesson is taken in; None for none.
     """
     return Tool(

@@ -20,52 +20,47 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.settings import LoadSettings
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
-from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.lockstep import LockstepSoFar
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
 
-class LockstepControl:
+class LockstepActions(ToolActions):
     """Opens second models and has them read what is on show.
 
     Args:
-        controller: Sends the commands.
+        host: The main screen.
         against: The second model to open with the first; None for none.
     """
 
-    def __init__(self, controller: Controller, against: OpenLockstep | None) -> None:
-        self.controller = controller
-        self.job = Job(controller.client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
+    def __init__(self, host: Host, against: OpenLockstep | None = None) -> None:
+        super().__init__(host)
+        client = self.controller.client
+        self.job = Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
         self._against = against
         self._fingerprint: str | None = None
-        """Of the first model that the second was asked for with."""
+        """The fingerprint of the first model that the second was asked for with."""
         self._asked: tuple[LockstepOpened, int] | None = None
-        """The last question: it isn't asked again where it failed."""
+        """The last question: it isn't asked again if it failed."""
         self.memory: LockstepMemory | None = None
-        """What the second model needs that is being loaded, once that is known."""
+        """The memory that the loading model needs, once that is known."""
         self.stopped = False
         """True if the last one was stopped while it was loading."""
-        controller.client.listen(self._receive, ModelFacts, Resampled)
+        client.listen(self._receive, ModelFacts, Resampled)
 
     @property
     def state(self) -> LockstepSoFar:
         """The lockstep so far, live or recorded."""
-        return self.controller.timeline.of(LockstepSoFar)
-
-    @property
-    def live(self) -> bool:
-        """True if an engine can be asked."""
-        return not self.controller.transport.recorded
+        return self.timeline.of(LockstepSoFar)
 
     def _receive(self, record: Record) -> None:
         """Open the second model with another first one; what was drawn again is read again."""
-        if isinstance(record, ModelFacts) and self.live and self._against is not None:
-            if self._fingerprint in (
-                None,
-                record.fingerprint,
-            ):  # it is another one that a second was asked for with
+        if isinstance(record, ModelFacts) and self._against is not None:
+            # a second one was asked for with this one, or with any
+            known = self._fingerprint in (None, record.fingerprint)
+            if known and not self.controller.transport.recorded:
                 self._fingerprint = record.fingerprint
                 self._load(self._against)
         elif isinstance(record, Resampled):
@@ -79,15 +74,15 @@ class LockstepControl:
             bits: In which it is quantized while it is loaded; None for what its files hold.
         """
         self._against = OpenLockstep(load, bits)
-        facts = self.controller.timeline.facts
+        facts = self.timeline.facts
         self._fingerprint = facts.fingerprint if facts is not None else None
         self._load(self._against)
 
     def _load(self, against: OpenLockstep) -> None:
         self.memory, self.stopped = None, False
-        self.job.start(against, each=self._take)
+        self.job.start(against, each=self._loading)
 
-    def _take(self, record: Record) -> None:
+    def _loading(self, record: Record) -> None:
         if isinstance(record, LockstepMemory):
             self.memory = record
 
@@ -96,14 +91,11 @@ class LockstepControl:
         """True if a second model is being loaded."""
         return any(isinstance(command, OpenLockstep) for command in self.job.commands)
 
-    def stop_loading(self) -> None:
-        """Stop that."""
-        self.stopped = self.job.stop()
-
     def want(self) -> None:
-        """Have read what was not yet read of the path on show."""
-        timeline, opened = self.controller.timeline, self.state.opened
-        if not self.live or opened is None or not timeline.items or timeline.prompts.reading:
+        """Have the rest of the path on show read."""
+        timeline, opened = self.timeline, self.state.opened
+        recorded = self.controller.transport.recorded
+        if recorded or opened is None or not timeline.items or timeline.prompts.reading:
             return
         node = timeline.tip
         if self.job.running or node in self.state.ahead or self._asked == (opened, node):
@@ -111,20 +103,12 @@ class LockstepControl:
         self._asked = opened, node
         self.job.start(ReadLockstep(node))
 
-    def follow(self) -> None:
-        """Take what the second model picks after the token before the cursor."""
-        self.job.start(FollowSecond(self.controller.timeline.before))
-
-    def part(self) -> None:
-        """Let each go its own way from the token before the cursor."""
-        self.job.start(PartWays(self.controller.timeline.before))
-
     def branch(self, ways: WaysParted, then: Callable[[], None]) -> None:
         """Take both ways as branches of the session's tree, the first model's last, so that the session stands there.
 
         Args:
             ways: Of models with the same tokens.
-            then: Called once both are taken; not where that was cancelled or failed.
+            then: Called once both are taken, unless that was cancelled or failed.
         """
 
         def taken(request: Request[Take]) -> None:

@@ -19,9 +19,9 @@ from inspector.scales import FREE, size
 
 BITS = (8, 4)
 GROUP_SIZE = 64
-"""Of `OpenLockstep`, unless another one is given there."""
+"""The default of `OpenLockstep`."""
 ADAPTER = "adapter_config.json"
-"""By this file a directory is told to hold an adapter."""
+"""The file by which a directory of an adapter is known."""
 
 
 class SecondModelDialog(ModelDialog):
@@ -30,7 +30,7 @@ class SecondModelDialog(ModelDialog):
     Args:
         load: How the session's model was loaded.
         facts: About it; None without one.
-        downloads: Downloads models; goes on when this is left.
+        downloads: Downloads models; continues when this is left.
     """
 
     HEADING: ClassVar[str] = "Compare with a second model"
@@ -42,39 +42,29 @@ class SecondModelDialog(ModelDialog):
         super().__init__(load, None, recent_models, downloads, room)
         self._facts = facts
         self.bits: int | None = None
-        """In which the session's model was chosen; None where that wasn't."""
+        """The bits in which the session's model was chosen; None if another model was."""
 
     def besides(self) -> Sequence[Offer]:
         facts = self._facts
         if facts is None:
             return ()
-        with_bits = [] if facts.quantized else [self._in_bits(facts, bits) for bits in BITS]
-        return (*with_bits, *self._adapters(facts))
-
-    def _in_bits(self, facts: ModelFacts, bits: int) -> Offer:
-        wide = 4 if facts.dtype == "float32" else 2
-        needed = int(facts.parameters * (bits / 8 + 2 * wide / GROUP_SIZE))
-        return Offer(
-            f"this model in {bits} bits",
-            (("memory", f"about {size(needed)} {_beside(facts)}"),
-             ("how", f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does")),
-            self.load,
-            bits,
-        )  # fmt: skip
-
-    def _adapters(self, facts: ModelFacts) -> Sequence[Offer]:
-        """This model with an adapter, once its directory is typed, and without the one that it has."""
-        name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
         made = []
+        wide = 4 if facts.dtype == "float32" else 2
+        how = f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does"
+        for bits in () if facts.quantized else BITS:
+            needed = int(facts.parameters * (bits / 8 + 2 * wide / GROUP_SIZE))
+            told = ("memory", f"about {size(needed)} {_beside(facts)}"), ("how", how)
+            made.append(Offer(f"this model in {bits} bits", told, self.load, bits))
+        # with an adapter, once its directory is typed, and without the one that it has
+        name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
         if name and _holds_adapter(name):
             with_it = replace(self.load, adapter_path=name)
             made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
         elif not name:
             made.append(Offer("this model with an adapter …", (("how", _HOW),), None))
         if self.load.adapter_path is not None:
-            made.append(
-                Offer("this model without its adapter", (memory,), replace(self.load, adapter_path=None))
-            )
+            without = replace(self.load, adapter_path=None)
+            made.append(Offer("this model without its adapter", (memory,), without))
         return made
 
     def take(self, offer: Offer) -> None:

@@ -16,7 +16,7 @@ from inspector.scales import bits, count, left_over, percent
 from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 
 BESIDE_CANDIDATES = 6
-"""Of each model at a token."""
+"""Candidates of each model at a token."""
 BESIDE_LISTED = 12
 """Tokens that the two part over most."""
 
@@ -36,15 +36,13 @@ def _column(of: Exported) -> Mapping[str, Any]:
     """
     found = {
         of.places[node]: [
-            number(span.kl_bits, 4), _share(span.logprob, span), _share(span.other_logprob, span), span.rank,
-            span.other_rank, _listed(span.candidates), _listed(span.other_candidates),
+            number(span.kl_bits, 4), *(None if prob is None else millionths(prob) for prob in _probs(span)),
+            span.rank, span.other_rank, _listed(span.candidates), _listed(span.other_candidates),
         ]
         for node, span in _spans(of).items()
         if node in of.places
     }  # fmt: skip
-    if not found:
-        return {}
-    return {"second": {"names": list(_names(of)), "rows": found}}
+    return {"second": {"names": list(_names(of)), "rows": found}} if found else {}
 
 
 def _names(of: Exported) -> tuple[str, str]:
@@ -53,14 +51,14 @@ def _names(of: Exported) -> tuple[str, str]:
     return first, visible(opened.title) if opened else "second model"
 
 
-def _share(logprob: float | None, span: LockstepSpan) -> float | int | None:
-    """The probability that a model gives the span's tokens together."""
-    return None if logprob is None or not span.whole else millionths(math.exp(min(0.0, logprob)))
+def _probs(span: LockstepSpan) -> list[float | None]:
+    """The probability that each model gives the span's tokens together."""
+    both = span.logprob, span.other_logprob
+    return [math.exp(min(0.0, each)) if each is not None and span.whole else None for each in both]
 
 
 def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
-    first = candidates[:BESIDE_CANDIDATES]
-    if not first:
+    if not (first := candidates[:BESIDE_CANDIDATES]):
         return []
     listed = [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
     return [*listed, ["others", millionths(left_over(each.prob for each in first))]]
@@ -87,7 +85,7 @@ def _section(of: Exported) -> Iterator[Element]:
     listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:BESIDE_LISTED]
     rows = [
         row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),
-            _percent(span.logprob, span), _percent(span.other_logprob, span), likeliest(span.candidates),
+            *("" if prob is None else percent(prob) for prob in _probs(span)), likeliest(span.candidates),
             likeliest(span.other_candidates))
         for span in listed
         if _apart(span) > 0
@@ -105,10 +103,6 @@ def _apart(span: LockstepSpan) -> float:
         if value is not None and not math.isnan(value):
             return abs(value)
     return 0.0
-
-
-def _percent(logprob: float | None, span: LockstepSpan) -> str:
-    return "" if logprob is None or not span.whole else percent(math.exp(min(0.0, logprob)))
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:

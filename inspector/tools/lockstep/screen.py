@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from heapq import nlargest
 from itertools import groupby
 from typing import ClassVar
@@ -13,19 +14,19 @@ from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, getters, on
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
-from textual.message import Message
 
 from engine.protocol import (
-    Candidate,
+    FollowSecond,
     LockstepMemory,
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
     OpenLockstep,
+    PartWays,
     Record,
     WaysParted,
 )
@@ -37,22 +38,27 @@ from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.scales import bits, left_over, percent, size
 from inspector.state.lockstep import Divergences, mean
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepControl
+from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepActions
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, PanelCanvas, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
 
 # ---- the text, coloured by how far the two are apart --------------------------------------------
 
 FLIP = "≠"
+"""Under a token before which the two have different top tokens."""
 TITLED = 6
 """Cells of a frame's line beside its title."""
 SLIM = 54
 """Cells of the answer below which the legend in the frame has no room for the unit."""
-"""Under a token before which the two have different top tokens."""
+LISTED = 10
+LOW = 16
+"""Lines of a screen below which there is no room for the list of the largest."""
+NARROW = 24
+"""Cells from which on a list has room for the ranks of the other model."""
+WORD = re.compile(r"\s*\S+|\s+")
 
 
 class Colouring(Struct, frozen=True):
@@ -64,7 +70,7 @@ class Colouring(Struct, frozen=True):
     steps: tuple[float, ...]
     """Sizes from which on a token has the next colour."""
     form: str
-    """How it is written."""
+    """The format of the number."""
 
     def step(self, span: LockstepSpan | None) -> int:
         """The heat of a span, 0 to 5."""
@@ -72,14 +78,14 @@ class Colouring(Struct, frozen=True):
         return 0 if value is None else sum(abs(value) >= edge for edge in self.steps)
 
     def written(self, span: LockstepSpan | None) -> str:
-        """The number as it stands under a token; empty where there is none, or it is too small to be written."""
+        """The number as it stands under a token; empty if there is none, or it is too small to be written."""
         value = None if span is None else self.value(span)
         if value is None or math.isnan(value) or abs(value) < self.steps[0]:
             return ""
         return format(value, self.form).replace("-", "−") if math.isfinite(value) else "∞"
 
     def size(self, span: LockstepSpan | None) -> float:
-        """Its size, for finding the largest; -1 where there is none."""
+        """Its size, for finding the largest; -1 if there is none."""
         value = None if span is None else self.value(span)
         return -1.0 if value is None or math.isnan(value) else abs(value)
 
@@ -94,328 +100,41 @@ BY_BYTES = 1
 """The only one that models with different tokens have."""
 
 
-class LockstepText(PanelCanvas):
-    """The path, each token in the colour of a measure, its number under it."""
-
-    class SlotClicked(Message):
-        """A token was clicked.
-
-        Args:
-            slot: In the path, from 0.
-        """
-
-        def __init__(self, slot: int) -> None:
-            super().__init__()
-            self.slot = slot
-
-    def on_click(self, event: events.Click) -> None:
-        """Say which token was clicked."""
-        if isinstance(slot := event.style.meta.get("slot"), int):
-            self.post_message(self.SlotClicked(slot))
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._items: Sequence[Item] = ()
-        self._spans: Sequence[LockstepSpan | None] = ()
-        self._measure: Colouring | None = None
-        self._slot = 0
-        self._instead: tuple[str, str] | None = None
-        self._framed = ("", "")
-
-    def put(
-        self,
-        titles: tuple[str, str],
-        items: Sequence[Item],
-        spans: Sequence[LockstepSpan | None],
-        measure: Colouring,
-        slot: int,
-        instead: tuple[str, str] | None = None,
-    ) -> None:
-        """Show a path.
-
-        Args:
-            titles: At the top and at the bottom of the frame; printable.
-            items: Its tokens.
-            spans: What is known of each.
-            measure: What they are coloured by.
-            slot: Of the cursor; one past the end is the token to come.
-            instead: What is said in the place of the text; None for the text.
-        """
-        self._items, self._spans, self._measure, self._slot = items, spans, measure, slot
-        self._instead, self._framed = instead, titles
-        self._entitle()
-        self.redraw()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._entitle()
-
-    def _entitle(self) -> None:
-        top, bottom = map(Content, self._framed)
-        if self._instead is None and self._measure is not None:
-            top += Content(" from ") + swatches(self._measure.steps, is_dark(self.app), colourful(self.app))
-        self.title(top, bottom)
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        if self._instead is not None or self._measure is None:
-            reason, advice = self._instead or ("", "")
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-        numbered = height >= 2
-        wrap = Wrap(width - 1, numbered)
-        for slot, item in enumerate(self._items):
-            parts = item.text.split("\n")
-            texts = list(map(visible, parts)) if len(parts) > 1 else [
-                token_text(item.text, item.raw, unfinished(item.raw))
-            ]  # fmt: skip
-            wrap.append(texts, "", truncate(self._number(slot), width - 2) if numbered else "")
-        lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
-        last = len(lines) - 1
-        at = wrap.line_of[self._slot] if self._slot < len(wrap.line_of) else last
-        top = max(0, min(at - room // 2, last + 1 - room))
-        rows: list[Row] = []
-        for line in lines[top : top + room]:
-            rows.append([part for piece in line.pieces for part in self._piece(piece)])
-            if numbered:
-                rows.append([self._under(piece) for piece in line.pieces])
-        if self._slot >= len(self._items) and rows and top + room > last:
-            rows[-2 if numbered else -1].append(Segment(" ", self.ink("cursor")))
-        return rows
-
-    def _span(self, slot: int) -> LockstepSpan | None:
-        return self._spans[slot] if slot < len(self._spans) else None
-
-    def _number(self, slot: int) -> str:
-        """The measure of a token, at the last one of its span; and whether the top token differs."""
-        span = self._span(slot)
-        if self._measure is None or span is None or span.node != self._items[slot].node:
-            return ""
-        return self._measure.written(span) + (FLIP if span.same_top is False else "")
-
-    def _piece(self, piece: TextPiece) -> list[Segment]:
-        assert self._measure is not None
-        blank, linked = " " * (piece.blank + piece.edge), link_of(piece)
-        if piece.slot == self._slot:
-            return [Segment(piece.text, self.ink("cursor") + linked), Segment(blank, self.rich_style)]
-        step = self._measure.step(self._span(piece.slot))
-        style = self.rich_style + heat_style(step, is_dark(self.app), colourful(self.app))
-        core = piece.text.lstrip(" ")
-        return [
-            Segment(piece.text[: len(piece.text) - len(core)], self.rich_style + linked),
-            Segment(core, style + linked),
-            Segment(blank, self.rich_style),
-        ]
-
-    def _under(self, piece: TextPiece) -> Segment:
-        return Segment(
-            pad(piece.under, piece.cells), self.ink("accent" if piece.slot == self._slot else "muted")
-        )
-
-
-# ---- where the two differ most ------------------------------------------------------------------
-
-LISTED = 10
-LOW = 16
-"""Lines of a screen below which there is no room for the list."""
-
-
-class LargestList(Canvas):
-    """The tokens where the two differ most, the largest first, in one line: as many as there is room for."""
-
-    DEFAULT_CSS = "LargestList { height: 1; padding: 0 1; }"
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._largest: Sequence[tuple[int, LockstepSpan]] = ()
-        self._items: Sequence[Item] = ()
-        self._measure = COLOURINGS[0]
-        self._slot = 0
-
-    def put(
-        self,
-        largest: Sequence[tuple[int, LockstepSpan]],
-        items: Sequence[Item],
-        measure: Colouring,
-        slot: int,
-    ) -> None:
-        """Show some tokens.
-
-        Args:
-            largest: The slot of each, and its span.
-            items: The path.
-            measure: By which they are the largest.
-            slot: Of the cursor.
-        """
-        self._largest, self._items, self._measure, self._slot = largest, items, measure, slot
-        self.redraw()
-
-    def on_click(self, event: events.Click) -> None:
-        """Say which token was clicked."""
-        if isinstance(slot := event.style.meta.get("slot"), int):
-            self.post_message(LockstepText.SlotClicked(slot))
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        row: Row = [Segment(f"differ most ({key_for('lockstep.largest')}): ", self.ink("muted"))]
-        room = width - sum(segment.cell_length for segment in row)
-        for slot, span in self._largest:
-            item = self._items[slot]
-            label = truncate(token_label(item.text, item.raw), 16)
-            flip = FLIP if span.same_top is False else ""
-            text = f"{slot + 1} {label} {self._measure.written(span)}{flip}"
-            if (room := room - cell_len(text) - 2) < 0:
-                break
-            ink = self.ink("cursor") if slot == self._slot else self.rich_style
-            row += [Segment(text, ink + Style.from_meta({"slot": slot})), Segment("  ", self.rich_style)]
-        return [row]
-
-
-# ---- one model's candidates, or its own way -----------------------------------------------------
-
-NARROW = 24
-"""Cells from which on a list has room for the ranks of the other model."""
-WORD = re.compile(r"\s*\S+|\s+")
-
-
-class LockstepSide(PanelCanvas):
-    """One model's candidates at the cursor, or its own way from there."""
-
-    def __init__(self, second: bool, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self._second = second
-        self._candidates: Sequence[Candidate] = ()
-        self._ranks: dict[int, int] = {}
-        self._taken: int | None = None
-        self._ways: WaysParted | None = None
-        self._why = ""
-
-    def put(
-        self,
-        titles: tuple[str, str],
-        candidates: Sequence[Candidate],
-        others: Sequence[Candidate],
-        taken: int | None,
-        why: str,
-    ) -> None:
-        """Show candidates.
-
-        Args:
-            titles: At the top and at the bottom of the frame; printable.
-            candidates: This model's.
-            others: The other model's, whose ranks stand beside them.
-            taken: Id of the token that was taken; None for none.
-            why: Why there are none, as a sentence.
-        """
-        self._candidates, self._taken, self._ways, self._why = candidates, taken, None, why
-        self._ranks = {each.id: each.rank for each in others}
-        self.title(*map(Content, titles))
-        self.redraw()
-
-    def put_ways(self, titles: tuple[str, str], ways: WaysParted) -> None:
-        """Show this model's own way."""
-        self._ways = ways
-        self.title(*map(Content, titles))
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        if self._ways is not None:
-            return self._way(self._ways, width)
-        if not self._candidates:
-            return centred([(self._why, self.ink("muted"))], width, height)
-        shown = self._candidates[: max(1, height - 2)]
-        rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in shown))
-        others = f"  {pad('others', self._columns(width)[0])}{rest:>7}"
-        return [
-            self._head(width),
-            *(self._row(each, width) for each in shown),
-            [Segment(others, self.ink("muted"))],
-        ]
-
-    def _columns(self, width: int) -> tuple[int, int]:
-        """Cells of the label and of the bar."""
-        label = max(6, min(20, width - (18 if width >= NARROW else 11)))
-        return label, max(0, min(16, width - label - 18))
-
-    def _head(self, width: int) -> Row:
-        label, cells = self._columns(width)
-        other = "in P" if self._second else "in Q"
-        text = f"  {pad('token', label)}{'p':>7}  "
-        text += f"{pad('', cells)} {other:>6}" if width >= NARROW else ""
-        return [Segment(text, self.ink("muted"))]
-
-    def _row(self, candidate: Candidate, width: int) -> Row:
-        label, cells = self._columns(width)
-        rank = self._ranks.get(candidate.id)
-        apart = rank is not None and rank != candidate.rank
-        name = truncate(token_label(candidate.text, candidate.raw), label - 1)
-        share = min(1.0, max(0.0, candidate.prob))
-        taken = candidate.id == self._taken
-        row = [
-            Segment("▶ " if taken else "  ", self.ink("accent")),
-            Segment(pad(name, label), self.ink("strong") if taken else self.rich_style),
-            Segment(f"{percent(share):>7}  ", self.rich_style),
-            Segment(bar(share, cells) if cells else "", self.data(share)),
-        ]
-        if width >= NARROW:
-            there = "–" if rank is None else f"#{rank}"
-            row.append(Segment(f" {there:>6}", self.ink("warn" if apart else "muted")))
-        return row
-
-    def _way(self, ways: WaysParted, width: int) -> list[Row]:
-        """The text of this model's way, what both have in plain ink."""
-        wrap = Wrap(width - 1)
-        parts = [
-            (word, each.same)
-            for each in ways.parts
-            for word in WORD.findall(each.other_text if self._second else each.text)
-        ]
-        for word, _ in parts:  # so that lines break between words
-            wrap.append([visible(line) for line in word.split("\n")])
-        styles = self.rich_style, self.ink("accent") + Style(underline=True)
-        return [
-            [
-                Segment("".join(piece.text for piece in pieces), styles[not parts[slot][1]])
-                for slot, pieces in groupby(line.pieces, key=lambda piece: piece.slot)
-            ]
-            for line in wrap.lines
-        ]
-
-
 # ---- the screen ---------------------------------------------------------------------------------
 
 
 class LockstepScreen(ToolScreen[WaysParted]):
-    """Shows what two models make of the path on show.
+    """Shows the path as two models see it.
 
     Args:
         host: The main screen.
-        control: Knows the engine and the second model.
+        control: Has the second model.
     """
 
     TOOL: ClassVar[str] = "lockstep"
     ACTIONS: ClassVar[ActionTable] = LOCKSTEP_SCREEN
     MEASURES: ClassVar[str] = "Comparing"
     TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
-    AUTO_FOCUS = ""
 
-    text = getters.query_one("#lockstep-text", LockstepText)
-    differing = getters.query_one("#lockstep-largest", LargestList)
-    first = getters.query_one("#lockstep-first", LockstepSide)
-    second = getters.query_one("#lockstep-second", LockstepSide)
-
-    def __init__(self, host: Host, control: LockstepControl) -> None:
+    def __init__(self, host: Host, control: LockstepActions) -> None:
         super().__init__(host)
         self.control = control
         self._measure = 0
         self._ways = False
-        """True if the two ways are shown, where they are known."""
+        """True if the two ways are shown, once they are known."""
 
     def body(self) -> ComposeResult:
-        yield LockstepText(id="lockstep-text")
-        yield LargestList(id="lockstep-largest")
+        yield DrawnPanel(id="lockstep-text")
+        yield DrawnPanel(id="lockstep-largest", classes="-line")
         with Container(id="lockstep-sides"):
-            yield LockstepSide(False, id="lockstep-first")
-            yield LockstepSide(True, id="lockstep-second")
+            yield DrawnPanel(id="lockstep-first")
+            yield DrawnPanel(id="lockstep-second")
 
-    # ---- what is shown ------------------------------------------------------------------------
+    def begin(self) -> None:
+        """Show the legend in the colours of each theme."""
+        self.watch(self.app, "theme", self.changed, init=False)
+
+    # ---- what is shown --------------------------------------------------------------------------
 
     @property
     def timeline(self) -> Timeline:
@@ -428,10 +147,14 @@ class LockstepScreen(ToolScreen[WaysParted]):
         return self.control.state.opened
 
     @property
+    def by_bytes(self) -> bool:
+        """True if the two models have different tokens."""
+        return self.opened is not None and self.opened.aligned == "bytes"
+
+    @property
     def measure(self) -> Colouring:
         """The number that the text is coloured by."""
-        by_bytes = self.opened is not None and self.opened.aligned == "bytes"
-        return COLOURINGS[BY_BYTES if by_bytes else self._measure]
+        return COLOURINGS[BY_BYTES if self.by_bytes else self._measure]
 
     @property
     def spans(self) -> list[LockstepSpan | None]:
@@ -445,7 +168,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     @property
     def largest(self) -> Sequence[tuple[int, LockstepSpan]]:
-        """The tokens where the two differ most by the measure, the largest first: the slot of each one's last token."""
+        """The tokens that differ most by the measure, the largest first, each with the slot of its last token."""
         measure = self.measure
         last = {span.node: (slot, span) for slot, span in enumerate(self.spans) if span is not None}
         apart = [each for each in last.values() if measure.size(each[1]) >= measure.steps[0]]
@@ -453,26 +176,130 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     @property
     def way(self) -> WaysParted | None:
-        """Both ways from the cursor, where they are to be shown and are known."""
+        """Both ways from the cursor, if they are to be shown and are known."""
         return self.control.state.ways.get(self.timeline.before) if self._ways else None
 
     def show(self) -> None:
         """Show everything, now; have read what isn't known."""
         self.control.want()
-        timeline, spans, measure = self.timeline, self.spans, self.measure
-        instead = self._instead()
-        named = measure.name if self.area.width < SLIM else f"{measure.name}, {measure.unit}"
-        titles = (named if instead is None else "Text"), self._sum(spans, self.area.width - TITLED)
-        self.text.put(titles, timeline.items, spans, measure, timeline.slot, instead)
-        self.differing.put(self.largest, timeline.items, measure, timeline.slot)
-        self.differing.display = instead is None and bool(self.largest) and self.app.size.height >= LOW
-        self._sides()
-        facts = timeline.facts
-        names = visible(facts.name) if facts else ""
-        if self.opened is not None:
-            names = f"P {names} · Q {visible(self.opened.title)}"
+        timeline, measure, width = self.timeline, self.measure, self.area.width
+        instead, largest = self._instead(), self.query_one("#lockstep-largest", DrawnPanel)
+        title = Content("Text")
+        if instead is None:
+            named = measure.name if width < SLIM else f"{measure.name}, {measure.unit}"
+            title = Content(f"{named} from ") + swatches(
+                measure.steps, is_dark(self.app), colourful(self.app)
+            )
+        self.query_one("#lockstep-text", DrawnPanel).put(title, self._text, self._sum(width - TITLED))
+        largest.put("", self._differing)
+        largest.display = instead is None and bool(self.largest) and self.app.size.height >= LOW
+        facts, opened = timeline.facts, self.opened
+        names = visible(facts.name) if facts else "", visible(opened.title) if opened else "no second model"
+        self.query_one("#lockstep-sides").display = instead is None or opened is not None
+        for second, id in enumerate(("#lockstep-first", "#lockstep-second")):
+            name, cells = f"{'PQ'[second]} {names[second]}", width // 2 - TITLED
+            name = name if cell_len(name) <= cells else joined_to_fit(name.split(", "), cells)
+            self.query_one(id, DrawnPanel).put(name, partial(self._side, second), self._side_words(second))
+        told = f"P {names[0]} · Q {names[1]}" if opened is not None else names[0]
         recorded = "recorded · " if self.recorded else ""
-        self.write(f"Lockstep · {recorded}{names}", self.control.job.failure is not None)
+        self.write(f"Lockstep · {recorded}{told}", self.control.job.failure is not None)
+
+    def _text(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The path, each token in the colour of the measure, its number under it; or why there is none."""
+        if (instead := self._instead()) is not None:
+            reason, advice = instead
+            return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
+        items, cursor, measure, numbered = self.timeline.items, self.timeline.slot, self.measure, height >= 2
+        spans = [*self.spans, *[None] * len(items)][: len(items)]
+        wrap = Wrap(width - 1, numbered)
+        for item, span in zip(items, spans, strict=True):
+            parts, number = item.text.split("\n"), ""
+            if span is not None and span.node == item.node:  # the last token of its span
+                number = measure.written(span) + (FLIP if span.same_top is False else "")
+            whole = [token_text(item.text, item.raw, unfinished(item.raw))]
+            texts = list(map(visible, parts)) if len(parts) > 1 else whole
+            wrap.append(texts, "", truncate(number, width - 2) if numbered else "")
+        lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
+        last = len(lines) - 1
+        at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
+        top = max(0, min(at - room // 2, last + 1 - room))
+        plain, dark, colours = on.rich_style, is_dark(self.app), colourful(self.app)
+
+        def coloured(piece: TextPiece) -> list[Segment]:
+            blank, linked = Segment(" " * (piece.blank + piece.edge), plain), link_of(piece)
+            if piece.slot == cursor:
+                return [Segment(piece.text, on.ink("cursor") + linked), blank]
+            heat = heat_style(measure.step(spans[piece.slot]), dark, colours)
+            core = piece.text.lstrip(" ")
+            begin = Segment(piece.text[: len(piece.text) - len(core)], plain + linked)
+            return [begin, Segment(core, plain + heat + linked), blank]
+
+        rows: list[Row] = []
+        for line in lines[top : top + room]:
+            rows.append([part for piece in line.pieces for part in coloured(piece)])
+            if numbered:
+                under = ((pad(each.under, each.cells), each.slot == cursor) for each in line.pieces)
+                rows.append([Segment(text, on.ink("accent" if here else "muted")) for text, here in under])
+        if cursor >= len(items) and rows and top + room > last:
+            rows[-2 if numbered else -1].append(Segment(" ", on.ink("cursor")))
+        return rows
+
+    def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The tokens at which the two differ most, in one line: as many as there is room for."""
+        row: Row = [Segment(f"differ most ({key_for('lockstep.largest')}): ", on.ink("muted"))]
+        room = width - row[0].cell_length
+        for slot, span in self.largest:
+            item = self.timeline.items[slot]
+            label = truncate(token_label(item.text, item.raw), 16)
+            flip = FLIP if span.same_top is False else ""
+            text = f"{slot + 1} {label} {self.measure.written(span)}{flip}"
+            if (room := room - cell_len(text) - 2) < 0:
+                break
+            ink = on.ink("cursor") if slot == self.timeline.slot else on.rich_style
+            row += [Segment(text, ink + Style.from_meta({"slot": slot})), Segment("  ", on.rich_style)]
+        return [row]
+
+    def _side(self, second: int, on: Canvas, width: int, height: int) -> list[Row]:
+        """One model's candidates at the cursor and the probability of all others, or its own way from there."""
+        if (way := self.way) is not None:
+            return _way_rows(on, way, bool(second), width)
+        here, muted, wide = self.here, on.ink("muted"), width >= NARROW
+        lists = (here.candidates, here.other_candidates) if here is not None else ((), ())
+        if not lists[second]:
+            return centred([(self._why(), muted)], width, height)
+        unknown = self.timeline.following or (second and self.by_bytes)
+        taken, ranks = (
+            None if unknown else self.timeline.taken,
+            {each.id: each.rank for each in lists[1 - second]},
+        )
+        label = max(6, min(20, width - (18 if wide else 11)))
+        cells = max(0, min(16, width - label - 18))
+        other = f"{pad('', cells)} {'in P' if second else 'in Q':>6}" if wide else ""
+        rows: list[Row] = [[Segment(f"  {pad('token', label)}{'p':>7}  {other}", muted)]]
+        shown = lists[second][: max(1, height - 2)]
+        for each in shown:
+            share, chosen, rank = min(1.0, max(0.0, each.prob)), each.id == taken, ranks.get(each.id)
+            name = truncate(token_label(each.text, each.raw), label - 1)
+            row = [
+                Segment("▶ " if chosen else "  ", on.ink("accent")),
+                Segment(pad(name, label), on.ink("strong") if chosen else on.rich_style),
+                Segment(f"{percent(share):>7}  ", on.rich_style),
+                Segment(bar(share, cells) if cells else "", on.data(share)),
+            ]
+            if wide:
+                ink = muted if rank in (None, each.rank) else on.ink("warn")
+                row.append(Segment(f" {'–' if rank is None else f'#{rank}':>6}", ink))
+            rows.append(row)
+        rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in shown))
+        return [*rows, [Segment(f"  {pad('others', label)}{rest:>7}", muted)]]
+
+    def _side_words(self, second: int) -> str:
+        """The figure of one model at the cursor, or of its own way from there."""
+        if (way := self.way) is not None:
+            return f"its own way, {len(way.other_ids if second else way.ids)} tokens"
+        here = self.here
+        entropy = None if here is None else here.other_entropy_bits if second else here.entropy_bits
+        return "" if entropy is None else f"entropy {bits(entropy)} bits"
 
     def _instead(self) -> tuple[str, str] | None:
         """Why there is no text, and what to do."""
@@ -481,15 +308,11 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.opened is not None and not self.control.loading:
             return None
         if self.recorded:
-            return (
-                "No second model was recorded up to here.",
-                f"{key_for('step').capitalize()} shows what came next.",
-            )
+            advice = f"{key_for('step').capitalize()} shows what came next."
+            return "No second model was recorded up to here.", advice
         if self.control.loading:
-            return (
-                "The second model is loading; the session stays as it is.",
-                f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it.",
-            )
+            advice = f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it."
+            return "The second model is loading; the session stays as it is.", advice
         other = f"Press {key_for('lockstep.open')} to choose another one."
         if (failure := self.control.job.failures.get(OpenLockstep.kind)) is not None:
             return visible(failure.message), visible(f"{failure.hint} {other}".strip())
@@ -501,47 +324,25 @@ class LockstepScreen(ToolScreen[WaysParted]):
             "model on the disk, or another. You see how much memory it takes before it opens; the session stays.",
         )
 
-    def _sum(self, spans: Sequence[LockstepSpan | None], cells: int) -> str:
+    def _sum(self, cells: int) -> str:
         """The figures of the whole path, as many as fit."""
         figures = Divergences()
-        known = {span.node: span for span in spans if span is not None}
-        figures.add(known.values())
+        figures.add({span.node: span for span in self.spans if span is not None}.values())
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
             known_kl = f"mean KL {mean(figures.kl).value:.3g} bits"
             return joined_to_fit((f"{len(figures.kl)} tokens", known_kl, f"same top {same:.1f} %"), cells)
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
-    def _sides(self) -> None:
-        opened, facts, here, way = self.opened, self.timeline.facts, self.here, self.way
-        names = (visible(facts.name) if facts else "", visible(opened.title) if opened else "no second model")
-        self.query_one("#lockstep-sides").display = self._instead() is None or opened is not None
-        taken = None if self.timeline.following else self.timeline.taken
-        lists: tuple[tuple[Candidate, ...], tuple[Candidate, ...]] = (
-            (here.candidates, here.other_candidates) if here is not None else ((), ())
-        )
-        entropies = (here.entropy_bits, here.other_entropy_bits) if here is not None else (None, None)
-        for side, panel in enumerate((self.first, self.second)):
-            name, cells = f"{'PQ'[side]} {names[side]}", self.area.width // 2 - TITLED
-            name = name if cell_len(name) <= cells else joined_to_fit(name.split(", "), cells)
-            if way is not None:
-                count = len(way.other_ids if side else way.ids)
-                panel.put_ways((name, f"its own way, {count} tokens"), way)
-                continue
-            entropy = entropies[side]
-            bits_here = f"entropy {bits(entropy)} bits" if entropy is not None else ""
-            own = taken if side == 0 or (opened is not None and opened.aligned == "ids") else None
-            panel.put((name, bits_here), lists[side], lists[1 - side], own, self._why())
-
     def _why(self) -> str:
         if self.timeline.slot == 0:
             return "There is nothing before the first token."
-        return "Not read yet." if self.control.live else "Not recorded here."
+        return "Not recorded here." if self.recorded else "Not read yet."
 
     def situation(self) -> str:
         """The work under way or the failure, else the cursor's figures."""
         job, failure = self.control.job, self.control.job.failure
-        if failure is not None and self.control.live:
+        if failure is not None and not self.recorded:
             return visible(f"{failure.message} {failure.hint}".strip())
         if job.progress is not None:
             total = f" {job.progress.done}/{job.progress.total}" if job.progress.total else ""
@@ -576,7 +377,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
 
     def change_measure(self) -> None:
         """Colour by the next measure."""
-        if self.opened is not None and self.opened.aligned == "bytes":
+        if self.by_bytes:
             self.say("The two models have different tokens: only their logprobs can be compared")
         else:
             self._measure = (self._measure + 1) % len(COLOURINGS)
@@ -589,9 +390,8 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if found:
             self.look_at(found[0] if by > 0 else found[-1])
         else:
-            self.say(
-                f"No {'further' if by > 0 else 'earlier'} token has another top token in the second model"
-            )
+            which = "further" if by > 0 else "earlier"
+            self.say(f"No {which} token has another top token in the second model")
 
     def go_to_largest(self) -> None:
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
@@ -602,11 +402,11 @@ class LockstepScreen(ToolScreen[WaysParted]):
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])
 
-    @on(LockstepText.SlotClicked)
-    def _clicked(self, message: LockstepText.SlotClicked) -> None:
+    def on_click(self, event: events.Click) -> None:
         """Look at the token that was clicked, in the text or in the list."""
-        self.look_at(message.slot)
-        self.changed()
+        if isinstance(slot := event.style.meta.get("slot"), int):
+            self.look_at(slot)
+            self.changed()
 
     def follow_first(self) -> None:
         """Step by the first model's pick; at an older token walk one forward."""
@@ -617,7 +417,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         """Step by the second model's pick."""
         if self._lacks():
             return
-        if self.opened is not None and self.opened.aligned == "bytes":
+        if self.by_bytes:
             ways = key_for("lockstep.ways")
             self.say(
                 f"The second model has other tokens: its pick is no token of the first one. "
@@ -625,7 +425,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
             )
             return
         self.timeline.select(None)
-        self.control.follow()
+        self.control.job.start(FollowSecond(self.timeline.before))
 
     def part(self) -> None:
         """Let each go its own way from the cursor, or show the candidates again."""
@@ -638,7 +438,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         if self.recorded:
             self.say(self.needs_model)
         elif not self._lacks():
-            self.control.part()
+            self.control.job.start(PartWays(self.timeline.before))
 
     def branch(self) -> None:
         """Leave, and have the two ways on show compared as branches of the tree."""
@@ -649,7 +449,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
             )
         elif self._lacks():
             return
-        elif self.opened is not None and self.opened.aligned == "bytes":
+        elif self.by_bytes:
             self.say(
                 "The second model has other tokens: its continuation can't be a branch of the first one's tree"
             )
@@ -679,7 +479,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
     def stop_loading(self) -> None:
         """Stop the loading of a second model."""
         if self.control.loading:
-            self.control.stop_loading()
+            self.control.stopped = self.control.job.stop()
         else:
             self.say("No second model is being loaded")
 
@@ -692,7 +492,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
         """
         if self._lacks():
             return
-        if second and self.opened is not None and self.opened.aligned == "bytes":
+        if second and self.by_bytes:
             self.say(
                 "Q has other tokens, so it has no such token. Open it as the session's model to look inside it"
             )
@@ -705,7 +505,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
             self.host.press(action)
 
     def _lacks(self) -> bool:
-        """Say what is missing for a key that goes on; returns whether anything is."""
+        """Say what is missing for a key; returns whether anything is."""
         if self.opened is None or not self.timeline.before:
             self.say("There is no second model yet" if self.opened is None else "Go to a later token first")
             return True
@@ -718,8 +518,25 @@ class LockstepScreen(ToolScreen[WaysParted]):
         self.dismiss(None)
 
 
+def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:
+    """The text of one model's way: in plain ink the part that both have."""
+    wrap = Wrap(width - 1)
+    texts = ((each.other_text if second else each.text, each.same) for each in ways.parts)
+    parts = [(word, same) for text, same in texts for word in WORD.findall(text)]
+    for word, _ in parts:  # so that lines break between words
+        wrap.append([visible(line) for line in word.split("\n")])
+    styles = on.ink("accent") + Style(underline=True), on.rich_style
+    return [
+        [
+            Segment("".join(piece.text for piece in pieces), styles[parts[slot][1]])
+            for slot, pieces in groupby(line.pieces, key=lambda piece: piece.slot)
+        ]
+        for line in wrap.lines
+    ]
+
+
 def needs(memory: LockstepMemory | None) -> str:
-    """What a second model needs beside the first, against what is free; empty until it is known."""
+    """Return the memory of a second model beside the first, against the free memory; empty until it is known."""
     if memory is None:
         return ""
     free = f"; {size(memory.free_bytes)} were free" if memory.free_bytes is not None else ""

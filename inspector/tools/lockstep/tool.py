@@ -1,55 +1,31 @@
-"""Two models in lockstep as a tool: its keys, and the second model."""
+"""Two models in lockstep as a tool: its key, and the second model to begin with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from engine.protocol import (
-    OpenLockstep,
-    WaysParted,
-)
+from engine.protocol import OpenLockstep, WaysParted
 from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepControl
+from inspector.main.tool import Tool
+from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepActions
 from inspector.widgets.actions import Action, Needs
 
 
-class LockstepActions(ToolActions):
-    """Opens the screen, and keeps the second model.
+def _open(own: LockstepActions) -> None:
+    from inspector.tools.lockstep.screen import LockstepScreen
 
-    Args:
-        host: The main screen.
-        against: The second model to open with the first; None for none.
-    """
-
-    def __init__(self, host: Host, against: OpenLockstep | None = None) -> None:
-        super().__init__(host)
-        self.control = LockstepControl(host.controller, against)
-
-    def open(self) -> None:
-        """Show both models at the selected token."""
-        from inspector.tools.lockstep.screen import LockstepScreen
-
-        self.open_screen(LockstepScreen(self.host, self.control), self._left)
-
-    def _left(self, ways: WaysParted | None) -> None:
-        """Have both ways compared as branches, where that was asked for."""
+    def left(ways: WaysParted | None) -> None:
         if ways is None:
             return
 
         def compare() -> None:
-            path = [item.node for item in self.timeline.items]
-            if ways.node in path and ways.parted is not None:
-                self.timeline.select(
-                    path.index(ways.node) + 1 + ways.parted
-                )  # of the branches, the one that parts there
-            self.host.press("compare")
+            path = [item.node for item in own.timeline.items]
+            if ways.node in path and ways.parted is not None:  # of the branches, the one that parts there
+                own.timeline.select(path.index(ways.node) + 1 + ways.parted)
+            own.host.press("compare")
 
-        self.control.branch(ways, compare)
-        self.host.answer("Both continuations become branches of the tree")
+        own.branch(ways, compare)
+        own.host.answer("Both continuations become branches of the tree")
 
-
-# ---- keys ---------------------------------------------------------------------------------------
+    own.open_screen(LockstepScreen(own.host, own), left)
 
 
 def _exports() -> tuple[ExportPart, ...]:
@@ -64,16 +40,14 @@ def lockstep(against: OpenLockstep | None) -> Tool:
     Args:
         against: The second model; None for none.
     """
-    make: Callable[[Host], ToolActions] = lambda host: LockstepActions(host, against)  # noqa: E731
     return Tool(
         "lockstep",
         "Lockstep",
-        make,
+        lambda host: LockstepActions(host, against),
         screen=True,
         actions=(
             Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
-            LockstepActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.control.state.opened is not None, looks=True,
+            _open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.state.opened is not None, looks=True,
             synonyms="two models, second model, other model, compare models, quantized model, "
             "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model", view="models"),

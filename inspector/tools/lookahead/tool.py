@@ -34,7 +34,7 @@ class LookAheadActions(ToolActions):
     # ---- asking -----------------------------------------------------------------------------
 
     def shown(self) -> None:
-        """Ask what might come after the candidates, where they are on screen."""
+        """Ask what might come after the candidates, if they are on screen."""
         panel = self.host.panel(CandidatesPanel)
         panel.ahead = self.lines
         self.awake = self.lines.on or bool(self._client.of(LookAhead))
@@ -45,7 +45,7 @@ class LookAheadActions(ToolActions):
         """Ask about candidates of the selected slot, unless all is known or the engine is busy.
 
         Args:
-            ids: The candidates; none where they are not on screen.
+            ids: The candidates; none if they are not on screen.
 
         Returns:
             Whether a question was sent.
@@ -79,11 +79,12 @@ class LookAheadActions(ToolActions):
         """Show what might come, or don't any more."""
         self.lines.switch()
         self.awake = True
-        there = (
-            "" if self.host.panel(CandidatesPanel).display else f"Press {key_for('candidates')} to see it. "
-        )
-        on = RECORDED if self.controller.transport.recorded else ON
-        self.host.answer(there + with_keys(on) if self.lines.on else "Look-ahead off")
+        answer = "Look-ahead off"
+        if self.lines.on:
+            answer = with_keys(RECORDED if self.controller.transport.recorded else ON)
+            if not self.host.panel(CandidatesPanel).display:
+                answer = f"Press {key_for('candidates')} to see it. {answer}"
+        self.host.answer(answer)
 
     def stop(self) -> bool:
         """Switch look-ahead off while the engine is at it."""
@@ -94,27 +95,20 @@ class LookAheadActions(ToolActions):
 
     def take(self) -> None:
         """Take the highlighted candidate and the tokens that look-ahead shows after it."""
-        candidate = self.host.candidate
+        node, candidate = self.timeline.before, self.host.candidate
         if candidate is None:
-            self.host.answer("No candidates were recorded here. Press end to go to the tip")
+            answer = "No candidates were recorded here. Press end to go to the tip"
+        elif (line := self.lines.lines(node).get(candidate.id)) is not None:
+            self._client.do(Take(node, (candidate.id, *line.ids)))
+            answer = ""
+        elif self.lines.on:
+            answer = "Nothing is known yet of what follows this candidate. Wait a moment, or press ⏎ to take it alone"
         else:
-            self.host.answer(self._take(candidate.id))
-
-    def _take(self, id: int) -> str:
-        """Take a candidate and the tokens after it, as far as they are known; returns the answer for the person."""
-        node = self.timeline.before
-        line = self.lines.lines(node).get(id)
-        if line is not None:
-            self._client.do(Take(node, (id, *line.ids)))
-            return ""
-        return (
-            "Nothing is known yet of what follows this candidate. Wait a moment, or press ⏎ to take it alone"
-            if self.lines.on
-            else (
+            answer = (
                 f"Look-ahead is off. Press {key_for('look_ahead')} for it, then {key_for('take_ahead')} "
                 "takes the tokens after a candidate"
             )
-        )
+        self.host.answer(answer)
 
 
 def tells_ahead(record: Record) -> bool:

@@ -21,7 +21,7 @@ class MarkedPlace(Struct, frozen=True):
     branch: str
     """The name of its branch or how that begins; empty on the current path."""
     written: str
-    """The text that a person wrote there."""
+    """The name, note or caption that was written there."""
 
 
 MARKS_KEYS = dialog_table(

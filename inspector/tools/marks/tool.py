@@ -35,7 +35,7 @@ class MarkActions(ToolActions):
             self.host.answer()
 
 
-# ---- the marks: branch points of the path, and what a person wrote anywhere in the tree ---------
+# ---- the marks: branch points of the path, and bookmarks, notes and captions of the whole tree --
 
 FORK = "├"
 """The sign of a branch point, before how many branches part there."""
@@ -77,12 +77,12 @@ def go(timeline: Timeline, by: int) -> str:
 def _described(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
     parts = [quoted(token_label(item.text, item.raw))]
-    parts += [written(timeline.tree.marks.of[item.node])] if item.node in timeline.tree.marks.of else []
-    parts += (
-        [f"one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"]
-        if branches > 1
-        else []
-    )
+    if item.node in timeline.tree.marks.of:
+        parts.append(written(timeline.tree.marks.of[item.node]))
+    if branches > 1:
+        parts.append(
+            f"one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"
+        )
     return ", ".join(parts)
 
 
@@ -105,46 +105,30 @@ def _branch(branches: Branches, node: int) -> Branch:
 
 def _place(timeline: Timeline, node: int, slot: int | None) -> MarkedPlace:
     branches, mark = timeline.tree.branches, timeline.tree.marks.at(node)
-    branch = _branch(branches, node)
-    count = len(timeline.siblings(slot)) if slot is not None else 1
-    at = branches.place(node)
-    return MarkedPlace(
-        node,
-        _signs(mark, count),
-        branches.depth(node),
-        _upto(branches, branch, at),
-        visible(branches[node].text) or token_label("", branches[node].raw),
-        visible(_joined(branches, branch.nodes[at + 1 : at + 1 + _AROUND])[:_AROUND]),
-        "" if slot is not None else _named(timeline, branch),
-        written(Marked(node, mark.name, False, mark.note, mark.caption)),
-    )
-
-
-def _signs(mark: Marked, branches: int) -> str:
-    signs = [STAR * mark.bookmarked, NOTE * bool(mark.note or mark.name), CAPTION * bool(mark.caption)]
-    return "".join(signs) + (f"{FORK}{branches}" if branches > 1 else "")
-
-
-def _upto(branches: Branches, branch: Branch, at: int) -> str:
-    """The end of the text before a token, across the forks above it."""
-    text = ""
+    branch, at = _branch(branches, node), branches.place(node)
+    signs = STAR * mark.bookmarked + NOTE * bool(mark.note or mark.name) + CAPTION * bool(mark.caption)
+    if slot is not None and (count := len(timeline.siblings(slot))) > 1:
+        signs += f"{FORK}{count}"
+    before = ""  # the end of the text before it, across the forks above
     for part in branches.above(branch):
         nodes = part.nodes[max(0, at - _AROUND) : at] if part is branch else part.nodes[-_AROUND:]
-        text = _joined(branches, nodes) + text
-        if len(text) >= _AROUND:
+        before = "".join(branches[each].text for each in nodes) + before
+        if len(before) >= _AROUND:
             break
-    return truncate_start(visible(text[-4 * _AROUND :]), _AROUND)
-
-
-def _joined(branches: Branches, nodes: list[int]) -> str:
-    return "".join(branches[node].text for node in nodes)
-
-
-def _named(timeline: Timeline, branch: Branch) -> str:
-    """The name of a branch, or else how it begins."""
-    name = timeline.tree.marks.at(branch.first).name
-    return visible(name) or quoted(
-        truncate(visible(timeline.tree.branches.text(branch, _AROUND)).strip(), _AROUND)
+    after = "".join(branches[each].text for each in branch.nodes[at + 1 : at + 1 + _AROUND])
+    named = ""
+    if slot is None:  # the branch's name, or else how it begins
+        begins = truncate(visible(branches.text(branch, _AROUND)).strip(), _AROUND)
+        named = visible(timeline.tree.marks.at(branch.first).name) or quoted(begins)
+    return MarkedPlace(
+        node,
+        signs,
+        branches.depth(node),
+        truncate_start(visible(before[-4 * _AROUND :]), _AROUND),
+        visible(branches[node].text) or token_label("", branches[node].raw),
+        visible(after[:_AROUND]),
+        named,
+        written(Marked(node, mark.name, False, mark.note, mark.caption)),
     )
 
 

@@ -9,9 +9,7 @@ from typing import ClassVar
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import getters
 from textual.app import ComposeResult
-from textual.content import Content
 from textual.widget import Widget
 
 from engine.protocol import Failure, TakenApart, WordApart
@@ -35,171 +33,18 @@ from inspector.state.merges import (
     unknown,
     word_label,
 )
-from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, MergesControl, View
+from inspector.tools.merges.control import MERGES_SCREEN, NAME_KEYS, MergesActions
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, wrapped
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
 
-TITLES: dict[View, str] = {"ladder": "Tokenizer", "beside": "Two tokenizers"}
 RANK = 9
 """Cells of the first column."""
 ROOMY = 12
-"""Rows from which on there is room for what a view means."""
-
-
-class MergesPanel(PanelCanvas):
-    """Draws one of the views.
-
-    Args:
-        control: What is looked at.
-    """
-
-    DEFAULT_CSS = "MergesPanel { height: 1fr; }"
-
-    def __init__(self, control: MergesControl) -> None:
-        super().__init__(id="merges-panel")
-        self.control = control
-        self.view: View = "ladder"
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return (self._ladder if self.view == "ladder" else self._beside)(width, height)
-
-    def _note(self, *lines: str) -> list[Row]:
-        width, height = self.size
-        texts = [each for line in lines for each in (wrapped(line, max(8, width - 2)) or [""])]
-        return centred([(text, self.ink("muted")) for text in texts], width, height)
-
-    def _refused(self, failure: Failure) -> list[Row]:
-        return self._note(visible(failure.message), visible(failure.hint))
-
-    def _muted(self, text: str, width: int) -> list[Row]:
-        return [[Segment(line, self.ink("muted"))] for line in wrapped(text, width)]
-
-    # ---- the ladder of a word ---------------------------------------------------------------
-
-    def _ladder(self, width: int, height: int) -> list[Row]:
-        place = self.control.place
-        if place is None:
-            return self._note("There is no token yet.")
-        found = self.control.ladder(place)
-        if isinstance(found, Failure):
-            return self._refused(found)
-        if found is None:
-            return self._note("Taking the word apart")
-        if not found.words:
-            return self._note("The tokenizer makes no token of this.")
-        word = found.words[0]
-        below = self._below(found, word, place, width) if height >= ROOMY else []
-        below = below[: max(0, height - 8)]
-        room = max(1, height - 2 - len(below))
-        last = rungs(word) - 1
-        at = self.control.at(word)
-        top = max(0, min(at - room // 2, last + 1 - room))
-        rows: list[Row] = [
-            [Segment(f"{pad(head(found.algorithm), RANK, right=True)}  pieces", self.ink("muted"))]
-        ]
-        rows += [self._rung(word, each, each == at, width) for each in range(top, min(last + 1, top + room))]
-        return [*rows, *below]
-
-    def _rung(self, word: WordApart, place: int, here: bool, width: int) -> Row:
-        made = rung(word, place)
-        base = self.ink("row") if here else self.rich_style
-        row: Row = [Segment(f"{'›' if here else ' '}{pad(made.of, RANK - 1, right=True)}  ", base)]
-        return [*row, *self._pieces(made, base, width - RANK - 2)]
-
-    def _pieces(self, made: Rung, base: Style, width: int) -> Iterator[Segment]:
-        """The pieces of a rung, in sight the one that is new."""
-        names = labels(made.pieces)
-        begin = 0
-        if made.new is not None:
-            ends = [*accumulate(cell_len(name) + 1 for name in names)]
-            ends[-1] -= 1  # no border after the last one
-            while (
-                begin < made.new
-                and ends[min(made.new, len(ends) - 1)] - (ends[begin - 1] if begin else 0) > width
-            ):
-                begin += 1
-        if begin:
-            yield Segment("…", self.ink("muted"))
-            width -= 1
-        left = sum(cell_len(name) + 1 for name in names[begin:]) - 1
-        for place, name in enumerate(names[begin:], begin):
-            fits = left <= width
-            shown = truncate(name, max(0, width - (not fits)))
-            yield Segment(shown, base + self.ink("accent") if place == made.new else base)
-            left -= cell_len(name) + 1
-            width -= cell_len(shown) + 1
-            if place + 1 < len(names):
-                yield Segment(BORDER if fits or width >= LEAST else "…", self.ink("muted"))
-            if not fits and width < LEAST:
-                return
-
-    def _below(self, taken: TakenApart, word: WordApart, place: Around, width: int) -> list[Row]:
-        """What the rung that is looked at says, and whether the text has the same tokens."""
-        rows: list[Row] = [[], *self._says(taken, word, self.control.at(word), width)]
-        written = [place.tokens[slot - place.first].raw for slot in place.own(word)]
-        if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
-            own = BORDER.join(labels(written))
-            rows += self._muted(f"The text has it as {own}, which the tokenizer would not cut so.", width)
-        if unknown(taken, word):
-            rows += self._muted("For some of it there is no piece: that is the unknown token.", width)
-        return [*rows, [], *self._muted(f"{ABOUT[taken.algorithm]}", width)]
-
-    def _says(self, taken: TakenApart, word: WordApart, at: int, width: int) -> list[Row]:
-        made = rung(word, at)
-        pieces = len(made.pieces)
-        if word.added:
-            said = "A token beside the vocabulary: it is cut out of the text before all others."
-        elif taken.algorithm == "bpe" and made.new is not None and isinstance(made.value, int):
-            before = rung(word, at - 1).pieces
-            left, right = labels(before[made.new : made.new + 2])[:2]
-            of = f"rank {made.value:,} of {taken.merges:,}"
-            said = f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {_counted(pieces)}."
-        elif taken.algorithm == "unigram":
-            said = (
-                "The most probable way: the tokens."
-                if not at
-                else f"The {at + 1}. best way, which is not taken."
-            )
-        elif taken.algorithm == "wordpiece":
-            said = f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
-        elif pieces == 1:
-            said = "One piece: nothing is to be merged."
-        else:
-            stay = ", and no pair of them is in the list: they stay" if rungs(word) == 1 else ""
-            said = f"{pieces:,} pieces to begin with{stay}."
-        return [[Segment(line, self.ink("accent"))] for line in wrapped(said, width)]
-
-    # ---- two tokenizers ---------------------------------------------------------------------
-
-    def _beside(self, width: int, height: int) -> list[Row]:
-        if not self.control.other:
-            return self._note(
-                f"{key_for('merges.open')} names a second tokenizer: a model, or a tokenizer.json.",
-                "Both then cut the text around the token that is looked at.",
-            )
-        both = self.control.both
-        for each in both:
-            if isinstance(each, Failure):
-                return self._refused(each)
-        first, second = both
-        if not (isinstance(first, TakenApart) and isinstance(second, TakenApart)):
-            return self._note("Cutting the text twice")
-        rows: list[Row] = []
-        for name, taken, ink in (("this model", first, "primary"), (second.name, second, "warn")):
-            words = truncate_middle(visible(name), max(8, width // 3))
-            rows.append([Segment(truncate(f"{words}: {summed(taken)}", width), self.ink(ink))])
-        rows.append([])
-        pairs = [*faced(columns(first, second), width)]
-        room = max(1, (height - len(rows)) // 3)
-        self.control.top = max(0, min(self.control.top, len(pairs) - room))
-        for above, under in pairs[self.control.top : self.control.top + room]:
-            rows += [[Segment(truncate(above, width), self.ink("primary"))],
-                     [Segment(truncate(under, width), self.ink("warn"))], []]  # fmt: skip
-        return rows
-
-
+"""Rows from which on there is room for the meaning of a rung."""
+LEAST = 2
+"""Cells in which a piece is begun: one of it, and the sign that it is cut off."""
 ABOUT = {
     "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
     "list. Ranks are the order in which training found them: the most frequent first.",
@@ -209,105 +54,124 @@ ABOUT = {
 }
 
 
-LEAST = 2
-"""Cells in which a piece is begun: one of it, and the sign that it is cut off."""
-
-
-def _counted(pieces: int) -> str:
-    return f"{pieces:,} piece" + "s" * (pieces != 1)
-
-
 class MergesScreen(ToolScreen[None]):
     """Goes from word to word and from merge to merge.
 
     Args:
         host: The main screen.
-        control: What is looked at.
+        control: Has the words.
     """
 
     TOOL: ClassVar[str] = "merges"
     ACTIONS: ClassVar[ActionTable] = MERGES_SCREEN
-    AUTO_FOCUS = ""
 
-    panel = getters.query_one("#merges-panel", MergesPanel)
-
-    def __init__(self, host: Host, control: MergesControl) -> None:
+    def __init__(self, host: Host, control: MergesActions) -> None:
         super().__init__(host)
         self.control = control
+        self.beside = False
+        """True for two tokenizers over the text, False for the ladder of a word."""
 
     def body(self) -> ComposeResult:
-        yield MergesPanel(self.control)
+        yield DrawnPanel(id="merges-panel")
 
     # ---- showing ----------------------------------------------------------------------------
 
-    @property
-    def view(self) -> View:
-        """The one on show."""
-        return self.panel.view
-
     def show(self) -> None:
         """Show everything, now."""
-        self.panel.title(Content(TITLES[self.view]), Content(self._subtitle()))
-        self.panel.redraw()
+        panel, control = self.query_one("#merges-panel", DrawnPanel), self.control
+        if self.beside:
+            name = truncate_middle(visible(control.other), max(8, self.area.width // 2))
+            panel.put("Two tokenizers", self._two, name)
+        else:
+            found = control.ladder(control.place) if control.place is not None else None
+            subtitle = ""
+            if isinstance(found, TakenApart) and found.words:
+                word = found.words[0]
+                label = truncate(word_label(word), max(8, self.area.width // 3))
+                tokens = f"{count(len(word.ids))} token{'s' * (len(word.ids) != 1)}"
+                subtitle = f"{label} · {tokens} · {NAMES[found.algorithm]}"
+            panel.put("Tokenizer", self._ladder, subtitle)
         self.write()
-
-    def _subtitle(self) -> str:
-        control = self.control
-        if self.view == "beside":
-            return truncate_middle(visible(control.other), max(8, self.area.width // 2))
-        place = control.place
-        found = control.ladder(place) if place is not None else None
-        if not isinstance(found, TakenApart) or not found.words:
-            return ""
-        word = found.words[0]
-        label = truncate(word_label(word), max(8, self.area.width // 3))
-        return (
-            f"{label} · {count(len(word.ids))} token{'s' * (len(word.ids) != 1)} · {NAMES[found.algorithm]}"
-        )
 
     def situation(self) -> str:
         """A line on what is shown, and the keys for it."""
         turn = key_for("merges.turn")
-        if self.view == "ladder":
-            return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
-        return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} for the ladder"
+        if self.beside:
+            return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} for the ladder"
+        return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
+
+    def _ladder(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The ladder of a word."""
+        place = self.control.place
+        if place is None:
+            return _noted(on, width, height, "There is no token yet.")
+        found = self.control.ladder(place)
+        if isinstance(found, Failure):
+            return _noted(on, width, height, visible(found.message), visible(found.hint))
+        if found is None:
+            return _noted(on, width, height, "Taking the word apart")
+        if not found.words:
+            return _noted(on, width, height, "The tokenizer makes no token of this.")
+        word = found.words[0]
+        at, last = self.control.at(word), rungs(word) - 1
+        below = _below(on, found, place, at, width) if height >= ROOMY else []
+        below = below[: max(0, height - 8)]
+        room = max(1, height - 2 - len(below))
+        top = max(0, min(at - room // 2, last + 1 - room))
+        rows: list[Row] = [
+            [Segment(f"{pad(head(found.algorithm), RANK, right=True)}  pieces", on.ink("muted"))]
+        ]
+        for each in range(top, min(last + 1, top + room)):
+            made, base = rung(word, each), on.ink("row") if each == at else on.rich_style
+            begin = f"{'›' if each == at else ' '}{pad(made.of, RANK - 1, right=True)}  "
+            rows.append([Segment(begin, base), *pieces_in(on, made, base, width - RANK - 2)])
+        return [*rows, *below]
+
+    def _two(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """Two tokenizers over the text."""
+        control = self.control
+        if not control.other:
+            names = f"{key_for('merges.open')} names a second tokenizer: a model, or a tokenizer.json."
+            return _noted(
+                on, width, height, names, "Both then cut the text around the token that is looked at."
+            )
+        first, second = control.both
+        for each in (first, second):
+            if isinstance(each, Failure):
+                return _noted(on, width, height, visible(each.message), visible(each.hint))
+        if not (isinstance(first, TakenApart) and isinstance(second, TakenApart)):
+            return _noted(on, width, height, "Cutting the text twice")
+        inks = on.ink("primary"), on.ink("warn")
+        rows: list[Row] = []
+        for name, taken, ink in zip(("this model", second.name), (first, second), inks, strict=True):
+            words = truncate_middle(visible(name), max(8, width // 3))
+            rows.append([Segment(truncate(f"{words}: {summed(taken)}", width), ink)])
+        rows.append([])
+        pairs = [*faced(columns(first, second), width)]
+        room = max(1, (height - len(rows)) // 3)
+        control.top = max(0, min(control.top, len(pairs) - room))
+        for pair in pairs[control.top : control.top + room]:
+            rows += [[Segment(truncate(text, width), ink)] for text, ink in zip(pair, inks, strict=True)]
+            rows.append([])
+        return rows
 
     # ---- keys -------------------------------------------------------------------------------
 
-    @property
-    def steps(self) -> str:
-        """The effect of up and down, in a word."""
-        return "merge" if self.view == "ladder" else "line"
-
-    @property
-    def sides(self) -> str:
-        """The effect of left and right, in a word."""
-        return "word" if self.view == "ladder" else ""
-
-    @property
-    def opens(self) -> str:
-        """What can be named."""
-        return "tokenizer" if self.view == "beside" else ""
-
     def climb(self, by: int) -> None:
-        """Look at the rung before, or at the next one; scroll the two tokenizers."""
-        if self.view == "ladder":
-            self.control.climb(by)
-        else:
+        """Look at the previous rung or the next one; scroll the two tokenizers."""
+        if self.beside:
             self.control.top = max(0, self.control.top + by)
-
-    def go(self, by: int) -> None:
-        """Look at the word before, or at the next one."""
-        self.control.go(by)
+        else:
+            self.control.climb(by)
 
     def turn(self) -> None:
         """Show the next view."""
-        self.panel.view = "beside" if self.view == "ladder" else "ladder"
+        self.beside = not self.beside
         self.control.top = 0
 
     def open(self) -> None:
         """Name the second tokenizer."""
-        self.panel.view = "beside"
+        self.beside = True
         self.host.open(NameDialog(self.control.other), self._named)
 
     def _named(self, name: str | None) -> None:
@@ -316,6 +180,91 @@ class MergesScreen(ToolScreen[None]):
         self.control.top = 0
         self.control.other = name
         self.changed()
+
+
+def _noted(on: Canvas, width: int, height: int, *lines: str) -> list[Row]:
+    """Sentences in the middle of the panel, at its edges a cell free."""
+    texts = [each for line in lines for each in (wrapped(line, max(8, width - 2)) or [""])]
+    return centred([(text, on.ink("muted")) for text in texts], width, height)
+
+
+def pieces_in(on: Canvas, made: Rung, base: Style, width: int) -> Iterator[Segment]:
+    """The pieces of a rung, in sight the one that is new.
+
+    Args:
+        on: Has the inks.
+        made: The rung.
+        base: Of all pieces.
+        width: Cells that there are.
+    """
+    names = labels(made.pieces)
+    begin = 0
+    if made.new is not None:
+        ends = [*accumulate(cell_len(name) + 1 for name in names)]
+        ends[-1] -= 1  # no border after the last one
+        while (
+            begin < made.new
+            and ends[min(made.new, len(ends) - 1)] - (ends[begin - 1] if begin else 0) > width
+        ):
+            begin += 1
+    if begin:
+        yield Segment("…", on.ink("muted"))
+        width -= 1
+    left = sum(cell_len(name) + 1 for name in names[begin:]) - 1
+    for place, name in enumerate(names[begin:], begin):
+        fits = left <= width
+        shown = truncate(name, max(0, width - (not fits)))
+        yield Segment(shown, base + on.ink("accent") if place == made.new else base)
+        left -= cell_len(name) + 1
+        width -= cell_len(shown) + 1
+        if place + 1 < len(names):
+            yield Segment(BORDER if fits or width >= LEAST else "…", on.ink("muted"))
+        if not fits and width < LEAST:
+            return
+
+
+def _below(on: Canvas, taken: TakenApart, place: Around, at: int, width: int) -> list[Row]:
+    """The meaning of the rung that is looked at, and whether the text has the same tokens."""
+    word, notes = taken.words[0], []
+    written = [place.tokens[slot - place.first].raw for slot in place.own(word)]
+    if tuple(written) != word.pieces() and b"".join(word.symbols) in b"".join(written):
+        notes.append(
+            f"The text has it as {BORDER.join(labels(written))}, which the tokenizer would not cut so."
+        )
+    if unknown(taken, word):
+        notes.append("For some of it there is no piece: that is the unknown token.")
+    lines = [line for note in notes for line in wrapped(note, width)]
+    about = wrapped(ABOUT[taken.algorithm], width)
+    muted = on.ink("muted")
+    return [
+        [],
+        *([Segment(line, on.ink("accent"))] for line in wrapped(_said(taken, word, at), width)),
+        *([Segment(line, muted)] for line in lines),
+        [],
+        *([Segment(line, muted)] for line in about),
+    ]
+
+
+def _said(taken: TakenApart, word: WordApart, at: int) -> str:
+    """The meaning of a rung, in a sentence."""
+    made = rung(word, at)
+    pieces = len(made.pieces)
+    if word.added:
+        return "A token beside the vocabulary: it is cut out of the text before all others."
+    if taken.algorithm == "bpe" and made.new is not None and isinstance(made.value, int):
+        before = rung(word, at - 1).pieces
+        left, right = labels(before[made.new : made.new + 2])[:2]
+        of = f"rank {made.value:,} of {taken.merges:,}"
+        counted = f"{pieces:,} piece{'s' * (pieces != 1)}"
+        return f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {counted}."
+    if taken.algorithm == "unigram":
+        return f"The {at + 1}. best way, which is not taken." if at else "The most probable way: the tokens."
+    if taken.algorithm == "wordpiece":
+        return f"{quoted(labels(made.pieces)[at])} is the longest piece that the rest begins with."
+    if pieces == 1:
+        return "One piece: nothing is to be merged."
+    stay = ", and no pair of them is in the list: they stay" if rungs(word) == 1 else ""
+    return f"{pieces:,} pieces to begin with{stay}."
 
 
 class NameDialog(Dialog[str]):

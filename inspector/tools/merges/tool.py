@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.tools.merges.control import MERGES_SCREEN, MergesControl
+from inspector.main.tool import Tool
+from inspector.tools.merges.control import MERGES_SCREEN, MergesActions
 from inspector.widgets.actions import Action, Needs
 
 
-class MergesActions(ToolActions):
-    """Takes the tokenizer apart in a screen of its own."""
+def _open(own: MergesActions) -> None:
+    from inspector.tools.merges.screen import MergesScreen
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.control = MergesControl(host)
-
-    def open(self) -> None:
-        """Open the word of the token that is looked at."""
-        from inspector.tools.merges.screen import MergesScreen
-
-        self.open_screen(MergesScreen(self.host, self.control))
+    own.open_screen(MergesScreen(own.host, own))
 
 
 def _exports() -> tuple[ExportPart, ...]:
@@ -36,7 +28,7 @@ MERGES = Tool(
     actions=(
         Action("merges", "Merges",
             "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
-            MergesActions.open, Needs.DISTRIBUTION, looks=True,
+            _open, Needs.DISTRIBUTION, looks=True,
             synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
             "compare tokenizers", view="pieces"),
     ),

@@ -1,26 +1,35 @@
-"""The modules of a model as lines of a page, from the top down beside the residual stream, and their names in words."""
+"""The modules of a model as lines, from the top down beside the residual stream, in words; and in an export."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
 from engine.protocol import (
     HOOKS,
     ExpertLayer,
+    ExpertsRead,
     HeadFacts,
     HookPart,
     LayerBlock,
     LayerSum,
+    MlpFacts,
+    ModelFacts,
     ModelModules,
     ModulePart,
     Role,
     RopeFacts,
     StateArray,
 )
+from inspector.blocks.elements import element, explained, hint, row, table
 from inspector.display import visible
-from inspector.scales import count, size
+from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
+from inspector.scales import amount, count, size
+from inspector.state.inside import Answers, Asked
+from inspector.state.lockstep import LockstepSoFar
 
 
 class Line(Struct, frozen=True):
@@ -32,34 +41,44 @@ class Line(Struct, frozen=True):
     says: str = ""
     shape: str = ""
     parameters: int = 0
-    """Of all the layers that the line stands for together."""
+    """The sum over all layers of the line."""
     bytes: int = 0
     part: ModulePart | None = None
     path: str = ""
     """Whole; `*` for the number of a folded layer."""
     layers: tuple[int, ...] = ()
-    """That the line stands for."""
+    """The layers of the line."""
     block: int | None = None
-    """For the line of a layer, or of several: the number of its block."""
+    """The number of its block, for the line of a layer or of several."""
     strong: bool = False
     inside: str = ""
     """Role of the direct part of a layer that it belongs to."""
     hooked: tuple[HookPart, ...] = ()
-    """Of the hooks that are found here: see `hooks`."""
+    """The parts whose hooks are found here: see `hooks`."""
 
     @property
     def hooks(self) -> str:
-        """Its hooks, as TransformerLens names them, with spaces between; empty where it has none there."""
+        """Its hooks, as TransformerLens names them, with spaces between; empty if it has none there."""
         layer = str(self.layers[0]) if len(self.layers) == 1 else "N"
         return " ".join(hook.name.replace("N", layer) for hook in HOOKS if hook.part in self.hooked)
 
     @property
     def sort(self) -> str:
         """Key of the explanation that fits it."""
+        part, label = self.part, self.label.strip()
         if self.block is not None:
             return "layer"
-        joined = self.gutter.startswith("⊕")
-        return "added" if joined else sort_of(self.part, self.inside, self.label.strip())
+        if self.gutter.startswith("⊕"):
+            return "added"
+        if part is None:
+            return label if label in EXPLAINED else ""
+        if part.rope is not None and part.heads is None:
+            return "rope"
+        if part.experts is not None or label in ("router", "mixture of experts"):
+            return "experts"
+        if part.norm is not None and not part.heads:
+            return "norm"
+        return label if label in EXPLAINED else self.inside if self.inside in EXPLAINED else part.role
 
 
 def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collection[int] = ()) -> list[Line]:
@@ -75,7 +94,14 @@ def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collect
     for number, block in enumerate(modules.blocks):
         found += _block(number, block, number in unfolded, opened)
     found += [_outside(part, modules) for part in modules.after]
-    found += _end(modules)
+    if modules.tied:
+        found.append(Line(
+            "│ ", "head", "the embedding's (tied)", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
+            path=visible(modules.head), strong=True,
+        ))  # fmt: skip
+    elif not modules.head:
+        found.append(Line("│ ", "head", "not a module of its own", strong=True))
+    found.append(Line("▼ ", "logits", "a score for each token", strong=True))
     found += [_outside(part, modules, gutter="  ", more="loaded, not run by text") for part in modules.unused]
     return found
 
@@ -88,61 +114,35 @@ def _outside(part: ModulePart, modules: ModelModules, gutter: str = "│ ", more
     elif part.norm is not None and part in modules.after:
         label = "final norm"
     final: tuple[HookPart, ...] = ("final norm",) if label == "final norm" else ()
-    said = " · ".join(text for text in (description(part), more) if text)
     return Line(
-        gutter,
-        label,
-        said,
-        shape_of(part),
-        part.parameters,
-        part.bytes,
-        part,
-        visible(part.path),
-        strong=True,
+        gutter, label, " · ".join(filter(None, (description(part), more))), shape_of(part), part.parameters, part.bytes,
+        part, visible(part.path), strong=True,
         hooked=final or NAMED.get(part.name, ("embedding",) if part.role == "embedding" else ()),
-    )
-
-
-def _end(modules: ModelModules) -> Iterator[Line]:
-    if modules.tied:
-        yield Line(
-            "│ ", "head", "the embedding's (tied)", f"{modules.hidden_size:,} → {modules.vocabulary:,}",
-            path=visible(modules.head), strong=True,
-        )  # fmt: skip
-    elif not modules.head:
-        yield Line("│ ", "head", "not a module of its own", strong=True)
-    yield Line("▼ ", "logits", "a score for each token", strong=True)
+    )  # fmt: skip
 
 
 # ---- layers -------------------------------------------------------------------------------------
 
 
 def _block(number: int, block: LayerBlock, unfolded: bool, opened: Collection[int]) -> Iterator[Line]:
-    many = len(block.layers) > 1
-    if not (many and unfolded):
-        yield _header(number, block, block.layers, "▾")
-        yield from _parts(block, block.layers)
-        return
-    for layer in block.layers:
-        yield _header(number, block, (layer,), "▾" if layer in opened else "▸")
-        if layer in opened:
-            yield from _parts(block, (layer,))
-
-
-def _header(number: int, block: LayerBlock, layers: tuple[int, ...], mark: str) -> Line:
-    many = len(layers) > 1
-    name = f"layers {ranges(layers)}" if many else f"layer {layers[0] + 1}"
+    """The lines of layers that are alike: of all together with their parts, or of each."""
     whole = block.parts[0]
-    return Line(
-        "│ ", f"{mark} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
-        f"× {len(layers)}" if many else "", whole.parameters * len(layers), whole.bytes * len(layers), whole,
-        _path(block, layers, ""), layers, number, True, hooked=("stream before", "stream after"),
-    )  # fmt: skip
+    groups = [(layer,) for layer in block.layers] if unfolded else [block.layers]
+    for layers in groups:
+        many, open = len(layers) > 1, len(groups) == 1 or layers[0] in opened
+        name = f"layers {ranges(layers)}" if many else f"layer {layers[0] + 1}"
+        yield Line(
+            "│ ", f"{'▾' if open else '▸'} {name}", f"{len(layers)} alike" if many else visible(whole.kind),
+            f"× {len(layers)}" if many else "", whole.parameters * len(layers), whole.bytes * len(layers), whole,
+            _path(block, layers, ""), layers, number, True, hooked=("stream before", "stream after"),
+        )  # fmt: skip
+        if open:
+            yield from _parts(block, layers)
 
 
 def _path(block: LayerBlock, layers: tuple[int, ...], below: str) -> str:
     number = str(layers[0]) if len(layers) == 1 else "*"
-    return visible(".".join(part for part in (block.prefix, number, below) if part))
+    return visible(".".join(filter(None, (block.prefix, number, below))))
 
 
 def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
@@ -174,11 +174,7 @@ def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: 
         holders = [holder for holder in holders if holder.depth < each.depth]
         parent = holders[-1] if holders else None
         own = each is part
-        mixed = (
-            next((inner.experts for inner in _within(block.parts, part) if inner.experts), None)
-            if own
-            else None
-        )
+        mixed = next((inner.experts for inner in _within(block.parts, part) if own and inner.experts), None)
         label = "mixture of experts" if mixed else label_of(each, parent)
         yield Line(
             gutter if own else gutter.replace("├─╮", "│ │").replace("├─┤", "│ │"),
@@ -201,7 +197,7 @@ OWN: dict[Role, tuple[HookPart, ...]] = {
     "attention": ("scores", "pattern", "head", "attention"),
     "mlp": ("mlp",),
 }
-"""What is found at a direct part of a layer, by its role."""
+"""The hooks at a direct part of a layer, by its role."""
 NAMED: dict[str, tuple[HookPart, ...]] = {
     "q_proj": ("queries",), "k_proj": ("keys",), "v_proj": ("values",),
     "qkv_proj": ("queries", "keys", "values"), "c_attn": ("queries", "keys", "values"),
@@ -259,7 +255,7 @@ NAMES: dict[str, tuple[str, str]] = {
     "shared_experts": ("shared experts", "every token goes through them"),
     "wpe": ("positions", "numbers for each position"),
 }
-"""By the attribute that holds a module: a name, and what it is for. What isn't here keeps the attribute's name."""
+"""Names and purposes of modules, by the attribute that holds them. Others keep the attribute's name."""
 
 
 def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
@@ -273,12 +269,8 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
         return "RoPE"
     if part.experts is not None:
         return "experts"
-    if (
-        part.name in ("gate", "router")
-        and part.role != "norm"
-        and parent is not None
-        and parent.role == "mlp"
-    ):
+    routes = part.name in ("gate", "router") and part.role != "norm"
+    if routes and parent is not None and parent.role == "mlp":
         return "router"
     if part.name in NAMES:
         return NAMES[part.name][0]
@@ -288,11 +280,9 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
 
 def description(part: ModulePart) -> str:
     """A part in a few words; printable."""
-    words = [_does(part)]
     packed = next((array for array in part.arrays if array.bits is not None), None)
-    if packed is not None:
-        words.append(f"{packed.bits} bits in groups of {packed.group_size}")
-    return " · ".join(word for word in words if word)
+    bits = f"{packed.bits} bits in groups of {packed.group_size}" if packed is not None else ""
+    return " · ".join(filter(None, (_does(part), bits)))
 
 
 def _does(part: ModulePart) -> str:
@@ -303,11 +293,11 @@ def _does(part: ModulePart) -> str:
         return rope_words(part.rope)
     if part.norm is not None:
         return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
+    mlp = mlp_words(part, part.mlp) if part.mlp is not None else ""
     if part.experts is not None:
-        kind = f", each {mlp_words(part)}" if part.mlp is not None else ""
-        return f"{part.experts.experts}{kind}"
+        return f"{part.experts.experts}{f', each {mlp}' if mlp else ''}"
     if part.mlp is not None:
-        return mlp_words(part)
+        return mlp
     if part.role == "embedding" and part.name not in NAMES:
         return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
     if part.role == "recurrence" and part.depth == 1:
@@ -335,11 +325,8 @@ def rope_words(facts: RopeFacts) -> str:
     return f"{base}, {facts.dims} of a head{stretched}{scaled}"
 
 
-def mlp_words(part: ModulePart) -> str:
+def mlp_words(part: ModulePart, facts: MlpFacts) -> str:
     """The activation of an MLP, and its sizes."""
-    facts = part.mlp
-    if facts is None:
-        return ""
     kind = visible(facts.activation) or ("gated" if facts.gated else "")
     sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
     way = " → ".join(f"{size[0]:,}" for size in sizes if size)
@@ -383,16 +370,14 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Layers as a person counts them, from 1: `1 to 3, 5`."""
-    spans: list[list[int]] = []
+    """Layers counted from 1: `1 to 3, 5`."""
+    spans: list[tuple[int, int]] = []
     for number in numbers:
-        if spans and number == spans[-1][-1] + 1:
-            spans[-1] = [spans[-1][0], number]
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], number
         else:
-            spans.append([number])
-    return ", ".join(
-        f"{span[0] + 1} to {span[-1] + 1}" if len(span) > 1 else f"{span[0] + 1}" for span in spans
-    )
+            spans.append((number, number))
+    return ", ".join(f"{a + 1} to {b + 1}" if a < b else f"{a + 1}" for a, b in spans)
 
 
 # ---- what a module is for -----------------------------------------------------------------------
@@ -417,25 +402,6 @@ EXPLAINED = {
     "logits": "Their softmax gives the probabilities that the main screen shows.",
 }
 """The purpose of each sort of module."""
-
-
-def sort_of(part: ModulePart | None, inside: str, label: str) -> str:
-    """The key of the explanation that fits a line.
-
-    Args:
-        part: Its module, None for a line without one.
-        inside: Role of the direct part of a layer that it belongs to.
-        label: Its label.
-    """
-    if part is None:
-        return label if label in EXPLAINED else ""
-    if part.rope is not None and part.heads is None:
-        return "rope"
-    if part.experts is not None or label in ("router", "mixture of experts"):
-        return "experts"
-    if part.norm is not None and not part.heads:
-        return "norm"
-    return label if label in EXPLAINED else inside if inside in EXPLAINED else part.role
 
 
 # ---- what one token chose -----------------------------------------------------------------------
@@ -490,3 +456,86 @@ def states_summary(states: Sequence[StateArray]) -> str:
 
 def _layers(number: int) -> str:
     return f"{count(number)} layer{'s' * (number != 1)}"
+
+
+# ---- in an export --------------------------------------------------------------------------------
+
+MOST = 400
+"""Rows of a table at most: a model whose layers all differ has many."""
+INDENT = "\N{NO-BREAK SPACE}" * 2
+
+
+def _modules(of: Exported) -> Iterator[Exhibit]:
+    """The modules of the session's model, and of the second one."""
+    answers, opened = of.timeline.of(Answers), of.timeline.of(LockstepSoFar).opened
+    for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
+        read = answers.get(ModelModules, _asked(facts)) if facts is not None else None
+        if isinstance(read, ModelModules):
+            yield Exhibit("modules", f"What the model is made of{which}", partial(_map, read))
+
+
+def _asked(facts: ModelFacts) -> Asked:
+    return False, (facts.path, facts.weight_bytes)
+
+
+def _map(read: ModelModules) -> Iterator[Element]:
+    """A row for each module on a token's way, with its hooks as TransformerLens names them."""
+    found = lines(read)
+    rows = [
+        row(
+            line.label.strip() if line.strong else f"{INDENT}{line.label.strip()}", line.says, line.shape,
+            amount(line.parameters) if line.parameters else "", size(line.bytes) if line.bytes else "", line.hooks,
+        )
+        for line in found[:MOST]
+    ]  # fmt: skip
+    head = ("module", "what it is", "shape", "params", "bytes", "hooks")
+    left_out = f"{count(len(found) - MOST)} more are left out." if len(found) > MOST else ""
+    whole = f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers."
+    told = hint(whole, "Of layers that are alike the numbers are those of all together.", left_out)
+    yield element("div", table("", head, rows, class_="plain"), told)
+
+
+def _experts(of: Exported) -> Iterator[Exhibit]:
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        for read in of.timeline.of(Answers).found(ExpertsRead, second):
+            if read.layers or read.states:
+                heading = (
+                    "Experts that the token went through" if read.layers else "What recurrent layers keep"
+                )
+                yield Exhibit("experts", heading, partial(_chosen, read), read.node)
+
+    return of_both(of, exhibits)
+
+
+def _chosen(read: ExpertsRead) -> Iterator[Element]:
+    """A row for each layer's experts, and one for each state."""
+    experts = [row(f"L{layer.layer + 1}", chosen_words(layer)) for layer in read.layers[:MOST]]
+    states = [
+        row(
+            f"L{state.layer + 1}", times(state.shape), size(state.bytes), f"{state.before:.3g}", f"{state.norm:.3g}",
+            "was empty" if state.changed is None else f"{100 * state.changed:.0f} %",
+        )
+        for state in read.states[:MOST]
+    ]  # fmt: skip
+    heads = (
+        ("layer", "experts, each with its weight"),
+        ("layer", "state", "bytes", "norm before", "after", "changed"),
+    )
+    shown = (
+        table("", head, rows, class_="plain")
+        for head, rows in zip(heads, (experts, states), strict=True)
+        if rows
+    )
+    more = max(0, len(read.layers) - MOST) + max(0, len(read.states) - MOST)
+    said = (
+        experts_summary(read.layers),
+        states_summary(read.states),
+        STATES if states else "",
+        f"{count(more)} more rows are left out." if more else "",
+        *map(visible, read.missing),
+    )
+    yield explained(" ".join(filter(None, said)), read.facts, *shown)
+
+
+MODULES_PART = ExportPart("modules", _modules)
+EXPERTS_PART = ExportPart("experts", _experts)

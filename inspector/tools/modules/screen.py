@@ -18,12 +18,10 @@ from engine.protocol import (
     ReadModules,
     StateArray,
 )
-from inspector.display import pad, truncate_words, visible
+from inspector.display import first_fitting, pad, truncate_words, visible
 from inspector.main.inside.screen import InsideScreen
-from inspector.main.tool import Host
 from inspector.scales import amount, count, size
-from inspector.session.requests import Replies
-from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN
+from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN, ModulesActions
 from inspector.tools.modules.lines import (
     EXPLAINED,
     STATES,
@@ -34,8 +32,8 @@ from inspector.tools.modules.lines import (
     times,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
-from inspector.widgets.charts import bar
+from inspector.widgets.canvas import Canvas, Row, paragraph
+from inspector.widgets.charts import bar, in_sight
 
 DETAIL = 5
 """Lines about the selected module, under a rule, on a screen that is not tall."""
@@ -49,23 +47,25 @@ OPENS = {
     "experts": ("experts", "experts", "which experts the token took"),
     "recurrence": ("experts", "states", "its state, before and after"),
 }
-"""For each sort of module: the key that shows what can be seen of it, a word for that, and what it is."""
+"""The action that opens a view of each sort of module, a word for the view, and what it shows."""
+NOTHING = ("", "", "")
+COLUMNS = {"says": "what it is", "shape": "shape", "parameters": "params", "bytes": "bytes", "share": "share"}
+"""The headings of the columns after the label."""
 
 
 class ModulesScreen(InsideScreen[ModelModules]):
     """The model from the top down.
 
     Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
+        tool: Has the answers.
     """
 
     TOOL: ClassVar[str] = "modules"
     ACTIONS: ClassVar[ActionTable] = MODULES_SCREEN
     ASKS: ClassVar[bool] = False
 
-    def __init__(self, host: Host, answers: Replies[ModelModules]) -> None:
-        super().__init__(host, answers)
+    def __init__(self, tool: ModulesActions) -> None:
+        super().__init__(tool.host, tool.modules)
         self.at = 0
         self.unfolded: set[int] = set()
         self.opened: set[int] = set()
@@ -73,7 +73,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         """All that are not folded."""
 
     def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
-        """See `InsideScreen`; the lines are made anew of another answer alone, and where layers fold."""
+        """See `InsideScreen`; the lines are made again for another answer alone, and when layers fold."""
         other = answer is not self.answer
         super().found(answer, failure)
         if other:
@@ -97,7 +97,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
             f"{count(answer.parameters)} parameters, {size(answer.bytes)} of weights, {answer.depth} layers"
         )
         source = " · read off the arrays and one token's forward"
-        return sums + source if len(sums + source) <= self.app.size.width - 2 else sums
+        return first_fitting(self.app.size.width - 2, sums + source, sums)
 
     # ---- drawing ----------------------------------------------------------------------------------
 
@@ -106,15 +106,15 @@ class ModulesScreen(InsideScreen[ModelModules]):
         self.at = max(0, min(self.at, len(found) - 1))
         below = self._detail(found[self.at], on, width) if height >= ROOM else []
         detail = min(len(below), DETAIL if height < TALL else len(below))
-        room = max(1, height - detail - 1)
-        first = max(0, min(self.at - room // 2, len(found) - room))
         named = [line for line in found if line.part or not line.layers]
         widths = _widths(width, 2 + max(cell_len(line.gutter + line.label) for line in named))
-        rows = [_head(widths, on)]
-        rows += [
-            self._row(line, first + index == self.at, answer, widths, on)
-            for index, line in enumerate(found[first : first + room])
-        ]
+        head: Row = [Segment(pad("  module", widths["label"]), on.ink("muted"))]
+        for column, name in COLUMNS.items():
+            if widths[column]:
+                right = column not in ("says", "shape")
+                head.append(Segment("  " + pad(name, widths[column], right=right), on.ink("muted")))
+        shown = in_sight(len(found), max(1, height - detail - 1), self.at)
+        rows = [head, *(self._row(found[at], at == self.at, answer, widths, on) for at in shown)]
         if detail:
             rows += [[] for _ in range(height - detail - len(rows))]
             rows += below[:detail]
@@ -124,13 +124,11 @@ class ModulesScreen(InsideScreen[ModelModules]):
         base = on.ink("row") if here else on.rich_style
         muted = base if here else on.ink("muted")
         share = line.parameters / answer.parameters if answer.parameters else 0.0
-        texts = {
-            "says": line.says,
-            "shape": line.shape,
-            "parameters": amount(line.parameters) if line.parameters else "",
-            "bytes": size(line.bytes) if line.bytes else "",
-            "share": _percent(share) if line.parameters else "",
-        }
+        percent = "<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %"
+        texts = (
+            line.says, line.shape, amount(line.parameters) if line.parameters else "",
+            size(line.bytes) if line.bytes else "", percent if line.parameters else "",
+        )  # fmt: skip
         name = widths["label"] - len(line.gutter) - 2
         own = on.ink("strong") if line.strong and not here else base
         row: Row = [
@@ -142,7 +140,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         row.append(Segment(pad(line.label, name), own))
         if not (line.parameters or (line.shape and widths["shape"])):
             return [*row, Segment(f"  {line.says}" if widths["says"] else "", muted)]
-        for column, text in texts.items():
+        for column, text in zip(COLUMNS, texts, strict=True):
             if widths[column]:
                 right = column not in ("says", "shape")
                 style = muted if column in ("says", "bytes") else base
@@ -156,27 +154,20 @@ class ModulesScreen(InsideScreen[ModelModules]):
     def _detail(self, line: Line, on: Canvas, width: int) -> list[Row]:
         """The details of the selected module."""
         part = line.part
-        rows: list[Row] = [[Segment("─" * width, on.ink("faint"))]]
-        title = line.path or line.label
-        rows.append(
-            [
-                Segment(title, on.ink("strong")),
-                Segment(f"  {visible(part.kind)}" if part else "", on.ink("muted")),
-            ]
-        )
-        facts, sort = _facts(line), self._opens(line)
-        if sort:
-            _, word, what = OPENS[sort]
-            left = width - Segment.get_line_length(rows[-1]) - len("  ⏎ ")
-            told = what if cell_len(what) <= left else word
-            rows[-1] += [Segment("  ⏎ ", on.ink("accent")), Segment(told, on.ink("muted"))]
-        rows += [
-            [Segment(text, on.rich_style)] for text in wrapped(EXPLAINED.get(line.sort, ""), width) if text
-        ]
+        kind = f"  {visible(part.kind)}" if part else ""
+        title = [Segment(line.path or line.label, on.ink("strong")), Segment(kind, on.ink("muted"))]
+        id, word, what = self.opens
+        if id:
+            left = width - Segment.get_line_length(title) - len("  ⏎ ")
+            says = first_fitting(left, what, word)
+            title += [Segment("  ⏎ ", on.ink("accent")), Segment(says, on.ink("muted"))]
         hooks = f"hooks: {line.hooks}" if line.hooks else ""
-        said = (*wrapped(hooks, width), *wrapped(facts, width))
-        rows += [[Segment(text, on.ink("muted"))] for text in said if text]
-        return rows
+        return [
+            [Segment("─" * width, on.ink("faint"))],
+            title,
+            *paragraph(on.rich_style, width, *filter(None, [EXPLAINED.get(line.sort, "")])),
+            *paragraph(on.ink("muted"), width, *filter(None, (hooks, _facts(line)))),
+        ]
 
     # ---- the cursor -------------------------------------------------------------------------------
 
@@ -190,28 +181,21 @@ class ModulesScreen(InsideScreen[ModelModules]):
         """Go up or down."""
         self.at = max(0, min(self.at + by, len(self.lines) - 1))
 
-    def _foldable(self, line: Line) -> bool:
-        return (
-            self.answer is not None
-            and bool(line.layers)
-            and any(
-                len(block.layers) > 1 and set(line.layers) <= set(block.layers)
-                for block in self.answer.blocks
-            )
-        )
-
     @property
-    def folds(self) -> bool:
-        """True if the selected line is of layers that fold."""
-        return self.line is not None and self._foldable(self.line)
+    def folds(self) -> int | None:
+        """The block of layers that fold, of which the selected line is; None if it is of none."""
+        line, answer = self.line, self.answer
+        if line is None or answer is None or not line.layers:
+            return None
+        own = (n for n, each in enumerate(answer.blocks) if set(line.layers) <= set(each.layers))
+        block = next(own, None)
+        return block if block is not None and len(answer.blocks[block].layers) > 1 else None
 
     def unfold(self, by: int) -> None:
         """Unfold layers that are alike, then one of them; or fold them."""
-        line = self.line
-        if line is None or not self._foldable(line):
+        line, answer, block = self.line, self.answer, self.folds
+        if line is None or answer is None or block is None:
             return
-        assert self.answer is not None
-        block = next(n for n, each in enumerate(self.answer.blocks) if set(line.layers) <= set(each.layers))
         if by > 0 and block not in self.unfolded:
             self.unfolded.add(block)
         elif by > 0:
@@ -220,44 +204,39 @@ class ModulesScreen(InsideScreen[ModelModules]):
             self.opened -= set(line.layers)
         else:
             self.unfolded.discard(block)
-        self.lines = found = lines(self.answer, self.unfolded, self.opened)
+        self.lines = found = lines(answer, self.unfolded, self.opened)
         heads = [n for n, each in enumerate(found) if each.block == block]
         self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])
 
     # ---- what can be seen of it -------------------------------------------------------------------
 
-    def _opens(self, line: Line) -> str:
-        """The sort of a line's module, where a view shows something of it; empty where none does."""
-        part = line.part
-        if line.block is not None:
+    @property
+    def opens(self) -> tuple[str, str, str]:
+        """The action whose view shows the selected module, a word for the view, and what it shows; empty for none."""
+        line = self.line
+        part = line.part if line is not None else None
+        if line is None:
+            sort = ""
+        elif line.block is not None:
             sort = "layer"
         elif line.label == "head":
             sort = "head"
-        elif part is None:
-            return ""
-        elif part.experts is not None or line.label.strip() in ("router", "mixture of experts"):
+        elif part is not None and (part.experts or line.label.strip() in ("router", "mixture of experts")):
             sort = "experts"
         else:
-            sort = line.inside
-        return sort if sort in OPENS and self.host.has(OPENS[sort][0]) else ""
-
-    @property
-    def opens_word(self) -> str:
-        """The view that shows the selected module, in a word; empty where none does."""
-        sort = self._opens(self.line) if self.line is not None else ""
-        return OPENS[sort][1] if sort else ""
+            sort = line.inside if part is not None else ""
+        found = OPENS.get(sort, NOTHING)
+        return found if self.host.has(found[0]) else NOTHING
 
     def goes_to(self, action: str) -> None:
-        """The view opens on the layer of the selected module, where it is of one layer."""
-        if self.lines and len(layers := self.lines[min(self.at, len(self.lines) - 1)].layers) == 1:
-            self.host.point(self.TOOL if action == "experts" else action, layers[0] + 1)
+        """The view opens on the layer of the selected module, if it is of one layer."""
+        if (line := self.line) is not None and len(line.layers) == 1:
+            self.host.point(self.TOOL if action == "experts" else action, line.layers[0] + 1)
 
     def open(self) -> None:
         """Show what can be seen of the selected module."""
-        line = self.line
-        if line is None or not (sort := self._opens(line)):
-            return
-        self.host.press(OPENS[sort][0])
+        if self.opens[0]:
+            self.host.press(self.opens[0])
 
 
 def _widths(width: int, label: int) -> dict[str, int]:
@@ -267,39 +246,18 @@ def _widths(width: int, label: int) -> dict[str, int]:
         width: Of all.
         label: Of the longest label: where it is short, there is more room for what a module is.
     """
+    none = dict.fromkeys((*COLUMNS, "bar"), 0)
     if width >= 100:
-        fixed = {"label": 27, "shape": 14, "parameters": 7, "bytes": 8, "share": 6}
-        rest = width - sum(fixed.values()) - 12
-        return {**fixed, "says": min(rest - 8, 40), "bar": max(8, rest - 40)}
+        rest = width - 74  # less those of fixed width, and two blanks before each
+        figures = {"shape": 14, "parameters": 7, "bytes": 8, "share": 6}
+        return {"label": 27, "says": min(rest - 8, 40), **figures, "bar": max(8, rest - 40)}
     if width >= 66:
-        fixed = {"label": min(25, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 6}
-        return {**fixed, "says": width - sum(fixed.values()) - 8}
+        label = min(25, label)
+        return {**none, "label": label, "says": width - label - 26, "parameters": 6, "share": 6, "bar": 6}
     if width >= 52:
-        fixed = {"label": min(23, label), "shape": 0, "parameters": 6, "bytes": 0, "share": 0, "bar": 0}
-        return {**fixed, "says": width - sum(fixed.values()) - 4}
-    narrow = {"says": 0, "shape": 0, "parameters": 6, "bytes": 0, "share": 6, "bar": 0}
-    return {**narrow, "label": max(12, width - 16)}
-
-
-def _head(widths: dict[str, int], on: Canvas) -> Row:
-    names = {
-        "says": "what it is",
-        "shape": "shape",
-        "parameters": "params",
-        "bytes": "bytes",
-        "share": "share",
-    }
-    row: Row = [Segment(pad("  module", widths["label"]), on.ink("muted"))]
-    for column, name in names.items():
-        if widths[column]:
-            right = column not in ("says", "shape")
-            row.append(Segment("  " + pad(name, widths[column], right=right), on.ink("muted")))
-    return row
-
-
-def _percent(share: float) -> str:
-    """A share in percent, short."""
-    return "<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %"
+        label = min(23, label)
+        return {**none, "label": label, "says": width - label - 10, "parameters": 6}
+    return {**none, "label": max(12, width - 16), "parameters": 6, "share": 6}
 
 
 def _facts(line: Line) -> str:
@@ -312,15 +270,15 @@ def _facts(line: Line) -> str:
         + (f" ({array.bits} bits, groups of {array.group_size}, {visible(array.mode)})" if array.bits else "")
         for array in part.arrays
     )
-    each = f"{count(part.parameters)} parameters in each layer" if len(line.layers) > 1 else ""
+    each = f"{count(part.parameters)} parameters{' in each layer' * (len(line.layers) > 1)}"
     way = f"{times(part.given)} → {times(part.returned)} for a token" if part.given and part.returned else ""
-    return " · ".join(text for text in (arrays, each or f"{count(part.parameters)} parameters", way) if text)
+    return " · ".join(filter(None, (arrays, each, way)))
 
 
 # ---- what one token chose: experts of each layer, and states of recurrent layers ----------------
 
 SHADES = "░▒▓█"
-"""For a weight up to a quarter, a half, three quarters, and above."""
+"""The shades of a weight up to a quarter, a half, three quarters, and above."""
 LOW = 8
 """Lines of a view below which the numbers come before the words."""
 NAME = 8
@@ -331,18 +289,16 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
     """Layers by experts, and layers by states.
 
     Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        layer: The one that was chosen among the modules, which is told first; None for none.
+        tool: Has the answers, and the layer that was chosen among the modules, which is shown first.
     """
 
     TOOL: ClassVar[str] = "modules"
     opener = "experts"
     ACTIONS: ClassVar[ActionTable] = EXPERTS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[ExpertsRead], layer: int | None = None) -> None:
-        super().__init__(host, answers)
-        self.chosen_layer = layer
+    def __init__(self, tool: ModulesActions) -> None:
+        super().__init__(tool.host, tool.experts)
+        self.chosen_layer = tool.layer
 
     def question(self) -> tuple[Hashable, Command]:
         return self.node, ReadExperts(self.node)
@@ -353,38 +309,29 @@ class ExpertsScreen(InsideScreen[ExpertsRead]):
         return "What recurrent layers keep after this token" if answer.states else "Experts and states"
 
     def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
-        rows: list[Row] = [*self._chosen(answer, on, width)]
-        rows += [
-            [Segment(line, on.ink("accent"))]
-            for text in (experts_summary(answer.layers), states_summary(answer.states))
-            for line in wrapped(text, width)
-            if text and height >= LOW
-        ]
-        for numbers, legend in (
-            (list(_experts(answer.layers, on, width)), _legend(answer.layers, width)),
-            (list(_states(answer.states, on, width)), STATES),
-        ):
-            said: list[Row] = [[Segment(line, on.ink("muted"))] for line in wrapped(legend, width)]
-            gap: list[Row] = [[]] if rows and numbers else []
-            if numbers:
-                rows += [*gap, *numbers, *said] if height < LOW else [*gap, *said, *numbers]
-        for sentence in answer.missing:
-            rows += [[], *([Segment(line, on.ink("muted"))] for line in wrapped(visible(sentence), width))]
-        return rows
-
-    def _chosen(self, answer: ExpertsRead, on: Canvas, width: int) -> Iterator[Row]:
-        """The rows of the chosen layer, before all others: in a large model they would be out of sight."""
+        # the chosen layer before all others: in a large model it would be out of sight
         experts = [each for each in answer.layers if each.layer == self.chosen_layer]
         states = [each for each in answer.states if each.layer == self.chosen_layer]
-        yield from _experts(experts, on, width)
-        yield from _states(states, on, width)
-        if self.chosen_layer is not None and not experts and not states:
-            yield [Segment(f"Layer {self.chosen_layer + 1} has no experts and no state.", on.ink("muted"))]
-
-
-def _legend(layers: Sequence[ExpertLayer], width: int) -> str:
-    what = "A column is an expert, a number" if _fits(layers, width) else "Each expert that was chosen, and"
-    return f"{what} its weight: what its output is multiplied by before it is added."
+        rows: list[Row] = [*_experts(experts, on, width), *_states(states, on, width)]
+        if self.chosen_layer is not None and not rows:
+            says = f"Layer {self.chosen_layer + 1} has no experts and no state."
+            rows.append([Segment(says, on.ink("muted"))])
+        if height >= LOW:
+            summaries = experts_summary(answer.layers), states_summary(answer.states)
+            rows += paragraph(on.ink("accent"), width, *filter(None, summaries))
+        wide = _fits(answer.layers, width)
+        what = "A column is an expert, a number" if wide else "Each expert that was chosen, and"
+        for numbers, legend in (
+            (list(_experts(answer.layers, on, width)),
+             f"{what} its weight: what its output is multiplied by before it is added."),
+            (list(_states(answer.states, on, width)), STATES),
+        ):  # fmt: skip
+            if numbers:
+                said, gap = paragraph(on.ink("muted"), width, legend), [list[Segment]()] if rows else []
+                rows += [*gap, *numbers, *said] if height < LOW else [*gap, *said, *numbers]
+        for sentence in answer.missing:
+            rows += [[], *paragraph(on.ink("muted"), width, visible(sentence))]
+        return rows
 
 
 def _fits(layers: Sequence[ExpertLayer], width: int) -> bool:

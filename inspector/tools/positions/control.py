@@ -1,21 +1,26 @@
-"""What is chosen among the positions, and the keys."""
+"""The choices among the positions, the answers of the engine, and the keys."""
 
 from __future__ import annotations
 
-from msgspec import Struct, field
 from msgspec.structs import replace
 
+from engine.protocol import PositionTried
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.tool import Host, ToolActions
+from inspector.session.requests import Replies
 from inspector.state.positions import OFFSETS
 from inspector.widgets.actions import both
 
 
-class PositionChoices(Struct):
-    """The choices of a person, kept from opening to opening."""
+class PositionsActions(ToolActions):
+    """The answers of the engine, and what was chosen, from opening to opening."""
 
-    row: int = 0
-    offsets: list[int] = field(default_factory=lambda: list(OFFSETS))
-    """Of the rows between the first and the last: three of the token, one of the path."""
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.answers = Replies(host.controller.client, PositionTried)
+        self.row = 0
+        self.offsets = [*OFFSETS]
+        """The offsets of the rows between the first and the last: three of the token, one of the path."""
 
 
 POSITIONS_SCREEN = inside_table(

@@ -9,44 +9,40 @@ from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
 from inspector.documents.positions import Tried, view
 from inspector.main.inside.screen import InsideScreen, noticed
-from inspector.main.tool import Host
-from inspector.session.requests import Replies
 from inspector.state.positions import LATER, PositionTrial, trials
-from inspector.tools.positions.control import POSITIONS_SCREEN, PositionChoices
+from inspector.tools.positions.control import POSITIONS_SCREEN, PositionsActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
 
 
 class PositionsScreen(InsideScreen[PositionTried]):
-    """A token's position, and what wrong ones do.
+    """A token's position, and the effect of wrong ones.
 
     Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        choices: Those of the last time.
+        tool: Has what is chosen, and the answers.
     """
 
     TOOL: ClassVar[str] = "positions"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[PositionTried], choices: PositionChoices) -> None:
-        super().__init__(host, answers)
-        self.choices = choices
+    def __init__(self, tool: PositionsActions) -> None:
+        super().__init__(tool.host, tool.answers)
+        self.tool = tool
 
     # ---- asking ---------------------------------------------------------------------------------
 
     def _trials(self) -> list[PositionTrial]:
         after = self.timeline.items[self.timeline.slot :][:LATER]
         until = after[-1].node if after else None
-        return trials(len(self.path) - 1, self.choices.offsets, len(after), until)
+        return trials(len(self.path) - 1, self.tool.offsets, len(after), until)
 
     def question(self) -> tuple[Hashable, Command]:
-        return self._trials()[self.choices.row].question(self.node)
+        return self._trials()[self.tool.row].question(self.node)
 
     def ask(self) -> None:
         """See `InsideScreen`; the chosen row first, then the others."""
         every = self._trials()
-        for trial in (every[self.choices.row], *every):
+        for trial in (every[self.tool.row], *every):
             key, question = trial.question(self.node)
             if self.answers.get(key) is None and self.answers.failure(key) is None:
                 self.answers.want(key, question)
@@ -65,8 +61,8 @@ class PositionsScreen(InsideScreen[PositionTried]):
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideScreen`; of any answer about the token."""
         rows = self._tried()
-        instead = [noticed(self._instead(on))] if rows[self.choices.row][1] is None else []
-        return Painter(on).draw(view(rows, self.choices.row, answer.use, instead), width, height)
+        instead = [noticed(self._instead(on))] if rows[self.tool.row][1] is None else []
+        return Painter(on).draw(view(rows, self.tool.row, answer.use, instead), width, height)
 
     def _tried(self) -> list[Tried]:
         """Every trial, with its answer where that passed its checks, and whether there will be none."""
@@ -83,10 +79,10 @@ class PositionsScreen(InsideScreen[PositionTried]):
 
     def turn_row(self, by: int) -> None:
         """Look at another row."""
-        self.choices.row = max(0, min(len(self.choices.offsets) + 1, self.choices.row + by))
+        self.tool.row = max(0, min(len(self.tool.offsets) + 1, self.tool.row + by))
 
     def shift(self, by: int) -> None:
-        """Change the offset of the row, where it isn't given."""
-        at = self.choices.row - 1
-        if 0 <= at < len(self.choices.offsets):
-            self.choices.offsets[at] += by
+        """Change the offset of the row, if it has one that can be chosen."""
+        at = self.tool.row - 1
+        if 0 <= at < len(self.tool.offsets):
+            self.tool.offsets[at] += by

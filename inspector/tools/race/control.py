@@ -1,9 +1,9 @@
-"""The race as it stands, what is asked of the engine, and the keys."""
+"""The state of the race, the commands to the engine, and the keys."""
 
 from __future__ import annotations
 
-from engine.protocol import Measuring, Race, RaceOpened, RaceStep, Record
-from inspector.session.controller import Controller
+from engine.protocol import Measuring, Race, RaceStep, Record
+from inspector.main.tool import Host, ToolActions
 from inspector.session.requests import Job
 from inspector.state.measured import Measured, RaceSoFar
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
@@ -17,28 +17,19 @@ FIRST = 16
 # ---- what keys do -------------------------------------------------------------------------------
 
 
-class RaceControl:
-    """Starts races, pauses them and takes them up again; what came of the last one is in the timeline.
+class RaceActions(ToolActions):
+    """Starts races, pauses and continues them; the timeline has the results of the last one."""
 
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self._asked = 128
-        self.job = Job(controller.client, Race)
+        self.job = Job(self.controller.client, Race)
         self._stepping = False
 
     @property
     def race(self) -> RaceSoFar | None:
         """The last race, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.of(Measured).race
-
-    @property
-    def opened(self) -> RaceOpened | None:
-        """The beginning of it."""
-        return self.race.opened if self.race else None
+        return self.timeline.of(Measured).race
 
     @property
     def steps(self) -> list[RaceStep]:
@@ -58,7 +49,7 @@ class RaceControl:
 
     @property
     def tokens(self) -> int:
-        """Of the sequence so far."""
+        """Tokens of the sequence so far."""
         return self.steps[-1].tokens if self.steps else FIRST
 
     @property
@@ -68,8 +59,8 @@ class RaceControl:
 
     @property
     def lengths(self) -> list[int]:
-        """Those that this model can go to."""
-        facts = self.controller.timeline.facts
+        """The lengths that this model can go to."""
+        facts = self.timeline.facts
         window = facts.context_window if facts else None
         return [each for each in LENGTHS if window is None or each <= window] or [window or LENGTHS[0]]
 
@@ -77,7 +68,7 @@ class RaceControl:
         """Forget a race over another text; keep the length within the window."""
         if self.controller.transport.recorded:
             return
-        if self.opened is not None and self.opened.node != self.controller.timeline.tip:
+        if self.race is not None and self.race.opened.node != self.timeline.tip:
             self.forget()
         if self._asked not in self.lengths:
             self._asked = max((each for each in self.lengths if each <= self._asked), default=self.lengths[0])
@@ -85,17 +76,19 @@ class RaceControl:
     def forget(self) -> None:
         """Begin again from the first step."""
         self.job.stop()
-        self.controller.timeline.of(Measured).race = None
+        self.timeline.of(Measured).race = None
         self.job.failures.clear()
 
     def lengthen(self, by: int) -> None:
-        """Go to another length; one that was passed already is not among them."""
+        """Go to another length, but not while it runs, nor to one that was passed already."""
+        if self.job.running:
+            return
         allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
         place = allowed.index(self._asked) if self._asked in allowed else 0
         self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
 
     def toggle(self) -> None:
-        """Start, pause, or go on; one that is over starts again."""
+        """Start, pause or continue; a race that is over starts again."""
         if self.job.stop():
             return
         if self.over:
@@ -119,7 +112,7 @@ RACE_SCREEN = screen_table(
     Action("race.go", "Start", "Start, pause or continue.", lambda own: own.control.toggle(), Needs.ENGINE,
            hint=lambda own: own.doing, worth=9),
     *both(("race.shorter", "race.longer"), ("Shorter", "Longer"), "Race to fewer tokens, or to more.",
-          lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
+          lambda own, by: own.control.lengthen(by), needs=Needs.ENGINE, worth=6,
           hint=lambda own: "" if own.control.job.running else "length"),
     Action("race.again", "Again", "Start the race again.", lambda own: own.control.forget(), Needs.ENGINE, worth=4,
            hint=lambda own: "anew" if own.control.steps and not own.control.job.running else ""),

@@ -6,18 +6,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from xml.etree.ElementTree import Element
 
-from engine.protocol import RaceStep, Record
+from engine.protocol import RaceStep
 from inspector.blocks.elements import element, hint, row, table
-from inspector.lessons.lesson import Beat
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, size
 from inspector.state.measured import Measured
-from inspector.state.timeline import Timeline
-
-
-def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
-    """Both lanes of the race that was run in a beat."""
-    return _both([each for each in since if isinstance(each, RaceStep)])
 
 
 def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
@@ -26,11 +19,20 @@ def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
         return
     most = max(max(each.cached_ms, each.uncached_ms) for each in steps) or 1.0
     lanes = {"uncached": [each.uncached_ms for each in steps], "cached": [each.cached_ms for each in steps]}
-    lines = (element("path", class_=name, d=_line(values, most)) for name, values in lanes.items())
+    across = max(1, len(steps) - 1)
+    lines = (
+        element("path", class_=name, d="M" + "L".join(
+            f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values)))
+        for name, values in lanes.items()
+    )  # fmt: skip
     yield element("svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race",
                   aria_hidden="true")  # fmt: skip
     yield hint("Time of a step as the text grows: dashed without the cache, solid with it.")
-    rows = [_lanes(steps[place]) for place in sorted({0, len(steps) // 2, len(steps) - 1})]
+    shown = [steps[place] for place in sorted({0, len(steps) // 2, len(steps) - 1})]
+    rows = [
+        row(count(each.tokens), milliseconds(each.cached_ms), milliseconds(each.uncached_ms), size(each.kv_bytes))
+        for each in shown
+    ]  # fmt: skip
     yield table("Both lanes", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
     last, equal = steps[-1], all(each.equal for each in steps)
     same = "The same tokens in both lanes" if equal else "The lanes took other tokens"
@@ -44,18 +46,8 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         yield Exhibit("race", "With the KV cache and without", partial(_both, race.steps))
 
 
-def _lanes(step: RaceStep) -> Element:
-    return row(
-        count(step.tokens), milliseconds(step.cached_ms), milliseconds(step.uncached_ms), size(step.kv_bytes)
-    )
-
-
-def _line(values: Sequence[float], most: float) -> str:
-    across = max(1, len(values) - 1)
-    points = (
-        f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values)
-    )
-    return "M" + "L".join(points)
-
-
-RACE_PART = ExportPart("race", _exhibits, beat=_beat)
+RACE_PART = ExportPart(
+    "race",
+    _exhibits,
+    beat=lambda timeline, since, beat: _both([each for each in since if isinstance(each, RaceStep)]),
+)

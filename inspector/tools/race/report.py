@@ -24,7 +24,7 @@ COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so 
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
-    """The progress of a race and the time left, if a pass goes on to take as long a token."""
+    """The progress of a race and the time left, if a pass takes as long a token to the end."""
     total, done = opened.last - opened.first, step.tokens - opened.first
     left = opened.last - step.tokens
     passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2

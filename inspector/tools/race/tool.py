@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.tools.race.control import RACE_SCREEN, RaceControl
+from inspector.main.tool import Tool
+from inspector.tools.race.control import RACE_SCREEN, RaceActions
 from inspector.widgets.actions import Action, Needs
 
 
-class RaceActions(ToolActions):
-    """Measures in a screen of its own."""
+def _open(own: RaceActions) -> None:
+    from inspector.tools.race.screen import RaceScreen
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.control = RaceControl(host.controller)
-
-    def open(self) -> None:
-        """Open the race; one that was paused goes on there."""
-        from inspector.tools.race.screen import RaceScreen
-
-        self.open_screen(RaceScreen(self.host, self.control))
+    own.open_screen(RaceScreen(own.host, own))
 
 
 def _exports() -> tuple[ExportPart, ...]:
@@ -35,7 +27,7 @@ RACE = Tool(
     screen=True,
     actions=(
         Action("race", "Race", "Race with a KV cache against without: the same tokens side by side, both measured.",
-            RaceActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.control.steps),
+            _open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: bool(own.steps),
             looks=True, synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache",
             view="race"),
     ),

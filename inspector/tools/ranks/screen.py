@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.segment import Segment
-from textual import getters
 from textual.app import ComposeResult
 
 from engine.protocol import (
@@ -18,7 +18,7 @@ from engine.protocol import (
     RankTime,
     Record,
 )
-from inspector.display import pad, truncate, visible
+from inspector.display import pad, visible
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
@@ -30,20 +30,12 @@ from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 
-Cells = dict[str, str]
 WIDTHS = {
-    "rank": 6,
-    "host": 14,
-    "layers": 9,
-    "weights": 10,
-    "KV": 10,
-    "memory": 10,
-    "compute": 10,
-    "comm.": 10,
-}
+    "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
+}  # fmt: skip
 """Cells of the columns, their right gap included."""
 GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
-"""The columns that are left out where there is no room, the first one first."""
+"""The columns that are left out if there is no room, the first one first."""
 LEAST_BAR = 10
 WAITED = "▒"
 ALONE = "There are no ranks to measure: start with --ranks 2"
@@ -66,23 +58,27 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
     times = {time.rank: time for time in measured.times} if measured is not None else {}
     longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
     columns = fitting(width, bool(times))
-    muted = on.ink("muted")
-    rows: list[Row] = [[Segment(_line({each: each for each in columns}), muted)]]
     left = width - sum(WIDTHS[each] for each in columns)
+    rows: list[Row] = [[Segment(_line(columns, lambda name: name), on.ink("muted"))]]
     for rank in latest.ranks:
         time = times.get(rank.rank)
         slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
-        cells = _cells(rank, time)
-        rows.append([
-            Segment(_line({each: cells[each] for each in columns}), on.ink("strong") if slow else on.rich_style),
-            *(_bars(on, time, longest, left) if left >= LEAST_BAR else []),
-        ])  # fmt: skip
+        row = [
+            Segment(
+                _line(columns, _cells(rank, time).__getitem__), on.ink("strong") if slow else on.rich_style
+            )
+        ]
+        if time is not None and longest and left >= LEAST_BAR:  # compute, and behind it communication
+            compute = bar(time.compute_ms / longest, left).rstrip()
+            waited = min(left - len(compute), round(time.communication_ms / longest * left))
+            row += [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
+        rows.append(row)
     facts = _facts(latest, measured)
     if times and left >= LEAST_BAR:
         facts.append(
             ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")
         )
-    return [*rows, [], *fact_rows(facts, width, muted, on.rich_style)]
+    return [*rows, [], *fact_rows(facts, width, on.ink("muted"), on.rich_style)]
 
 
 def fitting(width: int, timed: bool) -> tuple[str, ...]:
@@ -95,19 +91,17 @@ def fitting(width: int, timed: bool) -> tuple[str, ...]:
     return tuple(left)
 
 
-def _line(cells: Cells) -> str:
+def _line(columns: tuple[str, ...], cell: Callable[[str], str]) -> str:
     return "".join(
-        pad(truncate(text, WIDTHS[name] - 1), WIDTHS[name] - 1, right=name not in ("rank", "host")) + " "
-        for name, text in cells.items()
+        pad(cell(name), WIDTHS[name] - 1, right=name not in ("rank", "host")) + " " for name in columns
     )
 
 
-def _cells(rank: RankFacts, time: RankTime | None) -> Cells:
-    last = rank.first_layer + rank.layers - 1
+def _cells(rank: RankFacts, time: RankTime | None) -> dict[str, str]:
     return {
         "rank": str(rank.rank),
         "host": visible(rank.host),
-        "layers": f"{rank.first_layer + 1}-{last + 1}" if rank.layers else "none",
+        "layers": f"{rank.first_layer + 1}-{rank.first_layer + rank.layers}" if rank.layers else "none",
         "weights": size(rank.weight_bytes),
         "KV": size(rank.kv_used_bytes) if time else "?",
         "memory": size(rank.memory_bytes) if rank.memory_bytes else "?",
@@ -116,51 +110,29 @@ def _cells(rank: RankFacts, time: RankTime | None) -> Cells:
     }
 
 
-def _bars(on: Canvas, time: RankTime | None, longest: float, room: int) -> list[Segment]:
-    """Compute, and behind it communication."""
-    if time is None or not longest:
-        return []
-    compute = bar(time.compute_ms / longest, room).rstrip()
-    waited = min(room - len(compute), round(time.communication_ms / longest * room))
-    return [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
-
-
 def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
     """The totals of all ranks, as names and sentences; not yet printable."""
     count, weights = len(latest.ranks), size(sum(rank.weight_bytes for rank in latest.ranks))
     divided = f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
     if latest.sharding == "tensor":
         divided = f"tensor: each of {count} ranks has a part of every layer, and all add up what they computed in each"
-    return [
-        ("divided", divided),
-        (
-            "weights",
-            f"{weights} on all ranks together; what each has whole (embedding, norms, head) counts on each",
-        ),
-        *(_measured(measured) if measured else []),
-    ]
-
-
-def _measured(measured: RanksMeasured) -> list[tuple[str, str]]:
+    whole = "what each has whole (embedding, norms, head) counts on each"
+    facts = [("divided", divided), ("weights", f"{weights} on all ranks together; {whole}")]
+    if measured is None:
+        return facts
     used = size(sum(rank.kv_used_bytes for rank in measured.ranks))
     allocated = size(sum(rank.kv_allocated_bytes for rank in measured.ranks))
     spread = milliseconds(measured.step_spread_ms)
     step = f"{milliseconds(measured.step_ms)} without fences, the best of {measured.rounds} (they differ by {spread})"
-    found = [
-        ("KV", f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"),
-        ("a step", step),
-    ]
+    kv = f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"
+    facts += [("KV", kv), ("a step", step)]
     slow = next((time for time in measured.times if time.rank == measured.slowest), None)
     others = [time.compute_ms for time in measured.times if time.rank != measured.slowest]
     if slow is not None and others:
         computes, beside = milliseconds(slow.compute_ms), milliseconds(max(others))
-        found.append(
-            (
-                "slowest",
-                f"rank {slow.rank} computes {computes}, the next one {beside}: the others wait for it",
-            )
-        )
-    return found
+        waits = f"rank {slow.rank} computes {computes}, the next one {beside}: the others wait for it"
+        facts.append(("slowest", waits))
+    return facts
 
 
 # ---- the screen ---------------------------------------------------------------------------------
@@ -181,8 +153,6 @@ class RanksScreen(ToolScreen[None]):
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
     AUTO_FOCUS = "#ranks-view"
 
-    view = getters.query_one("#ranks-view", PageView)
-
     def __init__(self, host: Host, job: Job) -> None:
         super().__init__(host, job)
         self.measuring = job
@@ -202,16 +172,14 @@ class RanksScreen(ToolScreen[None]):
         parts = ("Ranks", "recorded" if self.recorded else "", name)
         latest = self.measured.ranks or self.measured.loaded
         count = len(latest.ranks) if latest is not None else 1
-        self.view.put(f"{count} ranks" if count > 1 else "One process", self._draw)
+        title = f"{count} ranks" if count > 1 else "One process"
+        self.query_one("#ranks-view", PageView).put(title, self._draw)
         self.write(" · ".join(filter(None, parts)))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         if self.measured.ranks is None and self.measured.loaded is None:
-            alone = (
-                "One process computes this model."
-                if not self.recorded
-                else "No ranks were recorded up to here."
-            )
+            alone = "One process computes this model."
+            alone = "No ranks were recorded up to here." if self.recorded else alone
             advice = "Start with --ranks 2, or --hostfile FILE, to have several compute it together."
             return centred([(alone, on.rich_style), (advice, on.ink("muted"))], width, height)
         return page(on, self.measured.loaded, self.measured.ranks, width)
@@ -223,12 +191,9 @@ class RanksScreen(ToolScreen[None]):
         if (failure := self.measuring.failure) is not None:
             return visible(f"{failure.message} {failure.hint}".strip())
         if self.measuring.running:
-            now = self.measuring.progress
-            return (
-                f"A step on all ranks, round {now.done + 1} of {now.total}"
-                if now is not None
-                else "Getting ready"
-            )
+            if (now := self.measuring.progress) is None:
+                return "Getting ready"
+            return f"A step on all ranks, round {now.done + 1} of {now.total}"
         if self.measured.loaded is None:
             return ALONE
         again = " again" if self.measured.ranks is not None else ""

@@ -17,17 +17,16 @@ class RanksActions(ToolActions):
         super().__init__(host)
         self.job = Job(host.controller.client, MeasureRanks)
 
+    @property
+    def measured(self) -> Measured:
+        """The measurements of the session, live or recorded."""
+        return self.timeline.of(Measured)
+
     def open(self) -> None:
         """Show what each rank holds."""
         from inspector.tools.ranks.screen import RanksScreen
 
         self.open_screen(RanksScreen(self.host, self.job))
-
-    @property
-    def recorded(self) -> bool:
-        """True if a recording has anything of ranks."""
-        measured = self.timeline.of(Measured)
-        return measured.ranks is not None or measured.loaded is not None
 
 
 RANKS = Tool(
@@ -39,7 +38,7 @@ RANKS = Tool(
         Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", RanksActions.open, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.recorded, looks=True,
+            recorded=lambda own: (own.measured.ranks or own.measured.loaded) is not None, looks=True,
             synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus",
             view="ranks"),
     ),

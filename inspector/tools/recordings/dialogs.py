@@ -16,12 +16,14 @@ from textual.widgets.option_list import Option
 
 from engine.errors import EngineError, PathError
 from engine.files import shorter
+from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
 from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import with_keys
 from inspector.main.dialogs.destination import Destination
 from inspector.recordings.sessions import SavedSession, saved_sessions
 from inspector.scales import size
+from inspector.session.client import EngineClient, Request
 from inspector.widgets.actions import ActionTable, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput
@@ -33,7 +35,7 @@ LOGITS_HELP = (
 )
 HELP = "A name that ends in .zst compresses it. `inspector replay FILE` shows it again, here or elsewhere."
 _REPORT_EVERY = 500
-"""Entries between two words on how far it is."""
+"""Entries between two reports of the progress."""
 
 
 class _Stopped(Exception):
@@ -44,14 +46,13 @@ class _Stopped(Exception):
 
 
 class SaveAsDialog(Dialog[str]):
-    """Asks for a path and writes there; an existing file is replaced on the second request. Returns what was done.
+    """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
         entries: Returns what to save.
         proposal: The initial path in the field.
         program: Name and version of what writes.
-        read_logits: Adds the kept rows of logits to the entries, then calls what it is given with why it did not, or
-            with an empty text; None where none are kept.
+        client: Has the kept rows of logits added to the entries; None if none are kept.
         row: Bytes of one row at most.
     """
 
@@ -63,22 +64,20 @@ class SaveAsDialog(Dialog[str]):
         entries: Callable[[], Sequence[Entry]],
         proposal: str,
         program: str,
-        read_logits: Callable[[Callable[[str], None]], None] | None = None,
-        row: int = 0,
+        client: EngineClient | None,
+        row: int,
     ) -> None:
         super().__init__()
         self.entries, self.proposal, self.program = entries, proposal, program
-        self._read_logits, self._row = read_logits, row
-        self._awaiting: tuple[Path, bool] | None = None
-        """The path to write to once the rows are read, and whether a file there may be replaced."""
+        self._client, self._row = client, row
         self._destination = Destination("Save")
         self._stop: Event | None = None
-        """Set to give up what is being written; None while nothing is."""
+        """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
         yield SafeInput(self.proposal, "session.trace.zst", id="save-path")
-        if self._read_logits is not None:
+        if self._client is not None:
             yield Label("logits", classes="field-label", markup=False)
             yield Choice(LOGITS, id="save-logits")
         yield Remark(HELP, id="save-remark")
@@ -92,7 +91,7 @@ class SaveAsDialog(Dialog[str]):
 
     @on(Input.Changed, "#save-path")
     def _typed(self) -> None:
-        if self._stop is None and self._awaiting is None:
+        if self._stop is None:
             self._say(HELP)
 
     @on(Choice.Changed, "#save-logits")
@@ -101,44 +100,39 @@ class SaveAsDialog(Dialog[str]):
 
     @property
     def _with_logits(self) -> bool:
-        return self._read_logits is not None and self.query_one("#save-logits", Choice).chosen == 1
+        return self._client is not None and self.query_one("#save-logits", Choice).chosen == 1
 
     def let_go(self) -> None:
-        """Give up a file that is half written, also where the program ends, and wait for logits no more."""
-        self._awaiting = None
+        """Give up a file that is half written, also if the program ends, and wait for logits no more."""
         if self._stop is not None:
             self._stop.set()
 
     def apply(self) -> None:
         """Write, unless something is wrong with the name."""
-        name = self.query_one("#save-path", SafeInput).value.strip()
-        if self._stop is not None or self._awaiting is not None:
+        if self._stop is not None:
             return
         try:
-            path, force = self._destination.check(name)
+            path, force = self._destination.check(self.query_one("#save-path", SafeInput).value.strip())
         except PathError as error:
             self._say(str(error), wrong=True)
             return
-        if self._with_logits and self._read_logits is not None:
-            self._awaiting = path, force
+        stop = self._stop = Event()
+
+        def rows_read(request: Request[ReadLogits]) -> None:
+            if stop.is_set():
+                return
+            if request.failure is not None:
+                self._failed(f"{request.failure.message} {request.failure.hint}")
+            elif request.cancelled:
+                self._failed("The logits were not read: it was cancelled.")
+            else:
+                self._write(path, force, placed(self.entries()), stop)
+
+        if self._client is not None and self._with_logits:
             self._say("Reading the kept logits …")
-            self._read_logits(self._logits_read)
+            self._client.do(ReadLogits(), rows_read)
         else:
-            self._begin(path, force, self.entries())
-
-    def _logits_read(self, failure: str) -> None:
-        """The rows are among the entries, or why they are not: write, or say it."""
-        if self._awaiting is None:
-            return
-        (path, force), self._awaiting = self._awaiting, None
-        if failure:
-            self._say(failure, wrong=True)
-        else:
-            self._begin(path, force, placed(self.entries()))
-
-    def _begin(self, path: Path, force: bool, entries: Sequence[Entry]) -> None:
-        self._stop = Event()
-        self._write(path, force, entries, self._stop)
+            self._write(path, force, self.entries(), stop)
 
     @work(thread=True)
     def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
@@ -176,7 +170,7 @@ NO_SESSIONS = "No session is saved yet. {save_as} saves this one to a file."
 
 
 class SessionsDialog(Dialog[Path]):
-    """Lists sessions; returns the file of the one that is to be shown."""
+    """Lists sessions; returns the file of the chosen one."""
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
     KEPT: ClassVar[tuple[str, ...]] = ("_listed",)
@@ -192,7 +186,7 @@ class SessionsDialog(Dialog[Path]):
         yield Remark(READING, id="sessions-remark")
 
     def begin(self) -> None:
-        """Read the files aside: there may be hundreds of MiB of them."""
+        """Read the files in a thread: there may be hundreds of MiB of them."""
         super().begin()
         options = self.query_one(SafeOptionList)
         options.clear_options()
@@ -207,21 +201,24 @@ class SessionsDialog(Dialog[Path]):
     def _show(self, listed: Sequence[SavedSession]) -> None:
         options = self.query_one(SafeOptionList)
         self._listed = listed
-        options.add_options(Option(self._line(session), disabled=session.peek is None) for session in listed)
+        options.add_options(
+            Option(line(session, self._width), disabled=session.peek is None) for session in listed
+        )
         options.highlighted = 0 if listed else None
         self.query_one("#sessions-remark", Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
-    def _line(self, session: SavedSession) -> Content:
-        return line(session, max(20, self.query_one(SafeOptionList).content_size.width - 2))
+    @property
+    def _width(self) -> int:
+        return max(20, self.query_one(SafeOptionList).content_size.width - 2)
 
     def on_resize(self, event: events.Resize) -> None:
-        """A line each at any width."""
+        """Fit the lines to another width."""
         self.after_paint(self._fit)
 
     def _fit(self) -> None:
         options = self.query_one(SafeOptionList)
         for index, session in enumerate(self._listed[: len(options.options)]):
-            options.replace_option_prompt_at_index(index, self._line(session))
+            options.replace_option_prompt_at_index(index, line(session, self._width))
 
     @on(SafeOptionList.OptionSelected)
     def _selected(self, message: SafeOptionList.OptionSelected) -> None:
@@ -235,8 +232,7 @@ def line(saved: SavedSession, width: int) -> Content:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
     tokens = f"{saved.tokens:,} token{'' if saved.tokens == 1 else 's'}"
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
-    columns = (when, model, pad(tokens, 15, True), bytes)
-    left = "  ".join((*columns, ""))
+    left = f"{when}  {model}  {pad(tokens, 15, True)}  {bytes}  "
     parts = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))
     prompt = truncate_words(" · ".join(filter(None, parts)), max(0, width - len(left)))
     return Content(truncate(left, width) + prompt)  # in the ink of the row, highlighted too

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from engine.protocol import ReadLogits
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.finder import Findable
 from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.recordings.sessions import session_peeks
-from inspector.session.client import Request
 from inspector.session.playback import Opening
 from inspector.widgets.actions import Action, ActionTable, Needs
 
 
 class RecordingActions(ToolActions):
-    """Goes on with recorded sessions, saves them and lists them."""
+    """Continues recorded sessions, saves them and lists them."""
 
     def go_live(self) -> None:
-        """Go on live from the recording on show."""
+        """Continue live from the recording on show."""
         playback = self.host.playback
         if playback is None or playback.going is None:
             self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
@@ -48,28 +46,13 @@ class RecordingActions(ToolActions):
             lambda: tuple(playback.entries),
             f"{name}.trace.zst",
             playback.recorder.program(),
-            self._read_logits if live else None,
+            self.controller.client if live else None,
             bits * facts.vocabulary if facts is not None else 0,
         )
-        self.host.open(dialog, self._saved)
-
-    def _read_logits(self, then: Callable[[str], None]) -> None:
-        """Have the kept rows added to the entries, and tell why they are not, if so."""
-
-        def read(request: Request[ReadLogits]) -> None:
-            if request.failure is not None:
-                then(f"{request.failure.message} {request.failure.hint}")
-            else:
-                then("The logits were not read: it was cancelled." if request.cancelled else "")
-
-        self.controller.client.do(ReadLogits(), read)
-
-    def _saved(self, answer: str | None) -> None:
-        if answer is not None:
-            self.host.answer(answer)
+        self.host.open(dialog, lambda answer: None if answer is None else self.host.answer(answer))
 
     def sessions(self) -> None:
-        """List recent sessions, and show the one that is chosen."""
+        """List recent sessions, and show the chosen one."""
         from inspector.tools.recordings.dialogs import SessionsDialog
 
         self.host.open(SessionsDialog(), self._chosen)

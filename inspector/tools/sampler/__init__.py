@@ -1,4 +1,4 @@
-"""The sampler: the reason for a token, and the picks of other settings; the keys of its dialog."""
+"""The sampler: the reason for a token, and the picks of other settings."""
 
 from __future__ import annotations
 

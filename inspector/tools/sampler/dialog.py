@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import zip_longest
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import on
@@ -15,21 +15,19 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Label
 
 from engine.errors import EngineError, SettingsError
-from engine.setting import Setting, check, grouped
+from engine.setting import check, grouped
 from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
 from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import ActionButton, Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput, escaped, unescaped
+from inspector.widgets.fields import Choice, SafeInput, SettingRow, read_all
 
 GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
 AS_SET = "as set"
 IN_TITLE = {"token": "walk", "difference": "next difference"}
-"""What the title calls the keys that look elsewhere, by their word in the line of keys."""
-IN_GROUP = {title: grouped(FIELDS, title) for title in GROUPS}
-"""The settings of each group, in the order of the form."""
+"""Words of the title for the keys that look elsewhere, by their word in the line of keys."""
 PRESETS_HELP = "← → goes through the presets; delete removes one of your own"
 SAVE_HELP = "⏎ keeps the values under this name, for every model"
 
@@ -38,41 +36,9 @@ class PresetChoice(Choice):
     """The presets side by side; up and down leave it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "turn(-1)", "Before", show=False),
-        Binding("right,space", "turn(1)", "Next", show=False),
         Binding("up", "app.focus_previous", "Setting above", show=False),
         Binding("down", "app.focus_next", "Setting below", show=False),
     ]
-
-
-class FieldBox(Container):
-    """One setting: label and line, and under them what is wrong with it, once something is.
-
-    The dialog opens with as few widgets as it can: each of them costs milliseconds.
-
-    Args:
-        field: The setting.
-        wide: Whether it takes a whole line of the dialog.
-    """
-
-    def __init__(self, field: Setting, wide: bool) -> None:
-        self.field = field
-        self.line = SafeInput(id=f"field-{field.name}")
-        self.fault: Remark | None = None
-        """What is, or was, wrong with it."""
-        super().__init__(
-            Label(field.label, classes="field-label", markup=False),
-            self.line,
-            id=f"box-{field.name}",
-            classes="field-box" + (" -wide-field" if wide else ""),
-        )
-
-    def blame(self, fault: str) -> None:
-        """Show what is wrong under the line, in printable text; an empty one where nothing is."""
-        if self.fault is None:
-            self.fault = Remark(id=f"remark-{self.field.name}")
-            self.mount(self.fault)
-        self.fault.say(fault, wrong=bool(fault))
 
 
 class SamplingDialog(Dialog[Settings]):
@@ -80,12 +46,12 @@ class SamplingDialog(Dialog[Settings]):
 
     Args:
         settings: The initial values of the fields.
-        vocabulary: The model's, where it is known: ids must stay below it.
+        vocabulary: Size of the model's vocabulary: ids must stay below it; None if it isn't known.
         presets: All presets.
         attempt: Is given the settings as they are typed, when they are right.
-        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at` anew.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at`.
         at: Number of the older step from which they will be applied, None at the tip.
-        above: Rows of a narrator's card, which says what to set: where there is room, the dialog leaves it in sight.
+        above: Rows of a narrator's card, which says what to set: if there is room, the dialog leaves it in sight.
         first: Name of the field to begin with; empty for the first one.
     """
 
@@ -117,11 +83,9 @@ class SamplingDialog(Dialog[Settings]):
         self._doomed = ""
         """Preset that a second `delete` takes away."""
         self._about = ""
-        """What the frame says of the field."""
-        self._boxes: dict[str, FieldBox] = {}
-        """By the name of the setting."""
-        self._filled: dict[str, tuple[str, Any]] = {}
-        """What each line was filled with, and the value that this is the text of."""
+        """The explanation of the field in the frame."""
+        self._rows: dict[str, SettingRow] = {}
+        """The rows, by the name of the setting."""
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(classes="preset-row"):
@@ -131,12 +95,14 @@ class SamplingDialog(Dialog[Settings]):
         for title in GROUPS:
             yield Label(title, classes="group-label", markup=False)
             with Container(classes="field-grid"):
-                fields, left_half = IN_GROUP[title], True
+                fields, left_half = grouped(FIELDS, title), True
                 for field, after in zip_longest(fields, fields[1:]):
                     # one takes a whole line, too, where none comes that takes the other half
                     wide = field.wide or (left_half and after is not None and after.wide)
-                    self._boxes[field.name] = FieldBox(field, wide)
-                    yield self._boxes[field.name]
+                    row = SettingRow(field, SafeInput(id=f"field-{field.name}"), classes="field-box")
+                    row.set_class(wide, "-wide-field")
+                    self._rows[field.name] = row
+                    yield row
                     left_half = wide or not left_half
         yield Remark(GREEDY, id="greedy")
         with HorizontalGroup(classes="preset-row"):
@@ -156,10 +122,13 @@ class SamplingDialog(Dialog[Settings]):
         free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
         box.styles.margin = (0, 0, free, 0)
         self._explain(self._field)  # before the focus, which comes after the first paint
-        self.set_focus(self._boxes[self._field].line)
+        self.set_focus(self._rows[self._field].field)
         self.query_one("#preset-name", SafeInput).clear()
         self._say(" ".join(self.presets.problems), wrong=True)
         self._relabel()
+        for name, row in self._rows.items():
+            if row.setting.kind == "texts":
+                row.more = getattr(self.settings, name)[1:]
         self._fill(self.settings)
         self.entitle()
 
@@ -190,8 +159,7 @@ class SamplingDialog(Dialog[Settings]):
     def _changed(self, event: Input.Changed) -> None:
         if event.input.id == "preset-name" or not self.is_current:
             return  # a late message of a change that was applied or discarded tries nothing
-        settings = self.read()
-        if settings is not None:
+        if (settings := self.read()) is not None:
             self._typed = settings
             self._relabel()
 
@@ -201,45 +169,31 @@ class SamplingDialog(Dialog[Settings]):
         Returns:
             The settings in the fields, None while any of them is wrong.
         """
-        values: dict[str, Any] = {}
-        faults: dict[str, str] = {}
-        for name, box in self._boxes.items():
-            text, values[name] = self._filled[name]
-            if box.line.value != text:  # somebody typed
-                try:
-                    values[name] = self._parsed(box.field, box.line.value)
-                except SettingsError as error:
-                    values[name], faults[name] = None, visible(str(error))
+        values, faults = read_all(self._rows.values())
         settings = None
         if not faults:
             try:  # whether they go with each other and with the model
                 settings = check(replace(self.settings, **values), self.vocabulary)
             except SettingsError as error:
                 faults[error.field] = visible(str(error))
-        for name, box in self._boxes.items():
-            if name in faults or box.fault is not None:
-                box.blame(faults.get(name, ""))
+        for name, row in self._rows.items():
+            row.say(faults.get(name, ""))
         self.query_one("#apply", Button).disabled = settings is None
-        self.query_one("#greedy", Remark).set_class(values["temp"] == 0, "-told")
+        self.query_one("#greedy", Remark).set_class(values.get("temp") == 0, "-told")
         if settings is not None:
             self._attempt(settings)
         return settings
 
-    def _parsed(self, field: Setting, typed: str) -> Any:
-        if field.kind != "texts":
-            return field.parse(typed)
-        return field.parse(unescaped(typed)) + getattr(self.settings, field.name)[1:]
-
     # ---- presets ----------------------------------------------------------------------------
 
     def _relabel(self) -> None:
-        """Show the presets there are, and the one that is just what was typed; `as set` where none is."""
+        """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
         choice, labels = self.query_one("#presets", PresetChoice), (AS_SET, *map(visible, self.presets.names))
         if labels != choice.labels:
             choice.labels = labels
             choice.refresh(layout=True)
         chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
-        choice.set_reactive(Choice.chosen, chosen)  # without a message: nobody chose it
+        choice.set_reactive(Choice.chosen, chosen)  # without a message: it was not chosen by hand
         choice.refresh()
 
     def _chosen(self) -> str:
@@ -256,13 +210,8 @@ class SamplingDialog(Dialog[Settings]):
 
     def _fill(self, settings: Settings) -> None:
         with self.prevent(Input.Changed):
-            for name, box in self._boxes.items():
-                value = getattr(settings, name)
-                text = box.field.format(value)
-                if box.field.kind == "texts":  # only the first of them has a line
-                    text, value = escaped(text), value[:1] + getattr(self.settings, name)[1:]
-                box.line.value = text
-                self._filled[name] = text, value
+            for name, row in self._rows.items():
+                row.fill(getattr(settings, name))
         self.read()
 
     def _say(self, text: str, wrong: bool = False) -> None:
@@ -273,8 +222,7 @@ class SamplingDialog(Dialog[Settings]):
     @on(Input.Submitted, "#preset-name")
     def _save(self, event: Input.Submitted) -> None:
         event.prevent_default()  # which would apply the settings
-        settings = self.read()
-        if settings is None:
+        if (settings := self.read()) is None:
             self._say("A field is wrong: correct it first.", wrong=True)
             return
         try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import fsum, isnan
 from operator import attrgetter
 
 from msgspec import Struct
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -17,23 +18,24 @@ from engine.protocol import Candidate, Distribution, Explained, Failure, StageRe
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, quoted, token_label, truncate_words, visible
-from inspector.keys import key_for, with_keys
+from inspector.keys import key_for, names_of, with_keys
 from inspector.main.looked import model_prefix
 from inspector.main.panels.candidates import is_untouched
 from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.candidates import with_own
+from inspector.state.conditions import settings_words
 from inspector.state.grammar import sentences
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.sampler.strip import SettingsStrip, strip_row
-from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
+from inspector.widgets.actions import pressing
+from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
 from inspector.widgets.charts import places, ruler
 
 LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
 """Columns that are no stage; the last one is shown while other settings are tried."""
 CELLS = 8
-"""Of a column, its gap at the left included."""
+"""Cells of a column, its gap at the left included."""
 UNKNOWN = "·"
 """Shown for a number that the engine has not sent yet, or can't."""
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
@@ -47,7 +49,7 @@ LISTED = (
     "A server sent this token: how its sampler took it isn't known.",
     "With the model it is computed again.",
 )
-"""In the place of the stages, where a server's reply is all there is."""
+"""Shown instead of the stages if a server's reply is all there is."""
 REPLAY_ADVICE = "{go_live} continues live."
 PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
 SHAPING = ("logit-bias", *PENALTIES)
@@ -57,45 +59,19 @@ BY_HAND = {
     "inserted": "inserted",
     "intervened": "kept, and run again under interventions",
 }
-"""What was done to a token that the sampler did not take, by its origin."""
+"""Words for a token that the sampler did not take, by its origin."""
 PERCENT = "\u00a0%"
-"""Behind a number that no line break is to tear from it."""
+"""The sign that no line break tears from its number."""
 
 
 # ---- what is shown ------------------------------------------------------------------------------
-
-
-class SamplerView(Struct, frozen=True):
-    """The contents of the panel, put together from the timeline."""
-
-    distribution: Distribution
-    """That was, or would be, drawn from."""
-    taken: int | None
-    """Token id at the slot."""
-    settings: Settings | None
-    """That the stages ran with, None where they are not known."""
-    explained: Explained | None = None
-    """The explanation of the engine, None where there is none."""
-    failure: Failure | None = None
-    """Why there is none."""
-    now: Distribution | None = None
-    """The present one, where other settings are tried."""
-
-    def earlier(self) -> dict[int, tuple[int, ...]]:
-        """By candidate, the earlier positions that penalties hold against it; empty where none is on."""
-        for stage in self.distribution.stages:
-            if stage.name in PENALTIES and self.explained is not None:
-                return dict(
-                    zip(map(_ID, self.explained.next.candidates), self.explained.earlier, strict=True)
-                )
-        return {}
 
 
 class OfSecond(Struct, frozen=True):
     """The sampler's work on the second model's distribution at the slot."""
 
     title: str
-    """Of the second model; not yet printable."""
+    """Name of the second model; not yet printable."""
     explained: Explained | None
     why: str
     """Why there is no explanation, as a sentence; not yet printable."""
@@ -108,18 +84,18 @@ class TableColumn(Struct, frozen=True):
     """One column: what it is, what the stage did, and a text for each candidate."""
 
     name: str
-    """Of the stage; or `logit`, `model`, `final`, `now`."""
+    """Name of the stage; or `logit`, `model`, `final`, `now`."""
     head: str
     setting: str
     kept: int | None
-    """Tokens left after it; None where that means nothing."""
+    """Tokens left after it; None if that means nothing."""
     removed: float
     cells: tuple[str, ...]
     """Empty for a candidate that is cut here or was before."""
     shares: tuple[float, ...] = ()
-    """Of each candidate, where the numbers are probabilities; 0 for one that is cut or isn't known."""
+    """Probabilities of the candidates, if it shows probabilities; 0 for one that is cut or isn't known."""
     beyond: float | None = None
-    """That of all other tokens together; None where the numbers are no probabilities, or aren't known."""
+    """Probability of all other tokens together; None if it shows none, or it isn't known."""
 
 
 def columns(
@@ -133,27 +109,23 @@ def columns(
     Args:
         distribution: What is drawn from; it holds the stages, what they kept and what they cut.
         explained: The values in between, None while they are not known.
-        settings: That the stages ran with, None where they are not known.
+        settings: Those that the stages ran with; None if they are not known.
         now: The present distribution, where `distribution` is only tried.
     """
     candidates = distribution.candidates
     values: dict[int, float] = {}
     if explained is not None:
         values.update(zip(map(_ID, explained.next.candidates), explained.logits, strict=True))
-    logits, model, final = [], [], []  # without the sign of percent, which the heads have
-    for candidate in candidates:
-        value = values.get(candidate.id)
-        logits.append(UNKNOWN if value is None else f"{value:.2f}")
-        model.append(scales.percent(candidate.prob, ""))
-        drawn = UNKNOWN if isnan(candidate.sampler_prob) else scales.percent(candidate.sampler_prob, "")
-        final.append(drawn if candidate.cut_by in (None, "greedy") else "")
+    final = tuple(
+        "" if each.cut_by not in (None, "greedy") else _percent(each.sampler_prob) for each in candidates
+    )
     vocabulary = distribution.others + len(candidates)
+    # without the sign of percent, which the heads have
     table = [
-        TableColumn(LOGIT, "logit", "", None, 0.0, tuple(logits)),
-        TableColumn(
-            MODEL, "model %", "", vocabulary, 0.0, tuple(model), tuple(each.prob for each in candidates),
-            distribution.others_prob,
-        ),
+        TableColumn(LOGIT, "logit", "", None, 0.0,
+                    tuple(f"{values[each.id]:.2f}" if each.id in values else UNKNOWN for each in candidates)),
+        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(scales.percent(each.prob, "") for each in candidates),
+                    tuple(each.prob for each in candidates), distribution.others_prob),
     ]  # fmt: skip
     ran: list[str] = []
     for stage in distribution.stages:
@@ -166,18 +138,21 @@ def columns(
     head = "taken %" if distribution.draw is None else "final %"
     shares = tuple(0.0 if isnan(each.sampler_prob) else each.sampler_prob for each in candidates)
     beyond = distribution.others_sampler_prob
-    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, tuple(final), shares, beyond))
+    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, final, shares, beyond))
+
+
+def _percent(share: float | None) -> str:
+    """A share without the sign of percent, which the heads of the columns have."""
+    return UNKNOWN if share is None or isnan(share) else scales.percent(share, "")
 
 
 def _now(now: Distribution, candidates: Sequence[Candidate]) -> TableColumn:
-    """The column of the present distribution, for candidates that are those of another one."""
+    """The column of the present distribution, for the candidates of the tried one."""
     finals = {each.id: each.sampler_prob for each in now.candidates}
     beyond = now.others_sampler_prob
-    if is_untouched(
-        now
-    ):  # then every token has its probability by the model, whether it is a candidate or not
+    if is_untouched(now):  # then a token's share is its probability by the model, also beyond the candidates
         more = {each.id: each.prob for each in candidates if each.id not in finals}
-        finals, beyond = {**finals, **more}, max(0.0, beyond - sum(more.values()))
+        finals, beyond = finals | more, max(0.0, beyond - sum(more.values()))
     cells = tuple(
         scales.percent(finals[each.id], "") if each.id in finals else UNKNOWN for each in candidates
     )
@@ -192,42 +167,31 @@ def _stage(
     explained: Explained | None,
     settings: Settings | None,
 ) -> TableColumn:
-    """The column of a stage; `ran` are the names of those up to it."""
-    percent, cells, shares = _values(stage.name, candidates, ran, explained)
+    """The column of a stage; `ran` are the names of those up to it. A cell is empty for a token that is cut by then."""
+    read = next((each for each in explained.columns if each.name == stage.name), None) if explained else None
+    shares: tuple[float, ...] = ()
     beyond = None
-    if percent and shares:
-        beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
-    known = STAGES.get(stage.name)
+    if explained is None or read is None:
+        percent, texts = stage.name not in PENALTIES, {}
+    else:
+        percent, values = (
+            read.unit == "prob",
+            dict(zip(map(_ID, explained.next.candidates), read.values, strict=True)),
+        )
+        texts = {
+            id: _percent(value) if percent else f"{value:.2f}"
+            for id, value in values.items()
+            if value is not None
+        }
+        if percent:
+            shares = tuple(0.0 if each.cut_by in ran else values.get(each.id) or 0.0 for each in candidates)
+            beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
+    cells = tuple("" if each.cut_by in ran else texts.get(each.id, UNKNOWN) for each in candidates)
+    known, set_to = STAGES.get(stage.name), ""
+    if known is not None and settings is not None:
+        set_to = known.shown(settings) if known.shown is not None else f"{getattr(settings, known.setting):g}"
     head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
-    set_to = _setting(stage.name, settings)
     return TableColumn(stage.name, head, set_to, stage.kept, stage.removed_mass, cells, shares, beyond)
-
-
-def _values(
-    name: str, candidates: Sequence[Candidate], ran: Sequence[str], explained: Explained | None
-) -> tuple[bool, tuple[str, ...], tuple[float, ...]]:
-    """True if the values are probabilities, and the cells, empty for a token that is cut by now; of known probabilities
-    the numbers, 0 for such a token."""
-    stage = next((c for c in explained.columns if c.name == name), None) if explained else None
-    if explained is None or stage is None:
-        return name not in PENALTIES, tuple("" if c.cut_by in ran else UNKNOWN for c in candidates), ()
-    percent = stage.unit == "prob"
-    values = dict(zip(map(_ID, explained.next.candidates), stage.values, strict=True))
-    cells = []
-    for candidate in candidates:
-        value = values.get(candidate.id)
-        known = UNKNOWN if value is None else scales.percent(value, "") if percent else f"{value:.2f}"
-        cells.append("" if candidate.cut_by in ran else known)
-    shares = tuple(0.0 if c.cut_by in ran else values.get(c.id) or 0.0 for c in candidates)
-    return percent, tuple(cells), shares if percent else ()
-
-
-def _setting(name: str, settings: Settings | None) -> str:
-    """The value of the setting of a stage, as text."""
-    stage = STAGES.get(name)
-    if settings is None or stage is None:
-        return ""
-    return stage.shown(settings) if stage.shown is not None else f"{getattr(settings, stage.setting):g}"
 
 
 def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
@@ -235,37 +199,36 @@ def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColum
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
     """
-    if len(columns) * CELLS <= room:
-        return tuple(columns), 0
-    kept = list(columns)
-    for column in _dispensable(columns):
-        if len(kept) * CELLS <= room:
-            break
-        kept.remove(column)
-    return tuple(kept), sum(1 for column in columns if column not in kept and column.name != LOGIT)
-
-
-def _dispensable(columns: Sequence[TableColumn]) -> list[TableColumn]:
-    logits = [column for column in columns if column.name == LOGIT]
     middle = [column for column in columns[:-1] if column.name not in (LOGIT, MODEL, NOW)]
     idle = [b for a, b in pairwise(columns[1:-1]) if b in middle and a.cells == b.cells]
     shaping = [column for column in middle if "%" not in column.head and column not in idle]
     rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
-    return [*logits, *idle, *shaping, *rest]
+    kept = list(columns)
+    for column in (*(each for each in columns if each.name == LOGIT), *idle, *shaping, *rest):
+        if len(kept) * CELLS <= room:
+            break
+        kept.remove(column)
+    return tuple(kept), sum(column not in kept and column.name != LOGIT for column in columns)
 
 
 # ---- the reason, in sentences for a reader who has never seen a sampler --------------------------
 
 
 class Reason(Struct, frozen=True):
-    """The reason for one choice."""
+    """One choice of the sampler, and the reason for it."""
 
     distribution: Distribution
     """The distribution that was, or would be, drawn from."""
     settings: Settings | None = None
-    """Of the sampler, None where they are not known."""
+    """Settings of the sampler; None if they are not known."""
     explained: Explained | None = None
     """The values between the stages, None while they are not known."""
+    taken: int | None = None
+    """Token id at the slot."""
+    failure: Failure | None = None
+    """Why they are not known."""
+    now: Distribution | None = None
+    """The present distribution, if other settings are tried."""
 
     def sentences(self, item: Item | None = None) -> list[str]:
         """The reason for this token, the most important sentence first; printable.
@@ -359,7 +322,9 @@ class Reason(Struct, frozen=True):
             if stage.name in SHAPING:
                 shaping.append(stage.name)
             if stage.kept < left:
-                doings.append(f"{visible(stage.name)} kept {_tokens(stage.kept)}")
+                doings.append(
+                    f"{visible(stage.name)} kept {scales.count(stage.kept)} token{'s' * (stage.kept != 1)}"
+                )
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
                 doings.append(f"temperature {self.settings.temp:g} {word} them")
@@ -370,7 +335,7 @@ class Reason(Struct, frozen=True):
         return [self._moved(self.distribution.picked) or others, *doings]
 
     def _moved(self, id: int) -> str:
-        """The stages that changed a token's own logit, and its values; empty where none did or they aren't known."""
+        """The stages that changed a token's own logit, and its values; empty if none did or they aren't known."""
         if self.explained is None:
             return ""
         ids = [candidate.id for candidate in self.explained.next.candidates]
@@ -386,10 +351,6 @@ class Reason(Struct, frozen=True):
                 value = following
         word = "lowered" if value < before else "raised"
         return f"{_list(names)} {word} its logit {before:.2f} to {value:.2f}" if names else ""
-
-
-def _tokens(count: int) -> str:
-    return f"{scales.count(count)} token{'s' * (count != 1)}"
 
 
 def _list(names: Sequence[str]) -> str:
@@ -413,24 +374,21 @@ def label_of(distribution: Distribution, id: int) -> str:
 
 
 def xtc(distribution: Distribution, settings: Settings | None) -> str:
-    """The sentence on whether XTC fired; empty where it is off or not known."""
+    """The sentence on whether XTC fired; empty if it is off or not known."""
     if settings is None or settings.temp == 0 or settings.xtc_probability == 0:
         return ""
     left = distribution.others + len(distribution.candidates)
     for stage in distribution.stages:
         if stage.name == "xtc":
-            return _fired(stage, left - stage.kept)
+            if not (cut := left - stage.kept):
+                return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
+            which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
+            return (
+                f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
+            )
         left = stage.kept
-    return (
-        f"XTC did not fire here: by a draw of its own it does on {settings.xtc_probability:.0%} of the steps."
-    )
-
-
-def _fired(stage: StageReading, cut: int) -> str:
-    if not cut:
-        return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-    which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
-    return f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
+    share = f"{settings.xtc_probability:.0%}"
+    return f"XTC did not fire here: by a draw of its own it does on {share} of the steps."
 
 
 def penalised(
@@ -439,22 +397,101 @@ def penalised(
     items: Sequence[Item],
     settings: Settings | None,
 ) -> str:
-    """A sentence on the earlier occurrences that a penalty holds against a token; empty where there are none."""
+    """A sentence on the earlier occurrences that a penalty holds against a token; empty if there are none."""
     if not earlier:
         return ""
     on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
     by = f" by {_list(on)}" if on else ""
-    where = ", ".join(_place(position, items) for position in earlier)
-    return f"{_label(candidate)} is penalised{by}: it occurs {where}."
+    places = []
+    for position in earlier:
+        before = items[position - 1] if 0 < position <= len(items) else None
+        item = items[position] if position < len(items) else None
+        place = f"at step {item.index + 1}" if isinstance(item, Step) else "in the prompt"
+        if before is not None and before.text:
+            place += f" after {quoted(token_label(before.text, before.raw))}"
+        places.append(place)
+    return f"{_label(candidate)} is penalised{by}: it occurs {', '.join(places)}."
 
 
-def _place(position: int, items: Sequence[Item]) -> str:
-    before = items[position - 1] if 0 < position <= len(items) else None
-    after = (
-        f" after {quoted(token_label(before.text, before.raw))}" if before is not None and before.text else ""
-    )
-    item = items[position] if position < len(items) else None
-    return f"at step {item.index + 1}{after}" if isinstance(item, Step) else f"in the prompt{after}"
+def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
+    """The earlier positions that penalties hold against each candidate, by its id; empty if none is on."""
+    explained = reason.explained
+    if explained is None or all(stage.name not in PENALTIES for stage in reason.distribution.stages):
+        return {}
+    return dict(zip(map(_ID, explained.next.candidates), explained.earlier, strict=True))
+
+
+# ---- the row of the settings under the table ----------------------------------------------------
+
+
+class SettingsStrip(Struct, frozen=True):
+    """The row under the table: the settings, and the changes if the temperature is turned."""
+
+    in_force: Settings
+    """The settings that the sampler continues with."""
+    turned: Settings | None = None
+    """The settings with the turned temperature; None if it isn't turned."""
+    at: int | None = None
+    """Number of the older step from which they would be applied; None at the tip."""
+    lacking: str = ""
+    """Why the token on show has no answer; printable."""
+    recorded: bool = False
+    """True if nothing can be applied, since no model is loaded."""
+
+    def parts(self, used: Settings | None) -> list[tuple[str, str, str, str]]:
+        """Its parts, the most important first: ink, text, the id of what a click does, and the text with less room.
+
+        Args:
+            used: The settings that the token on show was, or will be, picked with.
+        """
+        now = _degrees(self.in_force)
+        if self.turned is not None:
+            after = _degrees(self.turned)
+            parts = [("accent", f"T {now} → {after}" if now != after else f"T {now}, as it is", "", "")]
+            if self.lacking:
+                parts.append(("warn", self.lacking, "", ""))
+            where = "" if self.at is None else f" from step {self.at:,}"
+            if not self.recorded:
+                parts.append(
+                    (
+                        "base",
+                        f"{key_for('sampler.apply')} applies{where}",
+                        "sampler.apply",
+                        key_for("sampler.apply"),
+                    )
+                )
+            parts.append(("base", f"{key_for('stop')} discards", "stop", key_for("stop")))
+            if self.recorded:
+                parts.append(("base", f"{key_for('go_live')} continues live", "go_live", ""))
+            return parts
+        used = used or self.in_force
+        here = f"T {_degrees(used)}" + (f", now {now}" if used.temp != self.in_force.temp else "")
+        words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
+        return [
+            ("strong", here, "", ""),
+            ("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it"), "", ""),
+            ("muted", with_keys("{sampling} all settings"), "sampling", ""),
+            *(("muted", word, "", "") for word in words),
+        ]
+
+    def row(self, used: Settings | None, width: int, ink: Callable[[str], Style]) -> Row:
+        """As many parts as fit in `width` cells, in their order, in named inks; the first always."""
+        row: Row = []
+        for name, text, action, short in self.parts(used):
+            lead = "  " if row else ""
+            left = width - Segment.get_line_length(row) - len(lead)
+            fits = (each for each in (text, short) if each and cell_len(each) <= left)
+            if not (shown := next(fits, "" if row else text)):
+                break
+            pressed = pressing(names_of(action)[0]).rich_style if action else Style()
+            row += [Segment(lead), Segment(shown, ink(name) + pressed)]
+        return row
+
+
+def _degrees(settings: Settings) -> str:
+    """A temperature with two decimals, more where it has them; 0 is greedy."""
+    temp = settings.temp
+    return "0 (greedy)" if temp == 0 else f"{temp:.2f}" if round(temp, 2) == temp else f"{temp:g}"
 
 
 # ---- the panel ----------------------------------------------------------------------------------
@@ -466,15 +503,13 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     CONCEALED_BY = ("picked", "probabilities")
     NAME = "Why this token"
 
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self._used: Settings | None = None
-        self._strip: SettingsStrip | None = None
-        self._highlighted: int | None = None
-        self._first, self._top = 0, 0
-        self._places: list[int] = []
-        """Candidates that have a row, in the order of the rows."""
-        self._second: OfSecond | None = None
+    _used: Settings | None = None
+    _strip: SettingsStrip | None = None
+    _second: OfSecond | None = None
+    _highlighted: int | None = None
+    _first = _top = 0
+    _places: Sequence[int] = ()
+    """Candidates that have a row, in the order of the rows."""
 
     def show(
         self,
@@ -491,10 +526,10 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             used: The settings that the slot was, or will be, picked with.
             highlighted: The candidate that Enter takes.
             strip: What is said of the settings; None for nothing.
-            second: What is shown in the place of the session's model; None for that.
+            second: The second model's part, shown instead of the session's model; None for that one.
         """
-        self._strip, self._second = strip, second
-        self._used, self._highlighted = used, highlighted.id if highlighted else None
+        self._strip, self._second, self._used = strip, second, used
+        self._highlighted = highlighted.id if highlighted else None
         self.timeline = timeline
         self.redraw()
 
@@ -506,32 +541,30 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         if at is None or view is None or not 0 <= (row := at.y - self._first) < len(self._places):
             return
         clicked = view.distribution.candidates[self._places[row]].id
-        chosen = clicked == self._highlighted
-        self.post_message(CandidateChosen(clicked) if chosen else CandidateClicked(clicked))
+        self.post_message((CandidateChosen if clicked == self._highlighted else CandidateClicked)(clicked))
 
     # ---- drawing ----------------------------------------------------------------------------
 
-    def _view(self) -> SamplerView | None:
+    def _view(self) -> Reason | None:
         """The contents: of the session's model, or of the second one; None while there are none."""
         timeline, second, used = self.timeline, self._second, self._used
         if timeline is None:
             return None
         if second is not None:
-            if (explained := second.explained) is None:
-                return None
-            return SamplerView(explained.next, timeline.taken, used, explained)
+            explained = second.explained
+            return Reason(explained.next, used, explained, timeline.taken) if explained is not None else None
         if (shown := timeline.distribution) is None:
             return None
-        trial, told = timeline.trial, timeline.explanation()
+        trial, told, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
         if trial is not None and trial.settings != used:
             if told is None or (explained := told.explained) is None:
-                return SamplerView(shown, timeline.taken, used)
+                return Reason(shown, used, taken=taken)
             tried = with_own(explained.next, timeline.selected, tried=True)
-            return SamplerView(tried, timeline.taken, trial.settings, explained, now=shown)
+            return Reason(tried, trial.settings, explained, taken, now=shown)
         if told is None:
-            return SamplerView(shown, timeline.taken, used)
-        return SamplerView(shown, timeline.taken, told.settings, told.explained, told.failure)
+            return Reason(shown, used, taken=taken)
+        return Reason(shown, told.settings, told.explained, taken, told.failure)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
@@ -548,7 +581,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         strip: list[Row] = []  # always while the temperature is turned, else where there is room
         if self._strip is not None and (height >= _STRIP_FROM or self._strip.turned is not None):
-            strip = [strip_row(self._strip.parts(self._used), width, self.ink)]
+            strip = [self._strip.row(self._used, width, self.ink)]
         left = height - len(strip)
         above = self._above(timeline, view, width, left - table, left - _LEAST_ROWS)
         below = [*strip, *(self._notes(timeline, view, width) if height > 20 else [])]
@@ -557,14 +590,13 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         self._entitle(timeline, view)
         return [*above, *table_rows, *below]
 
-    def _above(self, timeline: Timeline, view: SamplerView, width: int, height: int, most: int) -> list[Row]:
+    def _above(self, timeline: Timeline, view: Reason, width: int, height: int, most: int) -> list[Row]:
         """Sentences, as many as there is room for, and the ruler in what they leave of `height`; the first one whole,
         before all but the least of the table."""
-        reason = Reason(view.distribution, view.settings, view.explained)
         if self._second is not None:
-            texts = [_beside(timeline.distribution, view.distribution), *reason.sentences()]
+            texts = [_beside(timeline.distribution, view.distribution), *view.sentences()]
         else:
-            texts = reason.sentences(timeline.selected) if view.now is None else reason.tried(view.now)
+            texts = view.sentences(timeline.selected) if view.now is None else view.tried(view.now)
         room = max(1, height - 3, min(len(wrapped(texts[0], width)), most))
         lines = wrapped(" ".join(texts), width)
         while len(lines) > room and len(texts) > 1:
@@ -586,7 +618,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     # ---- the table --------------------------------------------------------------------------
 
     def _table(
-        self, view: SamplerView, table_columns: Sequence[TableColumn], width: int, height: int, first: int
+        self, view: Reason, table_columns: Sequence[TableColumn], width: int, height: int, first: int
     ) -> list[Row]:
         kept, missing = fitting(table_columns, width - _MARK - _LEAST_TOKEN)
         token = min(_MOST_TOKEN, width - _MARK - CELLS * len(kept))
@@ -611,7 +643,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             rest.append(Segment(pad(text, CELLS, right=True), muted))
         return [*head, *self._rows(view, kept, token, width), rest]
 
-    def _in_sight(self, view: SamplerView, rows: int) -> list[int]:
+    def _in_sight(self, view: Reason, rows: int) -> list[int]:
         """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
         ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
@@ -632,26 +664,28 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        heads: Row = [Segment(" " * _MARK + pad(label, token), self.ink("warn"))]
-        lefts: Row = [Segment(" " * _MARK + pad("tokens left", token), muted)]
-        cuts: Row = [Segment(" " * _MARK + pad("chance cut", token), muted)]
-        settings: Row = [Segment(" " * _MARK + pad("set to", token), muted)]
-        are_set = False
+        names = ((label, self.ink("warn")), ("tokens left", muted), ("chance cut", muted), ("set to", muted))
+        rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
             cut = column.removed > 0
-            heads.append(Segment(pad(column.head, CELLS, right=True), strong))
-            left = "" if column.kept is None else scales.count(column.kept)
-            lefts.append(Segment(pad(left, CELLS, right=True), self.rich_style if cut else muted))
-            removed = _cut(column.removed) if cut else "" if column.name in _NO_STAGE else "0"
-            cuts.append(Segment(pad(removed, CELLS, right=True), self.ink("warn") if cut else muted))
-            settings.append(Segment(pad(column.setting, CELLS, right=True), muted))
-            are_set = are_set or bool(column.setting)
-        return [heads, lefts, cuts, *([settings] if are_set else [])]
+            removed = "" if column.name in _NO_STAGE else "0"
+            if cut:  # in as few cells as a column has
+                share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
+                removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
+            cells = (
+                (column.head, strong),
+                ("" if column.kept is None else scales.count(column.kept), self.rich_style if cut else muted),
+                (removed, self.ink("warn") if cut else muted),
+                (column.setting, muted),
+            )
+            for row, (text, ink) in zip(rows, cells, strict=True):
+                row.append(Segment(pad(text, CELLS, right=True), ink))
+        return rows if any(column.setting for column in kept) else rows[:3]
 
-    def _rows(self, view: SamplerView, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
+    def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
         """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
         of the stage."""
-        earlier, primary, accent = view.earlier(), self.ink("primary"), self.ink("accent")
+        earlier, primary, accent = earlier_of(view), self.ink("primary"), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
             candidate = view.distribution.candidates[place]
@@ -678,15 +712,13 @@ class SamplerPanel(PanelCanvas, can_focus=True):
                     own = ink + self.ink("strong") if column.name == FINAL else self.ink("muted")
                 row.append(Segment(pad(column.cells[place], CELLS, right=True), own))
             if candidate.id == self._highlighted:
-                ground = Style(bgcolor=self.ink("row").bgcolor, bold=True)
-                row.append(Segment(" " * max(0, width - Segment.get_line_length(row))))
-                row = list(Segment.apply_style(row, post_style=ground))
+                row = grounded(row, width, self.ink("row"))
             rows.append(row)
         return rows
 
     # ---- below and around -------------------------------------------------------------------
 
-    def _notes(self, timeline: Timeline, view: SamplerView, width: int) -> list[Row]:
+    def _notes(self, timeline: Timeline, view: Reason, width: int) -> list[Row]:
         """Notes on dropped logits, on XTC and on penalties of the highlighted token."""
         texts = []
         if view.failure is not None:
@@ -694,12 +726,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             texts.append(f"{visible(view.failure.message)} {advice}")
         texts.append(xtc(view.distribution, view.settings))
         shown = next((c for c in view.distribution.candidates if c.id == self._highlighted), None)
-        if shown is not None and (earlier := view.earlier().get(shown.id)):
+        if shown is not None and (earlier := earlier_of(view).get(shown.id)):
             texts.append(penalised(shown, earlier, timeline.items, view.settings))
         lines = [line for text in texts if text for line in wrapped(text, width)]
         return [[], *([Segment(line, self.ink("muted"))] for line in lines[:4])] if lines else []
 
-    def _entitle(self, timeline: Timeline, view: SamplerView) -> None:
+    def _entitle(self, timeline: Timeline, view: Reason) -> None:
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step}" if not timeline.following else f"step {step}, to come"
         if timeline.trial is not None:
@@ -719,16 +751,11 @@ class SamplerPanel(PanelCanvas, can_focus=True):
 
 
 def _beside(mine: Distribution | None, theirs: Distribution) -> str:
-    """What the two models take with the same draw."""
+    """The tokens that the two models take with the same draw, as a sentence."""
     if mine is None or mine.picked == theirs.picked:
         return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
     one, other = label_of(mine, mine.picked), label_of(theirs, theirs.picked)
     return f"With the same settings and the same draw P takes {one}, Q takes {other}."
-
-
-def _cut(share: float) -> str:
-    """A probability that was taken out, in as few cells as a column has."""
-    return "−<0.1 %" if share < 0.0005 else f"−{share:.1%}"[:-1].removesuffix(".0") + " %"
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
@@ -760,7 +787,7 @@ def _value(name: str, value: object) -> str:
 
 
 def trial_summary(timeline: Timeline, room: int = 1000) -> str:
-    """A count of the steps that the tried settings would have picked otherwise; empty where none are tried.
+    """A count of the steps that the tried settings would have picked otherwise; empty if none are tried.
 
     Args:
         timeline: What is known.
@@ -787,9 +814,9 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     text += f", {by_hand} by hand" if by_hand else ""
     if not dropped:
         return text
-    if timeline.recorded:
-        full = f"{text}; {dropped} can't be answered: their logits were not recorded"
-        return full if len(full) <= room else f"{text}; {dropped} not recorded"
     recall = key_for("recall")
-    full = f"{text}; {dropped} can't be answered: their logits were dropped ({recall} recomputes)"
-    return full if len(full) <= room else f"{text}; {dropped} dropped: {recall}"
+    lacks, short = f"their logits were dropped ({recall} recomputes)", f"dropped: {recall}"
+    if timeline.recorded:
+        lacks, short = "their logits were not recorded", "not recorded"
+    full = f"{text}; {dropped} can't be answered: {lacks}"
+    return full if len(full) <= room else f"{text}; {dropped} {short}"

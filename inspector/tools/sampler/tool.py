@@ -19,14 +19,8 @@ from inspector.session.requests import Replies
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler import SAMPLING_KEYS
-from inspector.tools.sampler.panel import OfSecond, SamplerPanel
-from inspector.tools.sampler.strip import SettingsStrip
-from inspector.widgets.actions import (
-    Action,
-    ActionTable,
-    Needs,
-    both,
-)
+from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
+from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 SYNONYMS = {
     "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
@@ -42,9 +36,9 @@ SYNONYMS = {
     "logit_bias": "ban a token, bias a token, forbid a token",
     "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
 }
-"""What else settings are called, with commas between."""
+"""Other names of settings, with commas between."""
 GRID, COARSE, FROM = 0.05, 0.1, 2.0
-"""How far a press turns the temperature, and how far from where on."""
+"""A press turns the temperature by the first, and by the second from the third on."""
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
@@ -86,7 +80,7 @@ class SamplerActions(ToolActions):
         """The slot selected before, None for the tip."""
         self._presets = Presets()
         self._second = Replies(self.controller.client, Explained)
-        """Of the second model in lockstep; a recording has none."""
+        """Answers on the second model in lockstep; a recording has none."""
 
     def findable(self) -> Iterator[Findable]:
         """The settings: each opens the dialog at its field."""
@@ -133,7 +127,7 @@ class SamplerActions(ToolActions):
 
     @property
     def can_turn(self) -> bool:
-        """True if the keys turn it: the panel is the current one, or it is turned already, and nothing goes on."""
+        """True if the keys turn it: the panel is the current one, or it is turned already, and nothing runs."""
         here = SAMPLER.id == self.host.arrangement.current or self.turning
         return here and SAMPLER.id in self.host.shown and self._rests
 
@@ -185,7 +179,7 @@ class SamplerActions(ToolActions):
         self.host.answer(answer)
 
     def _strip(self) -> SettingsStrip:
-        """What the panel says of the settings."""
+        """The settings for the row under the panel's table."""
         timeline, setup = self.timeline, self.controller.setup
         trial = timeline.trial if self.turning else None
         told = timeline.explanation() if trial is not None else None
@@ -198,7 +192,7 @@ class SamplerActions(ToolActions):
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show the sampler, where it is on screen, and ask what it lacks."""
+        """Show the sampler, if it is on screen, and ask what it lacks."""
         queries, timeline = self.controller.queries, self.timeline
         if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
             queries.try_out(timeline, None)  # a run began, say, or the panel was left
@@ -217,7 +211,7 @@ class SamplerActions(ToolActions):
         return queries.watching
 
     def _of_second(self) -> OfSecond | None:
-        """What the sampler makes of the second model's distribution at the slot, where that one is looked at."""
+        """The sampler's work on the second model's distribution at the slot, if that model is on show."""
         timeline, distribution = self.timeline, self.timeline.distribution
         looked = timeline.of(LockstepSoFar).looked
         if looked is None or distribution is None:
@@ -265,7 +259,7 @@ class SamplerActions(ToolActions):
         return self.timeline.older
 
     def _end(self, settings: Settings | None) -> None:
-        """Apply the settings; or, where they were discarded, restore those before and the selected slot."""
+        """Apply the settings; or, if they were discarded, restore those before and the selected slot."""
         self._asks = self.awake = False
         self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:

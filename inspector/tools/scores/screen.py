@@ -12,14 +12,12 @@ from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
 from inspector.documents.scores import view
 from inspector.main.inside.screen import InsideScreen
-from inspector.main.tool import Host
-from inspector.session.requests import Replies
 from inspector.state.attribution import (
     by_weight,
     head_name,
     over_path,
 )
-from inspector.tools.scores.control import SCORES_SCREEN, ScoreChoices
+from inspector.tools.scores.control import SCORES_SCREEN, ScoresActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
 
@@ -31,39 +29,44 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     """Divides the scores of one head.
 
     Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        choices: Those of the last time.
+        tool: Has what is chosen, and the answers.
     """
 
     TOOL: ClassVar[str] = "scores"
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = SCORES_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[ScoreRead], choices: ScoreChoices) -> None:
-        super().__init__(host, answers)
-        self._choices = choices
-
-    @property
-    def choices(self) -> ScoreChoices:
-        """The choices at the present token."""
-        return self._choices.at(self.node)
+    def __init__(self, tool: ScoresActions) -> None:
+        super().__init__(tool.host, tool.answers)
+        self.tool = tool
+        self.order: list[int] = []
+        """The keys of the answer by their places in the path, the heaviest first."""
+        self.key: int | None = None
+        """The key that is looked at, by its place in the path; None while nothing is known."""
+        self.against: int | None = None
+        """The key that it is compared with; None for the mean."""
 
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        layer, head = self._asked
+        """See `InsideScreen`; in a recording about another head of the token, if it has not the chosen one."""
+        layer, head = self.tool.layer, self.tool.head
+        if self.host.controller.transport.recorded and not self.answers.get((self.node, layer, head)):
+            known = [key[1:] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
+            same = [key for key in known if layer in (None, key[0]) and head in (None, key[1])]
+            layer, head = same[-1] if same else (layer, head)
         return (self.node, layer, head), ReadScore(self.node, layer, head)
 
-    @property
-    def _asked(self) -> tuple[int | None, int | None]:
-        """The head that is wanted; in a recording another one of the token, where it has not that one."""
-        wanted = self.choices.layer, self.choices.head
-        if not self.host.controller.transport.recorded or self.answers.get((self.node, *wanted)):
-            return wanted
-        known = [key[1:] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
-        same = [key for key in known if wanted[0] in (None, key[0]) and wanted[1] in (None, key[1])]
-        return same[-1] if same else wanted
+    def look(self) -> None:
+        """See `InsideScreen`; keys that were chosen at another token are forgotten."""
+        super().look()
+        tool = self.tool
+        if self.node != tool.node:
+            tool.node, tool.key, tool.against = self.node, None, None
+        self.order = order = by_weight(self.answer) if self.answer is not None else []
+        self.key = tool.key if tool.key in order else next(iter(order), None)
+        kept = self.answer is not None and tool.against in self.answer.keys
+        self.against = tool.against if kept and tool.against != self.key else None
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -76,82 +79,61 @@ class ScoresScreen(InsideScreen[ScoreRead]):
 
     def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float], Collection[int]]:
         """See `InsideScreen`; the key that is looked at is marked, and the one that it is compared with."""
-        label = self._label(len(self.path) - 1)
+        last = self.path[-1]
         marked = [place for place in (self.key, self.against) if place is not None]
-        meaning = f"{head_name(answer)} looks from {label}: % under each token"
+        meaning = (
+            f"{head_name(answer)} looks from {quoted(token_label(last.text, last.raw))}: % under each token"
+        )
         return meaning, over_path(answer, len(self.path)), marked
 
-    def _label(self, place: int) -> str:
-        item = self.path[place]
-        return quoted(token_label(item.text, item.raw))
-
-    @property
-    def key(self) -> int | None:
-        """The key that is looked at, by its place in the path; None where nothing is known."""
-        answer = self.answer
-        if answer is None:
-            return None
-        order = by_weight(answer)
-        return self.choices.key if self.choices.key in order else next(iter(order), None)
-
-    @property
-    def against(self) -> int | None:
-        """The key that it is compared with; None for the mean."""
-        answer = self.answer
-        known = answer is not None and self.choices.against in answer.keys
-        return self.choices.against if known and self.choices.against != self.key else None
-
     def draw(self, answer: ScoreRead, on: Canvas, width: int, height: int) -> list[Row]:
-        key = self.key
+        """The sentence, the figures behind it, and the lists, as long as there is room for."""
+        key, against = self.key, self.against
         if key is None or key >= len(self.path):
             return [[Segment("The record holds no keys that fit together.", on.ink("bad"))]]
-        return Painter(on).draw(view(answer, self.path, key, self.against), width, height)
+        return Painter(on).draw(view(answer, self.path, key, against), width, height)
 
     # ---- keys -----------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> tuple[int, int]:
+        """The head that is looked at, or asked for."""
+        if self.answer is not None:
+            return self.answer.layer, self.answer.head
+        return self.tool.layer or 0, self.tool.head or 0
 
     def turn_layer(self, by: int) -> None:
         """Choose the same head of another layer."""
         layer, head = self._now
         depth = self.facts.layers if self.facts is not None else 1
-        self.choices.layer, self.choices.head = max(0, min(depth - 1, layer + by)), head
+        self.tool.layer, self.tool.head = max(0, min(depth - 1, layer + by)), head
 
     def turn_head(self, by: int) -> None:
         """Choose another head of the layer; they go round."""
         layer, head = self._now
         heads = (self.facts.heads if self.facts is not None else None) or head + 2
-        self.choices.layer, self.choices.head = layer, (head + by) % heads
-
-    @property
-    def _now(self) -> tuple[int, int]:
-        """The head that is looked at, or asked for."""
-        answer = self.answer
-        if answer is not None:
-            return answer.layer, answer.head
-        return self.choices.layer or 0, self.choices.head or 0
+        self.tool.layer, self.tool.head = layer, (head + by) % heads
 
     def turn_key(self, by: int) -> None:
         """Look at the key that is the next lighter one, or heavier."""
-        if (answer := self.answer) is not None and (order := by_weight(answer)) and self.key is not None:
-            place = order.index(self.key) + by
-            self.choices.key = order[max(0, min(len(order) - 1, place))]
+        if self.key in self.order:
+            place = self.order.index(self.key) + by
+            self.tool.key = self.order[max(0, min(len(self.order) - 1, place))]
 
     def compare_with(self, by: int) -> None:
         """Compare with the next lighter key; first with the heaviest other one."""
-        if (answer := self.answer) is None:
-            return
-        others = [place for place in by_weight(answer) if place != self.key]
-        if others:
+        if others := [place for place in self.order if place != self.key]:
             now = others.index(self.against) + by if self.against in others else 0
-            self.choices.against = others[now % len(others)]
+            self.tool.against = others[now % len(others)]
 
     def against_mean(self) -> None:
         """Compare with the mean of all keys."""
-        self.choices.against = None
+        self.tool.against = None
 
     def choose_token(self, place: int) -> None:
-        """Look at a token that was clicked as a key, where the head's weight on it is kept."""
+        """Look at a token that was clicked as a key, if the head's weight on it is kept."""
         if (answer := self.answer) is not None and place in answer.keys:
-            self.choices.key = place
+            self.tool.key = place
         else:
             self.say("The head's weight on that token is not among those recorded")
 

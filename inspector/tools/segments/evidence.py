@@ -19,19 +19,19 @@ _READ = 200
 
 
 def first_words(path: PathSegments, run: PathRun, cells: int) -> str:
-    """How a segment begins, quoted; printable."""
+    """Return the beginning of a segment, quoted; printable."""
     items = path.items[run.begin : min(run.end, run.begin + _READ)]
     text = " ".join("".join(item.text for item in items).split())
     return quoted(truncate(visible(text), max(1, cells - 2)))
 
 
 def time_of(figures: Figures) -> str:
-    """Time of the steps; empty where there are none."""
+    """Time of the steps; empty if there are none."""
     return milliseconds(figures.ms) if figures.steps else ""
 
 
 def bits_of(figures: Figures) -> str:
-    """Mean surprisal in bits; empty where it isn't known."""
+    """Mean surprisal in bits; empty if it isn't known."""
     return "" if figures.bits is None else bits(figures.bits)
 
 
@@ -47,7 +47,7 @@ def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
 
 
 def left_out(timeline: Timeline) -> Sequence[LeftOut]:
-    """What the path's last conversation has and its prompt hasn't."""
+    """Return the parts of the path's last conversation that its prompt lacks."""
     opened = timeline.prompts.opened
     return opened.segments.left_out if opened is not None else ()
 

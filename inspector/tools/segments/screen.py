@@ -6,9 +6,8 @@ from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, getters
+from textual import events
 from textual.app import ComposeResult
-from textual.content import Content
 
 from engine.segments import MARKUP
 from inspector.display import pad, truncate
@@ -27,7 +26,7 @@ from inspector.tools.segments.evidence import (
     time_of,
 )
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import PanelCanvas, Row, centred, wrapped
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, wrapped
 
 NAME = 11
 """Cells of the longest name."""
@@ -40,83 +39,14 @@ def _numbers(tokens: str, time: str, bits: str, width: int) -> str:
     return f"{tokens:>8}" + (f"{time:>9}{bits:>6}" if width >= NARROW else "") + "  "
 
 
-class SegmentList(PanelCanvas):
-    """A line for each segment, the one that is looked at in sight, and below them sums by kind."""
-
-    DEFAULT_CSS = "SegmentList { height: 1fr; }"
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        timeline = self.timeline
-        if timeline is None:
-            return []
-        path = timeline.segments
-        told = path.told
-        if not path.several:
-            texts = ("There is no conversation here, so the tokens have no segments.",
-                     f"Press {key_for('prompt')} for a prompt through the chat template.")  # fmt: skip
-            return centred([(text, self.ink("muted")) for text in texts], width, height)
-        checked = checks(timeline.of(Segments), path)
-        wrong = [words for each in checked.values() if (words := call_words(each, path)).startswith(WRONG)]
-        below: list[Row] = [[Segment(line, self.ink("bad"))] for words in wrong[:2]
-                            for line in wrapped(f"{words[:1]} A tool call {words[2:]}", width)]  # fmt: skip
-        below += [[Segment(truncate(left_out_words(each), width), self.ink("warn"))]
-                  for each in left_out(timeline)[:3]]  # fmt: skip
-        below += self._sums(timeline, width)
-        below = below[: max(0, height - 6)]
-        room = max(1, height - 1 - len(below) - bool(below))
-        chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
-        top = max(0, min(chosen - room // 2, len(told) - room))
-        rows = [self._head(width)]
-        for place, run in enumerate(told[top : top + room], top):
-            words = call_words(checked.get(run.begin), path)
-            rows.append(self._line(timeline, run, place == chosen, words, width))
-        return [*rows, *([[]] if below else []), *below]
-
-    def _head(self, width: int) -> Row:
-        return [Segment(pad("", 4 + NAME) + _numbers("tokens", "time", "bits", width), self.ink("muted"))]
-
-    def _line(self, timeline: Timeline, run: PathRun, chosen: bool, words: str, width: int) -> Row:
-        assert run.kind is not None
-        figures = timeline.segments.figures([run])
-        style = (self.ink("accent") if chosen else self.rich_style) + Style.from_meta({"slot": run.word})
-        folded = timeline.items[run.begin].node in timeline.of(Segments).folded
-        numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
-        signs = f"{'›' if chosen else ' '}{'▸' if folded else ' '}"
-        begin = f"{signs}{LETTERS[run.kind]} {pad(run.kind, NAME)}{numbers}"
-        room = max(0, width - len(begin))
-        ink = self.ink("bad") if words.startswith(WRONG) else style
-        text = truncate(words, room) if words else first_words(timeline.segments, run, room)
-        return [Segment(begin, style), Segment(text, ink)]
-
-    def _sums(self, timeline: Timeline, width: int) -> list[Row]:
-        """A line for each kind, with its share of all tokens; markup comes last."""
-        totals = timeline.segments.totals
-        rows: list[Row] = []
-        for kind, figures in sorted(totals.items(), key=lambda each: each[0] == MARKUP):
-            numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
-            share = percent(figures.tokens / len(timeline.items))
-            text = f"  {LETTERS[kind]} {pad(kind, NAME)}{numbers}{share} of all"
-            rows.append([Segment(truncate(text, width), self.ink("muted"))])
-        return rows
-
-    def on_click(self, event: events.Click) -> None:
-        slot = event.style.meta.get("slot")
-        view = self.query_ancestor(SegmentsScreen)
-        if slot is not None:
-            view.look_at(slot)
-
-
 class SegmentsScreen(ToolScreen[None]):
     """Goes from segment to segment, and folds them in the text."""
 
     TOOL: ClassVar[str] = "segments"
     ACTIONS: ClassVar[ActionTable] = SEGMENTS_SCREEN
-    AUTO_FOCUS = ""
-
-    lines = getters.query_one("#segments-list", SegmentList)
 
     def body(self) -> ComposeResult:
-        yield SegmentList(id="segments-list")
+        yield DrawnPanel(id="segments-list")
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -127,14 +57,38 @@ class SegmentsScreen(ToolScreen[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        timeline = self.timeline
-        told = timeline.segments.told
-        self.lines.title(
-            Content("Segments"), Content(f"{count(len(told))}, {count(len(timeline.items))} tokens")
-        )
-        self.lines.show(timeline)
-        self.lines.redraw()
+        told, items = self.timeline.segments.told, self.timeline.items
+        lines = self.query_one("#segments-list", DrawnPanel)
+        lines.put("Segments", self._lines, f"{count(len(told))}, {count(len(items))} tokens")
         self.write()
+
+    def _lines(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """A line for each segment, the one that is looked at in sight, and below them sums by kind."""
+        timeline = self.timeline
+        path = timeline.segments
+        told = path.told
+        if not path.several:
+            texts = ("There is no conversation here, so the tokens have no segments.",
+                     f"Press {key_for('prompt')} for a prompt through the chat template.")  # fmt: skip
+            return centred([(text, on.ink("muted")) for text in texts], width, height)
+        checked = checks(timeline.of(Segments), path)
+        wrong = [words for each in checked.values() if (words := call_words(each, path)).startswith(WRONG)]
+        below: list[Row] = [[Segment(line, on.ink("bad"))] for words in wrong[:2]
+                            for line in wrapped(f"{words[:1]} A tool call {words[2:]}", width)]  # fmt: skip
+        below += [[Segment(truncate(left_out_words(each), width), on.ink("warn"))]
+                  for each in left_out(timeline)[:3]]  # fmt: skip
+        below += _sums(on, timeline, width)
+        below = below[: max(0, height - 6)]
+        room = max(1, height - 1 - len(below) - bool(below))
+        chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
+        top = max(0, min(chosen - room // 2, len(told) - room))
+        rows: list[Row] = [
+            [Segment(pad("", 4 + NAME) + _numbers("tokens", "time", "bits", width), on.ink("muted"))]
+        ]
+        for place, run in enumerate(told[top : top + room], top):
+            words = call_words(checked.get(run.begin), path)
+            rows.append(_line(on, timeline, run, place == chosen, words, width))
+        return [*rows, *([[]] if below else []), *below]
 
     def situation(self) -> str:
         """A line on what is shown, and the keys for it."""
@@ -146,6 +100,10 @@ class SegmentsScreen(ToolScreen[None]):
         return f"{run.kind.capitalize()}, {place}. ↑ ↓ go to others, {key_for('segments.fold')} folds it in the text"
 
     # ---- keys -------------------------------------------------------------------------------
+
+    def on_click(self, event: events.Click) -> None:
+        if (slot := event.style.meta.get("slot")) is not None:
+            self.look_at(slot)
 
     def look_at(self, slot: int) -> None:
         """Look at a token."""
@@ -186,3 +144,29 @@ class SegmentsScreen(ToolScreen[None]):
             self.say("No tool call here failed to parse")
             return
         self.look_at(next((slot for slot in wrong if slot > self.timeline.slot), wrong[0]))
+
+
+def _line(on: Canvas, timeline: Timeline, run: PathRun, chosen: bool, words: str, width: int) -> Row:
+    assert run.kind is not None
+    figures = timeline.segments.figures([run])
+    style = (on.ink("accent") if chosen else on.rich_style) + Style.from_meta({"slot": run.word})
+    folded = timeline.items[run.begin].node in timeline.of(Segments).folded
+    numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
+    signs = f"{'›' if chosen else ' '}{'▸' if folded else ' '}"
+    begin = f"{signs}{LETTERS[run.kind]} {pad(run.kind, NAME)}{numbers}"
+    room = max(0, width - len(begin))
+    ink = on.ink("bad") if words.startswith(WRONG) else style
+    text = truncate(words, room) if words else first_words(timeline.segments, run, room)
+    return [Segment(begin, style), Segment(text, ink)]
+
+
+def _sums(on: Canvas, timeline: Timeline, width: int) -> list[Row]:
+    """A line for each kind, with its share of all tokens; markup comes last."""
+    totals = timeline.segments.totals
+    rows: list[Row] = []
+    for kind, figures in sorted(totals.items(), key=lambda each: each[0] == MARKUP):
+        numbers = _numbers(count(figures.tokens), time_of(figures), bits_of(figures), width)
+        share = percent(figures.tokens / len(timeline.items))
+        text = f"  {LETTERS[kind]} {pad(kind, NAME)}{numbers}{share} of all"
+        rows.append([Segment(truncate(text, width), on.ink("muted"))])
+    return rows

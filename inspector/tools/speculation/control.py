@@ -1,4 +1,4 @@
-"""What speculative decoding asks of the engine, and the keys."""
+"""The commands of speculative decoding to the engine, and the keys."""
 
 from __future__ import annotations
 
@@ -6,53 +6,44 @@ from msgspec.structs import replace
 
 from engine.protocol import DraftRound, LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
 from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
-from inspector.session.controller import Controller
+from inspector.main.tool import Host, ToolActions
 from inspector.session.requests import Job
 from inspector.state.speculation import Speculation
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
 
 PLAIN_STEPS = 5
-"""Plain steps that a run begins with where none was measured yet."""
+"""Plain steps that a run begins with if none was measured yet."""
 
 
 # ---- what keys do -------------------------------------------------------------------------------
 
 
-class SpeculationControl:
-    """Takes rounds, and knows what came of them from the timeline.
+class SpeculationActions(ToolActions):
+    """Takes rounds, and has what came of them from the timeline."""
 
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
-        self._asked = controller.speculation
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self._asked = self.controller.speculation
         self.drafting_model = self._asked.draft_model
         """The draft model that was named last; empty for none."""
-        self.job = Job(controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
-        controller.client.listen(self._receive, DraftRound)
+        self.job = Job(self.controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
+        self.controller.client.listen(self._receive, DraftRound)
 
     def _receive(self, record: Record) -> None:
         """Continue with the settings of rounds that others took: a lesson, a script."""
-        if isinstance(record, DraftRound) and not (self.job.answered or self.recorded):
+        if isinstance(record, DraftRound) and not (self.job.answered or self.controller.transport.recorded):
             self._asked = record.settings
 
     @property
     def state(self) -> Speculation:
         """The rounds, live or recorded up to the place where the replay stands."""
-        return self.controller.timeline.of(Speculation)
-
-    @property
-    def recorded(self) -> bool:
-        """True if a recording is shown."""
-        return self.controller.transport.recorded
+        return self.timeline.of(Speculation)
 
     @property
     def settings(self) -> SpeculationSettings:
-        """Those of the next round; in a replay those of the latest."""
+        """The settings of the next round; in a replay those of the latest."""
         latest = self.state.latest
-        return latest.settings if self.recorded and latest is not None else self._asked
+        return latest.settings if self.controller.transport.recorded and latest is not None else self._asked
 
     # ---- settings ---------------------------------------------------------------------------
 
@@ -75,15 +66,15 @@ class SpeculationControl:
     def _ask(self, kind: DraftKind, model: str) -> None:
         self.job.stop()
         self._asked = replace(self._asked, draft=kind, draft_model=model)
-        if kind != "lookup":  # loading takes long: while the person looks at what there is
+        if kind != "lookup":  # loading takes long: begin while the settings are still chosen
             self.job.start(LoadDraft(self._asked))
 
     # ---- rounds -----------------------------------------------------------------------------
 
     def step(self, inside: bool) -> None:
-        """Take a round, or the next stage of one; while a run goes on, pause it."""
+        """Take a round, or the next stage of one; pause a run that is under way."""
         if not self.job.stop():
-            self._take(TakeRound(self._asked, inside))
+            self.job.start(TakeRound(self._asked, inside))
 
     def run(self) -> None:
         """Take rounds until something stops them, or pause."""
@@ -91,18 +82,7 @@ class SpeculationControl:
             return
         points = self.controller.runs.breakpoints.points
         plain = 0 if self.state.plain else PLAIN_STEPS
-        self._take(RunRounds(self._asked, points if points.active else None, plain=plain))
-
-    def _take(self, command: TakeRound | RunRounds) -> None:
-        self.job.start(command)
-
-    def compare(self) -> bool:
-        """Have all since the first round decoded again by plain steps; returns whether there was a round."""
-        begin = self.state.begin
-        if begin is None:
-            return False
-        self.job.start(VerifySpeculation(begin))
-        return True
+        self.job.start(RunRounds(self._asked, points if points.active else None, plain=plain))
 
 
 # ---- keys ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The training as it stands and the recorded one, what is asked of the engine, and the keys."""
+"""The training under way and the recorded one, the commands to the engine, and the keys."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from engine.protocol import (
 from engine.settings import TrainingSettings, for_model
 from inspector import places
 from inspector.keys import bare_key_for
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
-from inspector.session.controller import Controller
 from inspector.session.requests import Job
 from inspector.state.training import TrainingSoFar, recorded
 from inspector.widgets.actions import Action, back, note, screen_table
@@ -29,11 +29,8 @@ SAVE_EVERY = 200
 """Steps between two checkpoints of a run, each of 5.5 MB."""
 
 
-# ---- what keys do -------------------------------------------------------------------------------
-
-
 class RecordedTraining:
-    """The training that comes with the program, as far as it was played."""
+    """The training that comes with the program, as far as it is played."""
 
     def __init__(self) -> None:
         self.so_far = TrainingSoFar()
@@ -42,7 +39,7 @@ class RecordedTraining:
         self.advance()
 
     def advance(self, to_look: bool = False) -> None:
-        """Show the next record; with `to_look` all up to the next time that the model was looked at."""
+        """Show the next record; with `to_look` all up to the next look at the model."""
         for record in self._left:
             self.so_far.apply(record)
             if not to_look or (isinstance(record, TrainedStep) and record.look is not None):
@@ -50,26 +47,38 @@ class RecordedTraining:
         self.playing = self.playing and not self.so_far.over
 
     def go_to(self, step: int) -> None:
-        """Show all up to a step, where that was not passed."""
+        """Play up to a step, unless that is passed already."""
         while self.so_far.step < step and not self.so_far.over:
             self.advance(to_look=True)
 
 
-class TrainingControl:
-    """Trains, pauses, goes back, and opens what was trained; or plays the recorded training.
+class TrainingControl(ToolActions):
+    """Trains, pauses, goes back, and opens what was trained; or plays the recorded training."""
 
-    Args:
-        controller: Sends the commands.
-    """
-
-    def __init__(self, controller: Controller) -> None:
-        self.controller = controller
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
         self.settings = TrainingSettings()
-        self.job = Job(controller.client, BeginTraining, ResumeTraining, Train)
+        self.job = Job(self.controller.client, BeginTraining, ResumeTraining, Train)
         self.live = TrainingSoFar()
         self.recording: RecordedTraining | None = None
         """The recorded training, while it is shown."""
         self._directory = ""
+
+    def point(self, *place: int) -> None:
+        """Show the recorded training up to a step."""
+        self.pause()
+        self.recording = RecordedTraining()
+        self.recording.go_to(place[0])
+
+    @property
+    def so_far(self) -> TrainingSoFar:
+        """The training on show."""
+        return self.recording.so_far if self.recording is not None else self.live
+
+    @property
+    def running(self) -> bool:
+        """True if it continues by itself."""
+        return self.recording.playing if self.recording is not None else self.job.running
 
     @property
     def can_train(self) -> bool:
@@ -77,19 +86,9 @@ class TrainingControl:
         return not self.controller.transport.recorded
 
     @property
-    def shown(self) -> TrainingSoFar:
-        """The training on show."""
-        return self.recording.so_far if self.recording is not None else self.live
-
-    @property
-    def running(self) -> bool:
-        """True if it goes on by itself."""
-        return self.recording.playing if self.recording is not None else self.job.running
-
-    def enter(self) -> None:
-        """Show the recorded training where nothing can be trained."""
-        if not self.can_train and self.recording is None:
-            self.recording = RecordedTraining()
+    def verb(self) -> str:
+        """The word for the key that trains, or pauses."""
+        return "pause" if self.running else "play" if self.recording is not None else "train"
 
     def turn(self) -> str:
         """Show the recorded training, or one's own again; returns why it can't, if so."""
@@ -102,20 +101,14 @@ class TrainingControl:
             return "A training of your own needs a live engine"
         return ""
 
-    def show_recorded(self, step: int) -> None:
-        """Show the recorded training up to a step."""
-        self.stop()
-        self.recording = RecordedTraining()
-        self.recording.go_to(step)
-
-    def stop(self) -> None:
+    def pause(self) -> None:
         """Pause."""
         self.job.stop()
         if self.recording is not None:
             self.recording.playing = False
 
     def toggle(self) -> None:
-        """Train on, or pause; one that is over begins anew."""
+        """Train, or pause; a training that is over starts again."""
         if self.recording is not None:
             if self.recording.so_far.over:
                 self.recording = RecordedTraining()
@@ -166,12 +159,13 @@ class TrainingControl:
         self.job.start(ResumeTraining(checkpoint.directory), each=self._take)
         return ""
 
-    def open(self) -> str:
+    def open_model(self) -> str:
         """Save the model as it is, and open it as a session; returns why it can't, if so."""
         if self.recording is not None or self.live.begun is None:
             return "There is no model to open: a training of your own makes one"
         self.job.stop()
         self.controller.client.do(SaveCheckpoint(self._directory), self._opened, self._take)
+        self.host.to_main()
         return ""
 
     def _opened(self, request: Request[SaveCheckpoint]) -> None:
@@ -184,22 +178,23 @@ class TrainingControl:
         self.live.apply(record)
 
 
-# ---- keys ---------------------------------------------------------------------------------------
-
 TRAINING_SCREEN = screen_table(
     "While a model learns",
     Action("training.step", "Step", "Make one step; in the recorded training show the next report.",
-           lambda own: own.step(), worth=9, hint=lambda own: "" if own.control.running else "step"),
-    Action("training.run", "Run", "Train, or pause.", lambda own: own.run(), worth=10,
-           hint=lambda own: own.doing),
-    Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.", lambda own: own.go_back(),
-           worth=5, hint=lambda own: "back to a checkpoint" if own.control.earlier else ""),
+           lambda own: own.control.step(), worth=9, hint=lambda own: "" if own.control.running else "step"),
+    Action("training.run", "Run", "Train, or pause.", lambda own: own.control.toggle(), worth=10,
+           hint=lambda own: own.control.verb),
+    Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.",
+           lambda own: own.say(own.control.go_back()), worth=5,
+           hint=lambda own: "back to a checkpoint" if own.control.earlier else ""),
     Action("training.open", "Open", "Save the model as it is and open it as a session, with all tools.",
-           lambda own: own.open_model(), worth=7, hint=lambda own: "open" if own.control.live.steps else ""),
-    Action("training.anew", "Start anew", "Begin again with another seed.", lambda own: own.anew(), worth=4,
-           hint=lambda own: "anew" if own.control.shown.steps else ""),
+           lambda own: own.say(own.control.open_model()), worth=7,
+           hint=lambda own: "open" if own.control.live.steps else ""),
+    Action("training.anew", "Start anew", "Begin again with another seed.", lambda own: own.control.anew(),
+           worth=4, hint=lambda own: "anew" if own.control.so_far.steps else ""),
     Action("training.recorded", "Recorded", "Play a longer training that was recorded, or show your own again.",
-           lambda own: own.turn(), worth=6, hint=lambda own: "your own" if own.control.recording else "recorded"),
+           lambda own: own.say(own.control.turn()), worth=6,
+           hint=lambda own: "your own" if own.control.recording else "recorded"),
     note("up down", "Scroll.", "scroll", 3, place=-1),
     back("training.leave", "Go back; a training under way pauses."),
     text="`inspector train --text FILE` learns from a text of your own.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import fmean
 from typing import ClassVar
@@ -22,7 +23,7 @@ from inspector.state.training import RECENT, LookAt, TrainingSoFar
 from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
-from inspector.widgets.charts import axis, bar, binned, curves, round_top, sample
+from inspector.widgets.charts import axis, bar, curves, round_top, sample
 
 TICK_S = 0.1
 """Between two records of the recording that is played: its 800 records take a minute and a half."""
@@ -46,12 +47,12 @@ NAME_CELLS, FIGURE_CELLS = 12, 8
 def training_page(
     on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int
 ) -> list[Row]:
-    """All that is known of a training.
+    """The page of a training.
 
     Args:
         on: Has the inks.
         so_far: The training.
-        begun: What is trained.
+        begun: Its first record.
         width: Cells of a line.
         height: Rows that there is room for.
     """
@@ -65,20 +66,13 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     """Both losses over all steps of the training, of which some are still to come."""
     guess = math.log(begun.vocabulary)
     if not so_far.steps:
-        return [
-            [
-                Segment(
-                    f"Loss of a guess among {count(begun.vocabulary)} tokens: {guess:.2f} nats",
-                    on.ink("muted"),
-                )
-            ]
-        ]
+        text = f"Loss of a guess among {count(begun.vocabulary)} tokens: {guess:.2f} nats"
+        return [[Segment(text, on.ink("muted"))]]
     learned = [each.loss for each in so_far.steps]
     held_out = _spread(so_far)
-    recent = fmean(learned[-RECENT:])
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
-        Segment(f"{recent:.2f} train", on.data(LEARNED)),
+        Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),
         Segment("  "),
         Segment(f"{held_out[-1]:.2f} held out", on.data(HELD_OUT)),
         Segment(f"  {guess:.2f} a guess", on.ink("faint")),
@@ -86,53 +80,41 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     highest = max(each for each in (guess, *held_out) if math.isfinite(each))
     top = round_top(min(highest, ROOM * held_out[-1]) if math.isfinite(held_out[-1]) else highest)
     cells = max(2, min(width, round(width * so_far.step / begun.settings.steps)))
-    drawn = curves([binned(learned, 2 * cells), binned(held_out, 2 * cells)], cells, height, top)
-    levels = (LEARNED, HELD_OUT)
-    rows: list[Row] = [
-        [
-            Segment(cell.char, on.data(levels[cell.series]) if cell.series is not None else None)
-            for cell in line
-        ]
-        for line in drawn
-    ]
+    inks = {None: None, 0: on.data(LEARNED), 1: on.data(HELD_OUT)}
+    drawn = curves([learned, held_out], cells, height, top)
+    rows = [[Segment(cell.char, inks[cell.series]) for cell in line] for line in drawn]
     foot = axis("0", count(begun.settings.steps), width, f"steps; to {top:g} nats, more is cut off")
     return [head, *rows, [Segment(foot, on.ink("faint"))]]
 
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
     """The held-out loss at each step: that of the look before it, at first that of the first look."""
-    looks, found, at = so_far.looks, list[float](), 0
-    if not looks:
+    if not so_far.looks:
         return [so_far.steps[0].loss] * len(so_far.steps)
-    for each in so_far.steps:
-        while at + 1 < len(looks) and looks[at + 1].step <= each.step:
-            at += 1
-        found.append(looks[at].look.held_out_loss)
-    return found
+    looked = [each.step for each in so_far.looks]
+    latest = (max(0, bisect_right(looked, each.step) - 1) for each in so_far.steps)
+    return [so_far.looks[place].look.held_out_loss for place in latest]
 
 
 def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
-    """Texts that it wrote, the latest one whole."""
+    """Texts that the model wrote, the latest one on several lines."""
     if not so_far.looks:
         return []
     rows: list[Row] = [[], [Segment("What it writes", on.ink("primary"))]]
     shown = _picked(so_far.looks, TEXTS)
     room = max(10, width - STEP_CELLS - 1)
     for each in shown:
-        text = visible(begun.settings.prompt + each.look.sample)
+        text, label = visible(begun.settings.prompt + each.look.sample), count(each.step)
         latest = each is shown[-1]
-        lines = wrapped(text, room)[:TEXT_ROWS] if latest else [truncate(text, room)]
-        for number, line in enumerate(lines):
-            label = count(each.step) if number == 0 else ""
-            rows.append([
-                Segment(pad(label, STEP_CELLS, right=True) + " ", on.ink("muted")),
-                Segment(truncate(line, room), on.ink("strong") if latest else on.ink("muted")),
-            ])  # fmt: skip
+        for line in wrapped(text, room)[:TEXT_ROWS] if latest else [text]:
+            step = Segment(pad(label, STEP_CELLS, right=True) + " ", on.ink("muted"))
+            rows.append([step, Segment(truncate(line, room), on.ink("strong" if latest else "muted"))])
+            label = ""
     return rows
 
 
 def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
-    """What may come after the prompt: a column a look, a row a token."""
+    """Candidates after the prompt: a column a look, a row a token."""
     if not so_far.looks:
         return []
     shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
@@ -170,19 +152,15 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
         [Segment("How strongly training changes each part: the norm of its gradient", on.ink("primary"))],
     ]
     for name, norm in zip(begun.parts, norms, strict=True):
+        kind, _, number = name.partition(" ")
+        label = f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
         share = norm / top if top and math.isfinite(norm) else 0.0
         rows.append([
-            Segment(pad(_part_name(name), NAME_CELLS), on.ink("muted")),
+            Segment(pad(label, NAME_CELLS), on.ink("muted")),
             Segment(bar(share, room), on.data(0.45)),
             Segment(pad(f"{norm:.3f}", FIGURE_CELLS, right=True), on.rich_style),
         ])  # fmt: skip
     return rows
-
-
-def _part_name(name: str) -> str:
-    """A part as all views name it: layers count from 1 for a person; printable."""
-    kind, _, number = name.partition(" ")
-    return f"L{int(number) + 1}" if kind == "layer" and number.isdecimal() else visible(name)
 
 
 def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
@@ -218,18 +196,17 @@ class TrainingScreen(ToolScreen[None]):
         yield PageView(id="training-view")
 
     def on_mount(self) -> None:
-        """Have a clock for the recording; it goes while that is played."""
+        """Have a clock for the recording; it runs while that is played."""
         self._clock = self.set_interval(TICK_S, self._tick, pause=True)
 
     def begin(self) -> None:
-        """Show the recorded training where nothing can be trained."""
-        self.control.enter()
-        super().begin()
+        """Show the recorded training if nothing can be trained."""
+        if not self.control.can_train and self.control.recording is None:
+            self.control.turn()
 
     def let_go(self) -> None:
         """Pause."""
-        self.control.stop()
-        super().let_go()
+        self.control.pause()
 
     def _tick(self) -> None:
         recording = self.control.recording
@@ -241,24 +218,19 @@ class TrainingScreen(ToolScreen[None]):
 
     def show(self) -> None:
         """Show everything, now."""
-        playing = self.control.recording is not None and self.control.recording.playing
-        self._clock.resume() if playing else self._clock.pause()
+        recording, begun = self.control.recording, self.control.so_far.begun
+        self._clock.resume() if recording is not None and recording.playing else self._clock.pause()
         self.view.put("Learning", self._draw)
-        self.write(self._place())
-
-    def _place(self) -> str:
-        begun = self.control.shown.begun
-        if begun is None:
-            return "Watch a model learn"
-        recorded = "recorded · " if self.control.recording is not None else ""
-        settings = begun.settings
-        return (
-            f"{recorded}llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
-            f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
-        )
+        place = "Watch a model learn"
+        if begun is not None:
+            settings = begun.settings
+            place = "recorded · " if recording is not None else ""
+            place += f"llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
+            place += f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
+        self.write(place)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        so_far, failure = self.control.shown, self.control.job.failure
+        so_far, failure = self.control.so_far, self.control.job.failure
         if failure is not None and self.control.recording is None:
             texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
             return [[Segment(line, ink)] for text, ink in texts for line in wrapped(visible(text), width)]
@@ -267,45 +239,44 @@ class TrainingScreen(ToolScreen[None]):
         return training_page(on, so_far, so_far.begun, width, height)
 
     def _about(self, on: Canvas, width: int) -> list[Row]:
-        """What can be done, before anything was."""
+        """The keys and what they do, before the first step."""
         run, step, recorded = map(bare_key_for, ("training.run", "training.step", "training.recorded"))
         settings = self.control.settings
         if self.control.recording is not None:
-            does: tuple[str, ...] = (
+            does = [
                 f"{run} plays a training that was recorded, from random weights to stories.",
                 f"{step} goes a step further; {recorded} leaves it for a training of your own.",
-            )
+            ]
         else:
-            does = (
+            does = [
                 f"{run} trains a llama of {settings.layers} layers on stories that come with the program: "
                 "from random weights to first sentences in half a minute.",
                 f"{step} makes a single step of the {count(settings.steps)}.",
                 f"While it trains, the engine does nothing else: {run} pauses after the present step, and so does "
                 "leaving this page.",
                 f"{recorded} plays a longer training that was recorded.",
-            )
-        texts = (
-            ("Watch a model learn, from random weights.", on.ink("primary")),
-            ("", on.rich_style),
-            *((each, on.rich_style) for each in does),
-            ("", on.rich_style),
-            (
-                "Loss is surprise: the mean surprisal of a token, in nats. It falls first for "
-                "what is frequent, commas and the ends of words, then for names and phrases. Where it falls on the "
-                "text that the model learns from and no longer on held-out text, it memorises.",
-                on.ink("muted"),
-            ),
-            ("", on.rich_style),
-            ("inspector train --text FILE learns from a text of your own.", on.ink("muted")),
+            ]
+        loss = (
+            "Loss is surprise: the mean surprisal of a token, in nats. It falls first for "
+            "what is frequent, commas and the ends of words, then for names and phrases. Where it falls on the "
+            "text that the model learns from and no longer on held-out text, it memorises."
         )
-        return [[Segment(line, ink)] for text, ink in texts for line in wrapped(text, width)]
+        own_text = "inspector train --text FILE learns from a text of your own."
+        inks = [
+            (on.ink("primary"), ["Watch a model learn, from random weights.", ""]),
+            (on.rich_style, [*does, ""]),
+            (on.ink("muted"), [loss, "", own_text]),
+        ]
+        return [
+            [Segment(line, ink)] for ink, texts in inks for text in texts for line in wrapped(text, width)
+        ]
 
     def situation(self) -> str:
         """The state of the training, and the keys that matter now."""
         control = self.control
         if control.job.failure is not None and control.recording is None:
             return visible(control.job.failure.message)
-        so_far, run = control.shown, bare_key_for("training.run")
+        so_far, run = control.so_far, bare_key_for("training.run")
         if so_far.begun is None:
             return "Reading the text" if control.running else f"Press {run} to train, or a step at a time"
         where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
@@ -321,37 +292,3 @@ class TrainingScreen(ToolScreen[None]):
                 f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} starts again"
             )
         return f"Paused at {where}. {run} continues, {bare_key_for('training.open')} opens it as a session"
-
-    @property
-    def doing(self) -> str:
-        """The word for the key that goes on."""
-        return "pause" if self.control.running else "play" if self.control.recording is not None else "train"
-
-    # ---- keys -------------------------------------------------------------------------------
-
-    def step(self) -> None:
-        """Make one step."""
-        self.control.step()
-
-    def run(self) -> None:
-        """Train on, or pause."""
-        self.control.toggle()
-
-    def go_back(self) -> None:
-        """Go back to the checkpoint before."""
-        self.say(self.control.go_back())
-
-    def anew(self) -> None:
-        """Begin anew."""
-        self.control.anew()
-
-    def turn(self) -> None:
-        """Show the recorded training, or one's own."""
-        self.say(self.control.turn())
-
-    def open_model(self) -> None:
-        """Open the model as a session."""
-        if why := self.control.open():
-            self.say(why)
-        else:
-            self.host.to_main()

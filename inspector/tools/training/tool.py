@@ -1,28 +1,20 @@
-"""A training as a tool: the key that opens its screen."""
+"""Training as a tool: the key that opens its screen."""
 
 from __future__ import annotations
 
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool
 from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import Action
 
 
-class TrainingActions(ToolActions):
+class TrainingActions(TrainingControl):
     """Trains in a screen of its own."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.control = TrainingControl(host.controller)
-
     def open(self) -> None:
-        """Open the training; one that was paused goes on there."""
+        """Open the training; a paused one can be continued there."""
         from inspector.tools.training.screen import TrainingScreen
 
-        self.open_screen(TrainingScreen(self.host, self.control))
-
-    def point(self, *place: int) -> None:
-        """Show the recorded training up to a step."""
-        self.control.show_recorded(place[0])
+        self.open_screen(TrainingScreen(self.host, self))
 
 
 TRAINING = Tool(

@@ -1,4 +1,4 @@
-"""The dialogs of the tree: which branches it shows, and what the user writes on a branch or a token."""
+"""The dialogs of the tree: the filter of its branches, and the name, note and caption of a branch or a token."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ from inspector.tools.tree.view import TreeFilter
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput
 
-# ---- which branches are shown -------------------------------------------------------------------
-
-LABELS = ("all branches", "only bookmarked")
+# ---- the filter of the branches -----------------------------------------------------------------
 
 
 class FilterDialog(Dialog[TreeFilter]):
@@ -39,7 +37,7 @@ class FilterDialog(Dialog[TreeFilter]):
     def body(self) -> Iterable[Widget]:
         yield Label("text of a branch or its notes", classes="field-label", markup=False)
         yield SafeInput(self._wanted.text, "any", id="filter-text")
-        yield Choice(LABELS, int(self._wanted.bookmarked), id="filter-marks")
+        yield Choice(("all branches", "only bookmarked"), int(self._wanted.bookmarked), id="filter-marks")
         yield Remark(id="filter-remark")
 
     def on_mount(self) -> None:
@@ -68,7 +66,7 @@ class FilterDialog(Dialog[TreeFilter]):
         self.dismiss(self._typed)
 
 
-# ---- what the user writes on a branch -----------------------------------------------------------
+# ---- name, note and caption of a branch ---------------------------------------------------------
 
 FIELDS = (
     ("name", "name: shown in the tree"),
@@ -83,8 +81,8 @@ class NamingDialog(Dialog[Marked]):
     Args:
         mark: As they are now.
         what: The branch or token that they are for, printable.
-        stages: Where the caption can be shown: ids and titles.
-        here: Id of the one that is looked at.
+        stages: Ids and titles of the panels that the caption can be about.
+        here: Id of the current one.
     """
 
     HEADING: ClassVar[str] = "Name and note"

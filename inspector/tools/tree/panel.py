@@ -1,24 +1,403 @@
-"""The token tree, folded to its branches: a table of them, and what is known of the one under the cursor."""
+"""The tree panel: a table with a row for each branch, and the facts about the branch under the cursor.
+
+The table makes only rows in sight, and paints only those that changed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual import events, on
 from textual.app import ComposeResult
+from textual.cache import LRUCache
 from textual.content import Content
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
 from textual.widget import Widget
 
-from inspector.display import joined_to_fit, visible
+from engine.protocol import Marked
+from inspector import scales
+from inspector.display import joined_to_fit, pad, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolMessage
-from inspector.state.beams import BeamHistory
-from inspector.state.branches import PROMPT, Branch
-from inspector.state.session_tree import counted, written
+from inspector.state.beams import BeamHistory, BeamNode
+from inspector.state.branches import PROMPT, Branch, Branches, Sums
+from inspector.state.conditions import conditions
+from inspector.state.session_tree import NOTE, STAR, counted, written
+from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.table import TreeTable, sums_phrase
-from inspector.tools.tree.view import TreeFilter, TreeView
-from inspector.widgets.canvas import Canvas, Row, looks_same, wrapped
-from inspector.widgets.inks import panel_css
+from inspector.tools.tree.view import TreeView
+from inspector.widgets.canvas import (
+    Canvas,
+    Row,
+    centred,
+    reveal,
+    set_line_count,
+    strip_of,
+    why_empty,
+    wrapped,
+)
+from inspector.widgets.inks import Inked, panel_css
+
+# ---- the columns --------------------------------------------------------------------------------
+
+
+def logprob(value: float | None) -> str:
+    """A logprob, or a sum or mean of some: two decimals, fewer if it is large."""
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace("-inf", "-∞")
+
+
+def perplexity(value: float | None) -> str:
+    """A perplexity: two decimals, none if it is large."""
+    if value is None:
+        return "–"
+    if value >= 99_999.5:
+        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
+    return f"{value:.2f}" if value < 999.995 else scales.count(round(value))
+
+
+BranchColumn = tuple[str, int, Callable[[Branches, Branch], str]]
+"""Head, cells and text."""
+COLUMNS: tuple[BranchColumn, ...] = (
+    ("made", 12, Branches.made),
+    ("tokens", 8, lambda _, branch: scales.count(branch.sums.tokens)),
+    ("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
+    ("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
+    ("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
+    ("from start", 12,
+     lambda branches, branch: logprob(total.logprob if (total := branches.completion(branch)).known else None)),
+)  # fmt: skip
+"""The branch's own tokens, except for the last column: the logprob of the completion up to the branch's end."""
+_DROPPED = ("logprob", "perplexity", "mean", "made", "from start", "tokens")
+"""The order in which columns give way to a narrow panel."""
+
+
+def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
+    """The columns that leave `least` cells of a width for tree and text."""
+    kept = COLUMNS
+    for dropped in _DROPPED:
+        if width - sum(cells for _, cells, _ in kept) >= least:
+            break
+        kept = tuple(column for column in kept if column[0] != dropped)
+    return kept
+
+
+def sums_phrase(name: str, sums: Sums) -> str:
+    """Sums in one phrase: `this branch 12 tokens, logprob -8.21, mean -0.68, perplexity 1.98`."""
+    tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
+    if not sums.known:
+        return f"{name} {tokens}"
+    some = f" of the {scales.count(sums.known)} known" if sums.known < sums.tokens else ""
+    return (
+        f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
+        f"perplexity {perplexity(sums.perplexity)}"
+    )
+
+
+# ---- notes on a branch: its conditions, its marks, and the outcome of its beam ------------------
+
+
+def _made_with(timeline: Timeline, branch: Branch) -> str:
+    """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
+    ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
+    found = [
+        {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None
+    ]
+    every = dict.fromkeys(words for each in found for words in each)
+    return " · ".join(words if all(words in each for each in found) else f"partly {words}" for words in every)
+
+
+def _beam_note(beam: BeamNode | None) -> str:
+    """The outcome of the beam that ended with a branch's last token; empty if none did, or if it grew."""
+    if beam is None:
+        return ""
+    if beam.rank is not None:
+        return f"rank {beam.rank}" + ", greedy" * beam.greedy
+    if beam.fell is not None:
+        return f"pruned at step {beam.fell}"
+    words = {"live": "live", "finished": "finished", "left": "left when the search ended", "greedy": "greedy"}
+    return words.get(beam.state, "")
+
+
+def _signs(mark: Marked) -> list[str]:
+    """The signs of a bookmark and of a note."""
+    return [sign for sign, present in ((STAR, mark.bookmarked), (NOTE, mark.note or mark.caption)) if present]
+
+
+def _inner_note(marks: Sequence[Marked]) -> str:
+    """Marks further down in a branch: the signs and the name of one, the number of several."""
+    if len(marks) > 1:
+        return f"{len(marks)} marks in it"
+    parts = (part for mark in marks for part in (*_signs(mark), truncate(visible(mark.name), 24), "in it"))
+    return " ".join(filter(None, parts))
+
+
+# ---- the table ----------------------------------------------------------------------------------
+
+_MARK, _LEAST_TEXT = 2, 30
+_TEXT = 8
+"""Cells in which a row says how its branch begins, however much is noted of it."""
+_CACHED_ROWS = 256
+TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
+
+
+class TreeRowState(Struct, frozen=True):
+    """All that makes a row look as it does, but for width and theme."""
+
+    layout: int
+    first: int
+    tokens: int
+    known: int
+    logprob: float
+    cursor: bool
+    reached: int
+    """Number of the branch's tokens on the current path; -1 unless the path ends in the branch."""
+    mark: Marked | None
+    notes: tuple[str, ...]
+    """Its conditions, the marks further down in it, drafts at its end that were not taken, the outcome of its beam."""
+    grey: bool
+    """True if its beam fell out."""
+
+
+class TreeTable(ScrollView, Inked, can_focus=False):
+    """The table.
+
+    Args:
+        view: The rows, for the tree of the panel.
+    """
+
+    DEFAULT_CSS = """
+    TreeTable {
+        height: 1fr; overflow-x: hidden; scrollbar-gutter: stable;
+        scrollbar-size-vertical: 1; scrollbar-background: $background; scrollbar-color: $foreground 18%;
+        scrollbar-background-hover: $background; scrollbar-background-active: $background;
+    }
+    """
+
+    class RowClicked(Message):
+        """A row was clicked.
+
+        Args:
+            row: The row.
+            again: Whether it was clicked twice, or the cursor was on it already.
+            knot: Whether its knot was clicked, and something hangs from it.
+        """
+
+        def __init__(self, row: int, again: bool, knot: bool = False) -> None:
+            self.row, self.again, self.knot = row, again, knot
+            super().__init__()
+
+    def __init__(self, view: TreeView) -> None:
+        super().__init__()
+        self.view = view
+        self.timeline: Timeline | None = None
+        self._strips: LRUCache[int, tuple[TreeRowState, Strip]] = LRUCache(_CACHED_ROWS)
+        self._columns = COLUMNS
+        self._fitted = 0
+        """Cells that the columns were chosen for."""
+        self._layout, self._row = -1, -1
+        self._inner: dict[int, list[Marked]] = {}
+        """Marks further down in branches, by the branch's first node."""
+        self._marked: tuple[int, int] = (-1, -1)
+
+    # ---- its content ------------------------------------------------------------------------
+
+    def show(self, timeline: Timeline) -> None:
+        """Show the tree's present state, and have the cursor in sight."""
+        self.timeline = timeline
+        self.view.look(timeline)
+        if not self.is_attached or not self.size.area:
+            return
+        self._find_inner(timeline)
+        if self.view.layout != self._layout:
+            self._layout = self.view.layout
+            self._strips.clear()
+            count = self.view.count
+            set_line_count(self, count + 1 if count else 0)
+            self.refresh()
+        else:
+            top = self.scroll_offset.y
+            for row in range(top, min(top + self.size.height - 1, self.view.count)):
+                kept = self._strips.get(row)
+                if kept is None or kept[0] != self._look(timeline, row):
+                    self.refresh_line(row + 1)
+        if self.view.row != self._row:
+            self._row = self.view.row
+            reveal(self, self.view.row)
+
+    def _find_inner(self, timeline: Timeline) -> None:
+        """Find the marks further down in each branch, if any changed; costs the marks."""
+        marks = timeline.tree.marks
+        if (marks.version, self.view.layout) == self._marked:
+            return
+        self._marked = marks.version, self.view.layout
+        self._inner = {}
+        for node, mark in marks.of.items():
+            branch = self.view.holding(node)
+            if branch is not None and branch.first != node:
+                self._inner.setdefault(branch.first, []).append(mark)
+
+    def restyle(self) -> None:
+        """Every row looks different: another theme or width."""
+        self._strips.clear()
+        self._fitted = self.scrollable_size.width
+        self._columns = fitting(self._fitted - _MARK, _LEAST_TEXT)
+        self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        if self.scrollable_size.width != self._fitted:
+            self.restyle()
+        self.on_show()
+
+    def on_show(self) -> None:
+        """Catch up with what happened while the panel was hidden."""
+        if self.timeline is not None:
+            self.show(self.timeline)
+            reveal(self, self.view.row)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._strips.clear()
+
+    def on_click(self, event: events.Click) -> None:
+        at = event.get_content_offset(self)
+        if at is None or at.y < 1 or (row := self.scroll_offset.y + at.y - 1) >= self.view.count:
+            return
+        foldable = row == self.view.fallen_row or bool(self.view.rows[row].children)
+        knot = event.style.meta.get("knot") is not None and foldable
+        self.post_message(self.RowClicked(row, event.chain > 1 or row == self.view.row, knot))
+
+    # ---- drawing ----------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        width, base, timeline = self.scrollable_size.width, self.rich_style, self.timeline
+        if timeline is None or not self.view.count:
+            return strip_of(self._notice(y), width, base)
+        if y == 0:
+            text = " " * _MARK + pad("branch", self._room(width))
+            text += "".join(pad(head, cells, right=True) for head, cells, _ in self._columns)
+            return strip_of([Segment(text, self.ink("muted"))], width, base)
+        row = self.scroll_offset.y + y - 1
+        if row >= self.view.count:
+            return Strip.blank(width, base)
+        if row == self.view.fallen_row:
+            return self._fallen(width)
+        look, kept = self._look(timeline, row), self._strips.get(row)
+        if kept is None or kept[0] != look:
+            self._strips.discard(row)  # the cache keeps what it has under a key
+            kept = self._strips[row] = look, self._strip(look, self.view.rows[row], width)
+        return kept[1]
+
+    def _notice(self, y: int) -> Row:
+        texts = why_empty(self.timeline, "The branches of what is tried appear here.")
+        if self.view.filter:
+            texts = (
+                f"No branch is {visible(self.view.filter.words())}.",
+                f"Press esc to show all, {key_for('filter')} to change it.",
+            )
+        inks = (self.rich_style, self.ink("muted"))
+        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
+        return rows[y] if y < len(rows) else []
+
+    def _room(self, width: int) -> int:
+        """Cells of tree and text."""
+        return max(1, width - _MARK - sum(cells for _, cells, _ in self._columns))
+
+    def _look(self, timeline: Timeline, row: int) -> TreeRowState:
+        view = self.view
+        branch, depth = view.rows[row], view.branches.depth
+        ends = view.tip is not None and view.holding(timeline.tip) is branch
+        beam = timeline.of(BeamHistory).nodes.get(branch.last)
+        notes = (
+            _made_with(timeline, branch),
+            _inner_note(self._inner.get(branch.first, [])),
+            timeline.of(Speculation).ghost_words(timeline.tip) if ends else "",
+            _beam_note(beam),
+        )
+        fell = beam is not None and beam.rank is None and beam.fell is not None
+        return TreeRowState(
+            view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
+            row == view.row, depth(timeline.tip) - depth(branch.first) + 1 if ends else -1,
+            timeline.tree.marks.of.get(branch.first), tuple(filter(None, notes)),
+            fell and branch.first not in view.path,
+        )  # fmt: skip
+
+    def _ground(self, cursor: bool) -> Style:
+        return Style(bgcolor=self.ink("row").bgcolor, bold=True) if cursor else Style()
+
+    def _fallen(self, width: int) -> Strip:
+        """The row of the beams that fell out."""
+        count, cursor = self.view.tree.fallen, self.view.row == self.view.fallen_row
+        beams = f"{count:,} pruned beam{'s' * (count != 1)}"
+        words = (
+            f"… {beams}, shown above: ← folds them" if self.view.show_fallen else f"… {beams}: → shows them"
+        )
+        knot = self._colour("muted") + Style.from_meta({"knot": 0})
+        row = [Segment("▶ " if cursor else "  ", self._colour("accent")), Segment(words, knot)]
+        return strip_of(row, width, self.rich_style + self._ground(cursor))
+
+    def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
+        ground = self._ground(look.cursor) + (self._colour("faint") if look.grey else Style())
+        muted = self._colour("faint" if look.grey else "muted")
+        segments = [
+            Segment("▶ " if look.cursor else "  ", self._colour("accent")),
+            *self._tree(branch, look, muted, self._room(width)),
+        ]
+        for head, cells, text in self._columns:
+            style = muted if head == "made" else Style()
+            segments.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
+        return strip_of(segments, width, self.rich_style + ground)
+
+    def _tree(self, branch: Branch, look: TreeRowState, muted: Style, room: int) -> Row:
+        """Lines, knot, marks, text and notes, in exactly `room` cells."""
+        view, accent = self.view, self._colour("accent")
+        guides, folded, on_path = (
+            view.guides(branch, room // 2),
+            view.folded(branch),
+            branch.first in view.path,
+        )
+        sign = "▸" if folded else TIP if look.reached >= 0 else ON_PATH if on_path else OFF_PATH
+        here = accent if on_path or (look.reached >= 0 and not folded) else self._colour("muted")
+        row = [
+            Segment(guides[:-2], self._colour("muted")),
+            Segment(guides[-2:], accent if on_path else self._colour("muted")),
+            Segment(f"{sign} ", here + Style.from_meta({"knot": branch.first})),
+        ]
+        mark = look.mark or Marked(look.first)
+        name = truncate(visible(mark.name), max(0, (room - cell_len(guides)) // 2))
+        if signs := " ".join(_signs(mark)):
+            row.append(Segment(f"{signs} ", self._colour("warn")))
+        if name:
+            row.append(Segment(f"{name} ", accent + Style(bold=True)))
+
+        left = room - sum(segment.cell_length for segment in row)
+        notes = [*look.notes, f"+{folded:,} branch{'es' * (folded != 1)}" if folded else ""]
+        if 0 <= look.reached < look.tokens:
+            notes.append(f"at {look.reached:,} of {look.tokens:,}")
+        least = cell_len(self._text(branch, min(_TEXT, left // 3)))
+        more = truncate("".join(f" · {note}" for note in notes if note), max(0, left - least))
+        left -= cell_len(more)
+        text = self._text(branch, left)
+        return [*row, Segment(text), Segment(more, muted), Segment(" " * (left - cell_len(text)))]
+
+    def _text(self, branch: Branch, cells: int) -> str:
+        branches, cells = self.view.branches, max(0, cells)
+        text = branches.text(branch, cells + 1)
+        return truncate(token_label(text, branches[branch.first].raw), cells)
+
+    def _colour(self, name: str) -> Style:
+        """The colour of an ink alone, for a row that may have a ground of its own."""
+        return Style(color=self.ink(name).color)
+
+
+# ---- the panel ----------------------------------------------------------------------------------
 
 KEYS_HERE = (
     "⏎ go", "←→ fold", "{bookmark} bookmark", "{name} name", "{delete} delete", "{undo} undo", "{filter} filter",
@@ -41,36 +420,27 @@ class TreeDetail(Canvas):
         self._view = view
 
     def draw(self, width: int, height: int) -> list[Row]:
-        branch, muted = self._view.cursor, self.ink("muted")
-        if branch is None or self.timeline is None:
+        branch, timeline = self._view.cursor, self.timeline
+        if branch is None or timeline is None:
             return []
-        texts = self._numbers(branch, width)
+        texts, branches = [sums_phrase("this branch:", branch.sums)], self._view.branches
+        if branches.made(branch) != PROMPT:
+            beam = timeline.of(BeamHistory).nodes.get(branch.last)
+            score = f", beam score {beam.score:.4f}" if beam else ""
+            whole = sums_phrase("completion to its end:", branches.completion(branch)) + score
+            texts = [whole] if width >= _ROOMY else [*texts, whole]  # a roomy table has all of its own
         if height > len(texts) + 1:
             texts = [line for text in texts for line in wrapped(text, width)][: height - 1]
-        return [*([Segment(text, muted)] for text in texts), self._written(self.timeline, branch, width)]
-
-    def _numbers(self, branch: Branch, width: int) -> list[str]:
-        branches = self._view.branches
-        own = sums_phrase("this branch:", branch.sums)
-        if branches.made(branch) == PROMPT:
-            return [own]
-        whole = sums_phrase("completion to its end:", branches.completion(branch)) + self._beam(branch)
-        return [whole] if width >= _ROOMY else [own, whole]  # a roomy table has all of its own
-
-    def _beam(self, branch: Branch) -> str:
-        """The score of the beam that ends here, if one does."""
-        beam = self.timeline.of(BeamHistory).nodes.get(branch.last) if self.timeline else None
-        return f", beam score {beam.score:.4f}" if beam else ""
+        muted = self.ink("muted")
+        return [*([Segment(text, muted)] for text in texts), self._written(timeline, branch, width)]
 
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
-        marks = timeline.tree.marks
-        depth, first = timeline.tree.branches.depth, branch.first
-        inner = [node for node in marks.of if node != first and self._view.holding(node) is branch]
-        texts = [written(marks.at(branch.first))] if branch.first in marks.of else []
-        texts += [
-            f"at its token {depth(node) - depth(first) + 1}: {written(marks.of[node])}" for node in inner
-        ]
+        marks, depth, first = timeline.tree.marks, timeline.tree.branches.depth, branch.first
+        texts = [written(marks.at(first))] if first in marks.of else []
+        for node, mark in marks.of.items():
+            if node != first and self._view.holding(node) is branch:
+                texts.append(f"at its token {depth(node) - depth(first) + 1}: {written(mark)}")
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
         advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
@@ -84,21 +454,23 @@ class TreePanel(Widget, can_focus=True):
     DEFAULT_CSS += "TreePanel.-concealed > * { visibility: hidden; }"
 
     class BranchChosen(ToolMessage):
-        """The user wants to go to a branch's end."""
+        """The user wants to go to a branch's end.
+
+        Args:
+            node: The branch's last node.
+        """
 
         tool = "tree"
 
         def __init__(self, node: int) -> None:
             self.node = node
-            """The branch's last node."""
             super().__init__()
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self._timeline: Timeline | None = None
-        self._table = TreeTable()
-        self._detail = TreeDetail(self._table.view)
-        self._titles: tuple[Content, Content] | None = None
+        view = TreeView()
+        self._table, self._detail = TreeTable(view), TreeDetail(view)
+        self._titles = ("", "")
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -107,105 +479,51 @@ class TreePanel(Widget, can_focus=True):
     def on_mount(self) -> None:
         self.border_title = "Tree"
 
+    @property
+    def view(self) -> TreeView:
+        """The rows and the cursor, of the tree as it is now: keys may come between a change and its next frame."""
+        if self._table.timeline is not None:
+            self._table.view.look(self._table.timeline)
+        return self._table.view
+
+    @property
+    def page(self) -> int:
+        """Rows that the keys for a page move the cursor by."""
+        return max(1, self._table.size.height - 2)
+
     def show(self, timeline: Timeline) -> None:
         """Show the tree's present state."""
-        self._timeline = timeline
         self._table.show(timeline)
         self._detail.show(timeline)
         self.set_class(timeline.conceals("tree"), "-concealed")
-        self._entitle(timeline)
+        view, branches, hidden = self._table.view, timeline.tree.branches, len(timeline.tree.marks.deleted)
+        title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
+        if view.filter:
+            words = visible(view.filter.words())
+            title = f"Tree · {view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
+        titles = title, f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else ""
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = map(Content, titles)
 
     def follows(self, timeline: Timeline) -> bool:
         """True if it has taken in the path of a timeline, but for tokens that were added to it."""
-        return timeline is self._timeline and self._table.view.has_path(timeline)
-
-    def _entitle(self, timeline: Timeline) -> None:
-        branches, hidden = timeline.tree.branches, len(timeline.tree.marks.deleted)
-        title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
-        if wanted := self._table.view.filter:
-            words = visible(wanted.words())
-            title = (
-                f"Tree · {self._table.view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
-            )
-        titles = Content(title), Content(f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else "")
-        if self._titles is None or not all(map(looks_same, titles, self._titles)):
-            self._titles = titles
-            self.border_title, self.border_subtitle = titles
+        return timeline is self._table.timeline and self._table.view.has_path(timeline)
 
     def on_resize(self, event: events.Resize) -> None:
         self._detail.display = self.size.height >= _LOW
         self._detail.set_class(self.size.width >= _ROOMY, "-roomy")
         self._detail.set_class(self.size.width < _SLIM and self.size.height >= _HIGH, "-slim")
 
-    # ---- the cursor -------------------------------------------------------------------------
-
-    @property
-    def branch(self) -> Branch | None:
-        """The branch under the cursor."""
-        return self._view.cursor
-
-    @property
-    def _view(self) -> TreeView:
-        """Of the tree as it is now: keys may come between a change and its next frame."""
-        if self._timeline is not None:
-            self._table.view.look(self._timeline)
-        return self._table.view
-
-    def move(self, by: int) -> None:
-        """Move the cursor by `by` rows."""
-        self._view.put(self._view.row + by)
-
-    def page(self, by: int) -> None:
-        """Move the cursor by the height of the table."""
-        self.move(by * max(1, self._table.size.height - 2))
-
-    def to_first(self) -> None:
-        """Put the cursor on the first row."""
-        self._view.put(0)
-
-    def to_tip(self) -> None:
-        """Put the cursor on the branch that the current path ends in, and keep it there."""
-        self._view.follow()
-
-    def fold(self) -> None:
-        """Fold the branch under the cursor, or go to the one that it hangs from."""
-        self._view.fold()
-
-    def unfold(self) -> None:
-        """Unfold the branch under the cursor, or go to the first that hangs from it."""
-        self._view.unfold()
-
-    def toggle_fallen(self) -> None:
-        """Show the beams that fell out, or fold them, where the cursor is on their row."""
-        self._view.toggle(self._view.row)
-
-    @property
-    def filter(self) -> TreeFilter:
-        """The filter of the branches."""
-        return self._table.view.filter
-
-    def keep(self, wanted: TreeFilter) -> None:
-        """Show those branches that fit a filter, and what is above them."""
-        self._view.filter = wanted
-
-    def step_aside(self) -> None:
-        """Leave the branch under the cursor, which is about to be deleted."""
-        self._view.step_aside()
-
     @on(TreeTable.RowClicked)
     def _row_clicked(self, message: TreeTable.RowClicked) -> None:
         message.stop()
-        self._view.put(message.row)
-        if message.again and (branch := self.branch) is not None:
-            self.post_message(self.BranchChosen(branch.last))
-        self._show_again()
-
-    @on(TreeTable.FoldClicked)
-    def _fold_clicked(self, message: TreeTable.FoldClicked) -> None:
-        message.stop()
-        self._view.toggle(message.row)
-        self._show_again()
-
-    def _show_again(self) -> None:
-        if self._timeline is not None:
-            self.show(self._timeline)
+        view = self.view
+        if message.knot:
+            view.toggle(message.row)
+        else:
+            view.put(message.row)
+            if message.again and view.cursor is not None:
+                self.post_message(self.BranchChosen(view.cursor.last))
+        if self._table.timeline is not None:
+            self.show(self._table.timeline)

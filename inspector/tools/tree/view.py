@@ -1,13 +1,12 @@
 """The rows of the tree, their order, and the place of the cursor. Pure: it draws nothing.
 
-All branches have rows but beams that fell out; or those that fit a filter with what is above. Where what parted from a
-branch is left out, the branch and the one that goes on from it are one row, as they would be in a tree without what is
-left out.
+All branches have rows except beams that fell out; or those that fit a filter, and the ones above them. If the branches
+that parted from one are left out, it and the branch that continues it are one row, as in a tree without the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
@@ -15,30 +14,29 @@ from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
 
-# ---- what a tree is pruned to -------------------------------------------------------------------
+# ---- the branches that are kept -------------------------------------------------------------------
 
 
 class TreeFilter(Struct, frozen=True):
     """A choice of branches."""
 
     text: str = ""
-    """A part of what is in them or written on them; a capital letter makes case matter."""
+    """A part of their text, or of what is written on them; a capital letter makes case matter."""
     bookmarked: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.text) or self.bookmarked
 
     def words(self) -> str:
-        """It as a phrase; the text isn't printable yet."""
-        parts = ["bookmarked"] * self.bookmarked + [f"with ‹{self.text}›"] * bool(self.text)
-        return " ".join(parts)
+        """A phrase for it; the text isn't printable yet."""
+        return " ".join(["bookmarked"] * self.bookmarked + [f"with ‹{self.text}›"] * bool(self.text))
 
 
 class PrunedTree(Struct):
     """The branches of a tree that have rows, and counts of the others."""
 
     top: list[Branch]
-    """The first branches; what hangs from them are rows too."""
+    """The first branches; those that hang from them are rows too."""
     fallen: int
     """Beams that fell out and are left out, or would be if they weren't shown."""
     fit: int
@@ -49,40 +47,32 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
     """Leave out the branches that are not wanted.
 
     Args:
-        timeline: Whose tree it is.
+        timeline: The timeline of the tree.
         wanted: The filter.
-        show_fallen: Whether beams that fell out are shown; where a filter is in force it decides alone.
+        show_fallen: Whether beams that fell out are shown; a filter that is in force decides alone.
     """
-    branches = timeline.tree.branches
-    path = branches.of(timeline.tip)
-    kept = {branch.first for branch in branches.above(path)} if path is not None else set()
-    kept |= _with_marks(timeline)
-    out, fallen = _fallen(timeline, kept)
+    branches, marks = timeline.tree.branches, timeline.tree.marks.of
+    out, fallen = _fallen(timeline, _upward(branches, (timeline.tip, *marks)))
     if wanted:
         hits = {branch.first for branch in branches if _fits(timeline, branch, wanted)}
-        left = {
-            above.first for branch in branches if branch.first in hits for above in branches.above(branch)
-        }
-        return PrunedTree(
-            _rebuilt(timeline, lambda branch: branch.first not in left, hits), fallen, len(hits)
-        )
+        left = _upward(branches, hits)
+        top = _rebuilt(timeline, lambda branch: branch.first not in left, hits)
+        return PrunedTree(top, fallen, len(hits))
     if show_fallen or not out:
         return PrunedTree(branches.root.children, fallen, branches.count)
     return PrunedTree(_rebuilt(timeline, lambda branch: branch.first in out, set()), fallen, branches.count)
 
 
-def _with_marks(timeline: Timeline) -> set[int]:
-    """First nodes of the branches with marks in them, and of all above those."""
-    at = (timeline.tree.branches.of(node) for node in timeline.tree.marks.of)
-    return {
-        above.first for branch in at if branch is not None for above in timeline.tree.branches.above(branch)
-    }
+def _upward(branches: Branches, nodes: Iterable[int]) -> set[int]:
+    """First nodes of the branches that some nodes are in, and of all above those."""
+    held = filter(None, map(branches.of, nodes))
+    return {above.first for branch in held for above in branches.above(branch)}
 
 
 def _fallen(timeline: Timeline, kept: set[int]) -> tuple[set[int], int]:
     """First nodes of the uppermost branches of which all beams fell out, and how many beams those are.
 
-    What was stepped since is no mere beam any more, and neither is what is marked or on the path.
+    A branch that was stepped since is no mere beam any more, and neither is one that is marked or on the path.
     """
     out: set[int] = set()
     count = 0
@@ -111,7 +101,7 @@ def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
 
 
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
-    """The branches that are not out, joined where nothing parts them any more."""
+    """The branches that are not out; those that nothing parts any more are joined."""
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
     top: list[Branch] = []
     waiting = [(branch, branches.root, top) for branch in branches.root.children[::-1] if not out(branch)]
@@ -136,7 +126,7 @@ def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) 
 
 
 def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
-    """True if only what is left out parts a branch from the one that goes on from it: no prompt's or beam's end."""
+    """True if only branches that are left out part one from its continuation: no prompt's or beam's end."""
     if len(below) != 1 or len(upper.children) < 2:
         return False
     ends = {branches[upper.last].made, branches[below[0].first].made}
@@ -149,7 +139,7 @@ def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
 class TreeView:
     """The rows of one tree as the user folded it.
 
-    Rows are rebuilt only where branches came, went or were folded; a step that lengthens one costs nothing here. While
+    Rows are rebuilt only if branches came, went or were folded; a step that lengthens one costs nothing here. While
     some are left out it does, since a row may then be several branches.
     """
 
@@ -165,11 +155,11 @@ class TreeView:
         self.tip: Branch | None = None
         """The branch that the path ends in."""
         self.layout = 0
-        """Grows whenever rows are rebuilt or the path is another one."""
+        """Grows whenever rows are rebuilt or the path changes."""
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
-        """Node in whose branch the cursor is; None at the tip's, wherever that goes."""
+        """Node in whose branch the cursor is; None to follow the tip's."""
         self._at_fallen = False
         """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()
@@ -181,26 +171,28 @@ class TreeView:
             self.branches, self._cursor = timeline.tree.branches, None
             self._folded.clear()
             self.filter, self.show_fallen = TreeFilter(), False
-        moved = self._trod[:1] != (timeline.generation,)
+        moved = not self.has_path(timeline)
         self.tip = self.branches.of(timeline.tip)
         if moved:
-            self._cursor, self._at_fallen = None, False
-            self._unfold_above(self.tip)
+            self.follow()
         self._lay(timeline)
-        self._tread(timeline.generation)
+        first = self.tip.first if self.tip else None
+        trod = (timeline.generation, self.branches, self.branches.version, first)
+        if trod != self._trod:
+            self._trod = trod
+            self.layout += 1
+            above = self.branches.above(self.tip) if self.tip else ()
+            self.path = frozenset(branch.first for branch in above)
 
     def has_path(self, timeline: Timeline) -> bool:
         """True if the path was taken in, but for tokens that were added to it."""
         return timeline.tree.branches is self.branches and self._trod[:1] == (timeline.generation,)
 
     def _lay(self, timeline: Timeline) -> None:
-        versions = (
-            self.branches.version,
-            timeline.generation,
-            timeline.of(BeamHistory).version,
-            timeline.tree.marks.version,
-        )
-        seen = (self.branches, *versions, self.filter, self.show_fallen)
+        seen = (
+            self.branches, self.branches.version, timeline.generation, timeline.of(BeamHistory).version,
+            timeline.tree.marks.version, self.filter, self.show_fallen,
+        )  # fmt: skip
         if (*seen, self._copied) != self._seen:
             self.tree = pruned(timeline, self.filter, self.show_fallen)
             self._seen = (*seen, self._copied)
@@ -208,7 +200,7 @@ class TreeView:
 
     @property
     def _copied(self) -> int:
-        """Number of tokens, where rows are made of them anew; 0 where they are the tree's own branches."""
+        """Number of tokens, if rows are made of several branches; 0 if they are the tree's own branches."""
         return 0 if self.tree.top is self.branches.root.children else len(self.branches)
 
     def _lay_rows(self) -> None:
@@ -221,46 +213,35 @@ class TreeView:
                 waiting += branch.children[::-1]
         self._row = {branch.first: row for row, branch in enumerate(self.rows)}
 
-    def _tread(self, generation: int) -> None:
-        """Find the branches of the current path."""
-        trod = (generation, self.branches.version, self.tip.first if self.tip else None, self.branches)
-        if trod != self._trod:
-            self._trod = trod
-            self.layout += 1
-            above = self.branches.above(self.tip) if self.tip else ()
-            self.path = frozenset(branch.first for branch in above)
-
     # ---- the cursor -------------------------------------------------------------------------
 
     @property
     def row(self) -> int:
-        """The cursor's row; of what is folded away the row that it is folded into, -1 where there is none."""
+        """The cursor's row, or the one that its branch is folded into; -1 if there is none."""
         if self._at_fallen and self.fallen_row >= 0:
             return self.fallen_row
         at = self.branches.of(self._cursor) if self._cursor is not None else None
-        at = at or self.tip
-        row = self._row_of(at) if at is not None else None
+        row = self._row_of(at or self.tip)
         return row if row is not None else 0 if self.count else -1
 
-    def _row_of(self, at: Branch) -> int | None:
+    def _row_of(self, at: Branch | None) -> int | None:
         """The row that a branch is in, or is folded into."""
-        above = (self._row.get(branch.first) for branch in self.branches.above(at))
+        above = (self._row.get(branch.first) for branch in self.branches.above(at)) if at else ()
         return next((row for row in above if row is not None), None)
 
     @property
     def fallen_row(self) -> int:
-        """The row of the beams that fell out, after all others; -1 where there is none."""
+        """The row of the beams that fell out, after all others; -1 if there is none."""
         return len(self.rows) if self.tree.fallen and not self.filter else -1
 
     @property
     def count(self) -> int:
-        """Number of rows, that one included."""
+        """Number of rows, with the one of the beams that fell out."""
         return len(self.rows) + (self.fallen_row >= 0)
 
     def holding(self, node: int) -> Branch | None:
-        """The row that a token is in; None where it is folded away or left out."""
-        at = self.branches.of(node)
-        row = self._row_of(at) if at is not None else None
+        """The row that a token is in; None if it is folded away or left out."""
+        row = self._row_of(self.branches.of(node))
         if row is None:
             return None
         branch, depth = self.rows[row], self.branches.depth
@@ -273,20 +254,26 @@ class TreeView:
         return self.rows[row] if 0 <= row < len(self.rows) else None
 
     def put(self, row: int) -> None:
-        """Put the cursor on a row, or on the first or the last one where that is beyond."""
+        """Put the cursor on a row, or on the first or the last one if there is no such row."""
         row = max(0, min(self.count - 1, row))
         self._at_fallen = row == self.fallen_row
         if row < len(self.rows):
             self._cursor = self.rows[row].first
 
+    def move(self, by: int) -> None:
+        """Move the cursor by so many rows."""
+        self.put(self.row + by)
+
     def follow(self) -> None:
-        """Let the cursor be at the tip's branch again."""
+        """Put the cursor on the branch that the current path ends in, and keep it there; unfold all above it."""
         self._cursor, self._at_fallen = None, False
-        self._unfold_above(self.tip)
-        self._lay_rows()
+        above = self.branches.above(self.tip.parent) if self.tip and self.tip.parent else ()
+        if opened := {upper.first for upper in above} & self._folded:
+            self._folded -= opened
+            self._seen = ()
 
     def step_aside(self) -> None:
-        """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to what is above."""
+        """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to the branch above."""
         at = self.cursor
         if at is None or at.parent is None:
             return
@@ -313,37 +300,26 @@ class TreeView:
         elif 0 <= row == self.fallen_row:
             self.show_fallen = not self.show_fallen
 
-    def fold(self) -> None:
-        """Fold the cursor's branch; from one that has nothing to fold go to the branch above."""
+    def fold(self, away: bool = True) -> None:
+        """Fold the cursor's branch, or go to the branch above if it has nothing to fold.
+
+        Args:
+            away: False to unfold it, or go to the first branch below.
+        """
         branch = self.cursor
         if branch is None:
-            self.show_fallen = self.show_fallen and not self._at_fallen
-        elif branch.children and branch.first not in self._folded:
+            self.show_fallen = not away if self._at_fallen else self.show_fallen
+        elif branch.children and away != (branch.first in self._folded):
             self.put(self.row)
             self.toggle(self.row)
+        elif not away:
+            self._cursor = branch.children[0].first if branch.children else self._cursor
         elif branch.parent is not None and branch.parent is not self.branches.root:
             self._cursor = branch.parent.first
 
     def unfold(self) -> None:
-        """Unfold the cursor's branch; from one that is unfolded go to the first branch below."""
-        branch = self.cursor
-        if branch is None:
-            self.show_fallen = self.show_fallen or self._at_fallen
-        elif not branch.children:
-            return
-        elif branch.first in self._folded:
-            self.put(self.row)
-            self.toggle(self.row)
-        else:
-            self._cursor = branch.children[0].first
-
-    def _unfold_above(self, branch: Branch | None) -> None:
-        if branch is None or branch.parent is None or not self._folded:
-            return
-        opened = {upper.first for upper in self.branches.above(branch.parent)} & self._folded
-        if opened:
-            self._folded -= opened
-            self._seen = ()
+        """Unfold the cursor's branch, or go to the first branch below."""
+        self.fold(away=False)
 
     # ---- lines ------------------------------------------------------------------------------
 
@@ -352,7 +328,7 @@ class TreeView:
 
         Args:
             branch: One with a row.
-            most: Cells available; where the tree is deeper, `⋯` replaces the outer levels.
+            most: Cells available; `⋯` replaces the outer levels of a deeper tree.
         """
         parts: list[str] = []
         at = branch

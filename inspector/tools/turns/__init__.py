@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from inspector.widgets.actions import applies, dialog_table, leaves, note
-
-
-class Typed(Struct, frozen=True):
-    """A typed message, and whether it is to be sent."""
-
-    text: str
-    submitted: bool
-
 
 TURN_KEYS = dialog_table(
     "While the next message is typed",

@@ -1,4 +1,4 @@
-"""The dialogs of a conversation: the next message, and the choice where the template would write the path otherwise."""
+"""The dialogs of a conversation: the next message, and the choice if the template would write the path otherwise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.protocol import TurnDiffers
 from inspector.display import truncate, visible
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
-from inspector.tools.turns import TURN_KEYS, Typed
+from inspector.tools.turns import TURN_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, TypedTextArea
@@ -23,8 +23,8 @@ EXCERPT = 160
 """Cells of each text where they differ."""
 
 
-class TurnDialog(Dialog[Typed]):
-    """Asks for the user's next message.
+class TurnDialog(Dialog[tuple[str, bool]]):
+    """Asks for the user's next message. Its result: the text, and whether to send it.
 
     Args:
         text: The initial value of the field.
@@ -70,11 +70,11 @@ class TurnDialog(Dialog[Typed]):
     def apply(self) -> None:
         """Send what was typed."""
         if self.typed:
-            self.dismiss(Typed(self.typed, True))
+            self.dismiss((self.typed, True))
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
-        self.dismiss(Typed(self.typed, False))
+        self.dismiss((self.typed, False))
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
@@ -95,10 +95,18 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
     def body(self) -> Iterable[Widget]:
         differs = self.differs
         yield Remark("Both begin alike; then the path continues with")
-        yield Static(Content(_excerpt(differs.path)), id="differs-path")
+        path, template = (
+            Content(truncate(visible(text), EXCERPT) or "(nothing)")
+            for text in (differs.path, differs.template)
+        )
+        yield Static(path, id="differs-path")
         yield Remark("and the template, given the whole conversation, with")
-        yield Static(Content(_excerpt(differs.template)), id="differs-template")
-        yield Remark(self._lost())
+        yield Static(template, id="differs-template")
+        # a server that fills its KV cache with the template's text loses what that can't use
+        tps, held = self.timeline.prompts.tps, len(self.timeline.items)
+        lost = held - differs.kept
+        cost = f" ({milliseconds(lost / tps * 1000)} at this prompt's pace)" if tps else ""
+        yield Remark(f"Of {count(held)} tokens in the KV cache a server would lose {count(lost)}{cost}.")
         again = differs.tokens - differs.kept
         yield Choice(("keep the path", "as the template"), id="differs-choice")
         yield Remark(
@@ -106,21 +114,10 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
             f"{again:,} of {differs.tokens:,} tokens run, on a path of their own."
         )
 
-    def _lost(self) -> str:
-        """What of the KV cache the template's text can't use: a server that fills it loses as much."""
-        tps, held = self.timeline.prompts.tps, len(self.timeline.items)
-        lost = held - self.differs.kept
-        cost = f" ({milliseconds(lost / tps * 1000)} at this prompt's pace)" if tps else ""
-        return f"Of {count(held)} tokens in the KV cache a server would lose {count(lost)}{cost}."
-
     def on_mount(self) -> None:
         """Begin in the choice."""
         self.query_one(Choice).focus()
 
     def apply(self) -> None:
-        """Go on with what is chosen."""
+        """Continue with what is chosen."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
-
-
-def _excerpt(text: str) -> str:
-    return truncate(visible(text), EXCERPT) or "(nothing)"

@@ -8,12 +8,12 @@ from typing import Literal
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
-from inspector.tools.turns import TURN_KEYS, Typed
+from inspector.tools.turns import TURN_KEYS
 from inspector.widgets.actions import Action, Needs
 
 
 class TurnActions(ToolActions):
-    """Asks for the user's next message, and for what is to be done where the template is not additive."""
+    """Asks for the user's next message, and what to do if the template is not additive."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
@@ -31,7 +31,7 @@ class TurnActions(ToolActions):
         self.host.open(TurnDialog(self._text, self.timeline), self._left)
 
     def _refusal(self) -> str:
-        """The reason that there is no next turn now, empty where there is one."""
+        """The reason that there is no next turn now, empty if there is one."""
         prompt = self.timeline.prompts.opened
         if prompt is None or not prompt.chat:
             return (
@@ -47,19 +47,17 @@ class TurnActions(ToolActions):
             return f"The model has not answered yet. Press {key_for('run')} to run, or {key_for('step')} for a step"
         return ""
 
-    def _left(self, typed: Typed | None) -> None:
+    def _left(self, typed: tuple[str, bool] | None) -> None:
         if typed is None:
             return
-        self._text = typed.text
-        if typed.submitted:
-            self._send(typed.text, "ask")
+        self._text, submitted = typed
+        if submitted:
+            self._send(self._text, "ask")
 
     def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
         if (prompt := self.timeline.prompts.opened) is None:
             return
-        echo = (
-            self.controller.setup.prompt.echo
-        )  # as the person asked for prompt logprobs with the last prompt
+        echo = self.controller.setup.prompt.echo  # prompt logprobs are wanted as for the last prompt
         turn = AddTurn(text, prompt.messages, prompt.options, echo, differing)
         self.controller.client.do(turn, each=partial(self._receive, text))
         self.host.answer()

@@ -2,19 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from inspector.display import quoted, token_label, truncate
 from inspector.state.session_tree import Item
 from inspector.widgets.actions import applies, dialog_table, leaves, note
-
-
-class OwnText(Struct, frozen=True):
-    """A typed text, and whether it is to be inserted."""
-
-    text: str
-    submitted: bool
-
 
 LABEL = 20
 """Cells of a token's text in a sentence at most."""

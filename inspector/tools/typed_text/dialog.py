@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from msgspec import Struct
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
 from engine.protocol import PromptToken, Tokenize, Tokenized
 from inspector.display import visible
-from inspector.session.client import Request
+from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text import OWN_TEXT_KEYS, OwnText, label_of
+from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
@@ -25,52 +23,25 @@ from inspector.widgets.pieces import PieceList
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 
 
-class Spot(Struct, frozen=True):
-    """The place that typed text goes to."""
-
-    node: int
-    """It goes after this one."""
-    taken: int
-    """Tokens of the context up to there."""
-    window: int | None
-    """Tokens that the context window holds, None where the model states none."""
-    words: str
-    """A sentence, printable."""
-
-
-def spot(timeline: Timeline) -> Spot:
-    """Find where text that is typed now would go: in the place of the selected token, or at the end of the path."""
-    slot = timeline.slot
-    after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
-    window = timeline.facts.context_window if timeline.facts else None
-    return Spot(timeline.before, slot, window, after + _replaced(timeline.selected))
-
-
-def _replaced(item: Item | None) -> str:
-    """The end of a sentence on the token in whose place text is typed."""
-    if item is None:
-        return ", at the end of the text."
-    kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
-    return f", in the place of {label_of(item)}{kept} keeps its own branch."
-
-
-class OwnTextDialog(Dialog[OwnText]):
-    """Asks for a text to insert.
+class OwnTextDialog(Dialog[tuple[str, bool]]):
+    """Asks for a text to insert. Its result: the text, and whether to insert it.
 
     Args:
         text: The initial value of the field.
-        lookup: Asks the engine how the text is cut.
-        spot: Where it goes.
+        timeline: It replaces the selected token on a new branch, or goes to the end of the path.
+        client: Asks the engine how the text is cut.
     """
 
     ACTIONS: ClassVar[ActionTable] = OWN_TEXT_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = ("own_text", "lookup", "spot")
+    KEPT: ClassVar[tuple[str, ...]] = ("own_text", "place", "_taken", "_window")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
 
-    def __init__(self, text: str, lookup: Latest, spot: Spot) -> None:
+    def __init__(self, text: str, timeline: Timeline, client: EngineClient) -> None:
         super().__init__()
-        self.own_text, self.lookup, self.spot = text, lookup, spot
+        self.own_text, self.place, self._lookup = text, place_of(timeline), Latest(client)
+        self._taken, self._window = timeline.slot, timeline.facts.context_window if timeline.facts else None
+        """Tokens of the context up to there, and that its window holds; None if the model states none."""
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="own-spot")
@@ -81,7 +52,7 @@ class OwnTextDialog(Dialog[OwnText]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.query_one("#own-spot", Remark).say(self.spot.words)
+        self.query_one("#own-spot", Remark).say(self.place)
         self._say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
         area = self.query_one("#own-text", TypedTextArea)
@@ -93,7 +64,7 @@ class OwnTextDialog(Dialog[OwnText]):
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
-        self.lookup.drop()
+        self._lookup.drop()
 
     @property
     def typed(self) -> str:
@@ -103,7 +74,7 @@ class OwnTextDialog(Dialog[OwnText]):
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
         self.query_one("#apply", Button).disabled = not self.typed
-        self.lookup.ask(Tokenize(self.typed), self._answered)
+        self._lookup.ask(Tokenize(self.typed), self._answered)
 
     def _answered(self, request: Request[Tokenize]) -> None:
         answer, failure = request.reply(Tokenized), request.failure
@@ -113,22 +84,20 @@ class OwnTextDialog(Dialog[OwnText]):
         if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
-        fits = self._fits(len(answer.pieces))
-        self._say(KEYS if not answer.pieces else self._counted(answer), wrong=not fits)
-        self.query_one("#apply", Button).disabled = not (answer.pieces and fits)
-
-    def _fits(self, count: int) -> bool:
-        return self.spot.window is None or not count or self.spot.taken + count <= self.spot.window
-
-    def _counted(self, tokenized: Tokenized) -> str:
-        count, special = len(tokenized.pieces), sum(piece.special for piece in tokenized.pieces)
+        count, special = len(answer.pieces), sum(piece.special for piece in answer.pieces)
+        after, window = self._taken + count, self._window
+        too_many = window is not None and count > 0 and window < after
         text = f"{count:,} token" + "s" * (count != 1) + (f", {special:,} of them special" if special else "")
-        if self.spot.window is None:
-            return f"{text}."
-        if not self._fits(count):
-            left = max(0, self.spot.window - self.spot.taken)
-            return f"{text}: too many. The context window has room for {left:,} there. Type less."
-        return f"{text}. The context then holds {self.spot.taken + count:,} of {self.spot.window:,}."
+        if not count:
+            text = KEYS
+        elif window is None:
+            text += "."
+        elif too_many:
+            text += f": too many. The context window has room for {max(0, window - self._taken):,} there. Type less."
+        else:
+            text += f". The context then holds {after:,} of {window:,}."
+        self._say(text, wrong=too_many)
+        self.query_one("#apply", Button).disabled = not count or too_many
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)
@@ -137,10 +106,20 @@ class OwnTextDialog(Dialog[OwnText]):
     def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
-            self.dismiss(OwnText(self.typed, True))
+            self.dismiss((self.typed, True))
         elif not self.typed:
             self._say("Nothing was typed. Type at least one character.", wrong=True)
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
-        self.dismiss(OwnText(self.typed, False))
+        self.dismiss((self.typed, False))
+
+
+def place_of(timeline: Timeline) -> str:
+    """A sentence on where text that is typed now would go; printable."""
+    slot, item = timeline.slot, timeline.selected
+    after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
+    if item is None:
+        return f"{after}, at the end of the text."
+    kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
+    return f"{after}, in the place of {label_of(item)}{kept} keeps its own branch."

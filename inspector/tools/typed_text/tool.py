@@ -1,16 +1,16 @@
-"""Typed text as a tool: the key that puts a text of one's own into the path, and the word on what came of it."""
+"""Typed text as a tool: the key that puts a text of one's own into the path, and says what the model thought of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from engine.protocol import Insert, Step
 from inspector import scales
 from inspector.keys import key_for
 from inspector.main.tool import Host, Tool, ToolActions, live
 from inspector.session.client import Request
-from inspector.session.requests import Latest
-from inspector.tools.typed_text import OWN_TEXT_KEYS, OwnText, label_of
+from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
 from inspector.widgets.actions import Action, Needs
 
 
@@ -19,7 +19,6 @@ class TypedTextActions(ToolActions):
 
     def __init__(self, host: Host) -> None:
         super().__init__(host)
-        self._lookup = Latest(host.controller.client)
         self._text = ""
         """The text that was typed and not inserted yet."""
         self._forbidden: tuple[int, str] | None = None
@@ -27,27 +26,26 @@ class TypedTextActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""
-        from inspector.tools.typed_text.dialog import OwnTextDialog, spot
+        from inspector.tools.typed_text.dialog import OwnTextDialog
 
         self.controller.client.pause()
-        where = spot(self.timeline)
-        if not where.taken:
+        if not self.timeline.slot:
             self.host.answer(
                 "Nothing can be typed before the first token. Press → for a later one, or "
                 f"{key_for('prompt')} for another prompt"
             )
             return
-        dialog = OwnTextDialog(self._text, self._lookup, where)
-        self.host.open(dialog, lambda typed: self._left(where.node, typed))
+        dialog = OwnTextDialog(self._text, self.timeline, self.controller.client)
+        self.host.open(dialog, partial(self._left, self.timeline.before))
         self.host.answer()
 
-    def _left(self, node: int, typed: OwnText | None) -> None:
+    def _left(self, node: int, typed: tuple[str, bool] | None) -> None:
         if typed is None:
             return
-        self._text = typed.text
-        if typed.submitted:
-            again = self._forbidden == (node, typed.text)
-            self.controller.client.do(Insert(node, typed.text, leave_grammar=again), self._inserted)
+        self._text, submitted = typed
+        if submitted:
+            again = self._forbidden == (node, self._text)
+            self.controller.client.do(Insert(node, self._text, leave_grammar=again), self._inserted)
             self.host.answer()
 
     def _inserted(self, request: Request[Insert]) -> None:

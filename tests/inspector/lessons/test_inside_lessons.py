@@ -251,8 +251,8 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
         await learner.beat(guess=0)
     await learner.beat(guess=0)
     await learner.phase(LessonPhase.ASKING)
-    control = learner.app.main.actions["speculation"].control  # type: ignore[attr-defined]
-    assert control.settings == SpeculationSettings("lookup", num_draft_tokens=3)
+    control = learner.app.main.actions["speculation"]
+    assert control.settings == SpeculationSettings("lookup", num_draft_tokens=3)  # type: ignore[attr-defined]
 
 
 @pytest.mark.slow

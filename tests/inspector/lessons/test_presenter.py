@@ -11,7 +11,7 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons.dialogs import VotesDialog, read_votes
-from inspector.tools.lessons.presenter import COLUMNS, block_digits
+from inspector.tools.lessons.tool import COLUMNS, block_digits
 from inspector.tools.positions.screen import PositionsScreen
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig

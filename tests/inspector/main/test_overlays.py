@@ -32,7 +32,7 @@ from inspector.tools.find.dialog import FindDialog
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
-from inspector.tools.tree.table import TreeTable
+from inspector.tools.tree.panel import TreeTable
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
@@ -284,7 +284,7 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
     await branched(rig)
     await rig.do("tree")
     table = rig.app.main.query_one(TreeTable)
-    table.post_message(TreeTable.FoldClicked(99))
+    table.post_message(TreeTable.RowClicked(99, False, knot=True))
     table.post_message(TreeTable.RowClicked(99, True))
     await rig.pilot.pause()
 

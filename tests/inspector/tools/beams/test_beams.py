@@ -13,17 +13,16 @@ from rich.cells import cell_len
 from engine.protocol import BeamEnded, BeamStep, Ended, Failure, Record
 from inspector.state.beams import BeamHistory
 from inspector.tools.beams.entries import (
-    compare_with_greedy,
+    beside_greedy,
     endings,
     entries,
     excerpt,
-    greedy_sentence,
     passing,
     pieces,
     settings_phrase,
     state_phrase,
 )
-from inspector.tools.beams.panels import lattice, likelihood, wrapped
+from inspector.tools.beams.screen import lattice, likelihood, wrapped
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
@@ -52,8 +51,8 @@ def user_message(beams: BeamHistory, at: int) -> list[tuple[str, int | None, str
 def drawn(beams: BeamHistory, at: int, rows: int = 20, cells: int = 100, place: int = 0) -> list[str]:
     found = entries(beams, at)
     return [
-        "".join(bit.text for bit in line.bits).rstrip()
-        for line in lattice(beams, found, at, rows, cells, found[place].node)
+        "".join(text for text, _ in bits).rstrip()
+        for bits, _ in lattice(beams, found, at, rows, cells, found[place].node)
     ]
 
 
@@ -185,11 +184,8 @@ def test_words_for_how_a_beam_stands(beams: BeamHistory):
 
 def test_beside_greedy_tells_the_parting_and_the_gap(beams: BeamHistory):
     live = entries(beams, 4)
-    assert (
-        greedy_sentence(live[0], compare_with_greedy(beams, live[0], 4))
-        == "Beam 1 is what greedy decoding says, token for token"
-    )
-    told = greedy_sentence(live[1], compare_with_greedy(beams, live[1], 4))
+    assert beside_greedy(beams, live[0], 4) == "Beam 1 is what greedy decoding says, token for token"
+    told = beside_greedy(beams, live[1], 4)
     # -0.2 -0.7 -0.1 -1.0 = -2.0 against -0.2 -0.6 -0.15 -0.2 = -1.15
     assert told == (
         "Beam 2 parts from greedy at token 2: “␣cat” −0.70, greedy “␣dog” −0.60; "
@@ -197,7 +193,7 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: BeamHistory):
     )
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
-    assert greedy_sentence(best, compare_with_greedy(beams, best, 6)) == (
+    assert beside_greedy(beams, best, 6) == (
         "Hypothesis 1 parts from greedy at token 5: “␣too” −0.50, greedy “<eos>” −0.30; "
         "0.200 behind in logprob after 5 tokens"
     )
@@ -301,7 +297,7 @@ def test_what_fell_out_first_goes_first_where_rows_are_few(beams: BeamHistory):
 def test_the_highlighted_path_has_a_colour_of_its_own(beams: BeamHistory):
     found = entries(beams, 5)
     lines = lattice(beams, found, 5, 20, 100, found[2].node)
-    inks = {bit.text.strip(" ─"): bit.ink for line in lines for bit in line.bits if bit.text.strip(" ─┬╰│├")}
+    inks = {text.strip(" ─"): ink for bits, _ in lines for text, ink in bits if text.strip(" ─┬╰│├")}
     assert inks["the"] == inks["cat"] == inks["sat"] == "accent"
     assert inks["down"] == inks["a"] == "faint"
     assert inks["off"] == inks["too"] == ""

@@ -16,8 +16,17 @@ from inspector.app import InspectorApp
 from inspector.display import quoted, token_label
 from inspector.scales import percent
 from inspector.state.session_tree import SessionTree
-from inspector.tools.compare.changes import apart, by_size, changes, lead, least_kl_bits
-from inspector.tools.compare.comparison import RIGHT, compare, lines, summary
+from inspector.tools.compare.comparison import (
+    RIGHT,
+    apart,
+    by_size,
+    changes,
+    compare,
+    lead,
+    least_kl_bits,
+    lines,
+    summary,
+)
 from inspector.tools.compare.screen import CompareScreen
 from tests.inspector.fakes import Session, session
 from tests.inspector.rig import Rig

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from engine.protocol import Step
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.compare import panels
+from inspector.tools.compare import screen
 from inspector.tools.compare.comparison import (
     LEAST,
     MOST,
@@ -33,7 +33,7 @@ from inspector.tools.compare.comparison import (
     summary,
     totals,
 )
-from inspector.tools.compare.panels import FORMS, TOKEN_CELLS, axis, columns, fitting, halves
+from inspector.tools.compare.screen import FORMS, TOKEN_CELLS, axis, cells_of, columns, fitting, halves
 from tests.inspector.fakes import Session, next_step, session
 
 IDS = st.lists(st.integers(0, 3), max_size=24)
@@ -306,7 +306,7 @@ def test_many_tokens_on_each_side_are_lines_at_once() -> None:
 def test_the_columns_fit_and_the_token_has_room(width: int) -> None:
     form = fitting(width)
     assert form in FORMS
-    assert width - form.cells >= TOKEN_CELLS or form is FORMS[-1]
+    assert width - cells_of(form) >= TOKEN_CELLS or form is FORMS[-1]
 
 
 # ---- the chart --------------------------------------------------------------------------------
@@ -314,10 +314,10 @@ def test_the_columns_fit_and_the_token_has_room(width: int) -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=30), st.integers(2, 20))
 def test_the_chart_holds_both_extremes(values: list[float], height: int) -> None:
-    parts = halves(values, height)
-    assert parts.above + parts.below == height
-    assert max(values) <= parts.above * parts.line * (1 + 1e-9) or max(values) <= 0
-    assert -min(values) <= parts.below * parts.line * (1 + 1e-9) or min(values) >= 0
+    above, below, line = parts = halves(values, height)
+    assert above + below == height
+    assert max(values) <= above * line * (1 + 1e-9) or max(values) <= 0
+    assert -min(values) <= below * line * (1 + 1e-9) or min(values) >= 0
     assert all(0 <= row < height for row in axis(values, parts))
 
 
@@ -333,7 +333,7 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
 
 @given(st.floats(-9999, 9999), st.sampled_from([0, 2]))
 def test_a_difference_leaves_a_space_before_itself_in_its_column(value: float, digits: int) -> None:
-    assert len(panels._gap(value, digits)) < panels._LEAST
+    assert len(screen._gap(value, digits)) < screen._LEAST
 
 
 def test_a_run_that_overlaps_the_one_before_begins_behind_it() -> None:

@@ -8,8 +8,7 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.tools.compare.comparison import LEFT, RIGHT
-from inspector.tools.compare.panels import FIGURES, TotalsPanel
-from inspector.tools.compare.screen import CompareScreen
+from inspector.tools.compare.screen import FIGURES, CompareScreen, TotalsPanel
 from inspector.tools.compare.tool import ALONE
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig

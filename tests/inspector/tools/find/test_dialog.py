@@ -11,7 +11,7 @@ from engine import protocol
 from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.find.dialog import HELP, LIMIT, FindDialog, MatchList, answer_sentence
+from inspector.tools.find.dialog import HELP, LIMIT, FindDialog, answer_sentence
 from inspector.widgets.fields import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.painting import Terminal, painting
@@ -141,7 +141,7 @@ async def test_the_keys_go_through_the_list_and_stay_in_it(rig: Rig) -> None:
 
     await opened(rig)
     await rig.push(found(rig, *many, total=1234))
-    matches = rig.app.top.query_one(MatchList)
+    matches = rig.app.top.picks
     await rig.press("up")
     assert matches.highlighted == 0
     await rig.press("pagedown", "pagedown", "down")
@@ -157,10 +157,10 @@ async def test_the_keys_go_through_the_list_and_stay_in_it(rig: Rig) -> None:
 async def test_a_click_highlights_and_a_second_one_takes(rig: Rig) -> None:
     await opened(rig)
     await rig.push(found(rig, *MATCHES))
-    await rig.pilot.click(MatchList, offset=(4, 2))
-    assert rig.app.top.query_one(MatchList).highlighted == 1
+    await rig.pilot.click("#find-matches", offset=(4, 2))
+    assert rig.app.top.picks.highlighted == 1
     assert rig.engine.sent == []
-    await rig.pilot.click(MatchList, offset=(4, 2))
+    await rig.pilot.click("#find-matches", offset=(4, 2))
     await rig.pilot.pause()
     assert rig.engine.sent == [protocol.Choose(rig.timeline.tip, 1203)]
 

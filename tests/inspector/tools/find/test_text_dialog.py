@@ -6,8 +6,7 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Deleted
-from inspector.tools.find.dialog import FindDialog
-from inspector.tools.find.text_dialog import LIMIT, PlaceList, TextSearchDialog, excerpt, search
+from inspector.tools.find.dialog import PLACES, FindDialog, TextSearchDialog, excerpt, search
 from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, token_id
 from tests.inspector.rig import Rig
@@ -25,7 +24,7 @@ def taken(story, prompt=PROMPT) -> Session:
 def found(made: Session, typed: str, everywhere: bool = False) -> list[str]:
     """The tokens of each place, joined with bars."""
     timeline = made.timeline()
-    return [excerpt(timeline, place).found for place in search(timeline, typed, everywhere).shown]
+    return [excerpt(timeline, place)[1] for place in search(timeline, typed, everywhere)[0]]
 
 
 def test_a_text_is_found_across_tokens_and_its_case_matters_where_it_has_capitals():
@@ -60,30 +59,29 @@ def test_letters_that_grow_when_they_are_lowered_move_no_place():
 def test_other_branches_are_searched_on_request_and_each_place_is_found_once():
     made, nodes = forked()
     timeline = made.timeline()
-    assert search(timeline, "a little", everywhere=False).total == 0
-    everywhere = search(timeline, "a little", everywhere=True)
-    left = [place for place in everywhere.shown if not place.on_path]
+    assert search(timeline, "a little", everywhere=False)[1] == 0
+    everywhere, _ = search(timeline, "a little", everywhere=True)
+    left = [place for place in everywhere if not place.on_path]
     assert [(place.first, place.last) for place in left] == [(nodes[2], nodes[3])]
-    assert search(timeline, "upon a", everywhere=True).total == 1, "above the fork"
-    across = search(timeline, "was a", everywhere=True).shown
+    assert search(timeline, "upon a", everywhere=True)[1] == 1, "above the fork"
+    across = search(timeline, "was a", everywhere=True)[0]
     assert (nodes[1], nodes[2]) in [(place.first, place.last) for place in across], "over the fork"
     timeline.apply(Deleted(nodes[2]))
-    assert search(timeline, "a little", everywhere=True).total == 0
+    assert search(timeline, "a little", everywhere=True)[1] == 0
 
 
 def test_of_many_places_the_first_are_shown_and_all_are_counted():
-    timeline = taken(("x",) * (LIMIT + 20)).timeline()
-    places = search(timeline, "x", everywhere=False)
-    assert (len(places.shown), places.total) == (LIMIT, LIMIT + 20)
+    timeline = taken(("x",) * (PLACES + 20)).timeline()
+    places, total = search(timeline, "x", everywhere=False)
+    assert (len(places), total) == (PLACES, PLACES + 20)
 
 
 def test_hostile_texts_are_printable():
     made = taken(HOSTILE)
     timeline = made.timeline()
     for item in timeline.items:
-        for place in search(timeline, f"#{item.id}", everywhere=True).shown:
-            shown = excerpt(timeline, place)
-            assert all(text.isprintable() for text in (shown.before, shown.found, shown.after))
+        for place in search(timeline, f"#{item.id}", everywhere=True)[0]:
+            assert all(text.isprintable() for text in excerpt(timeline, place))
 
 
 @pytest.mark.wide(1)
@@ -125,7 +123,7 @@ async def test_a_place_on_another_branch_is_gone_to(rig: Rig) -> None:
     assert isinstance(rig.app.top, TextSearchDialog), "there is nothing to go to"
     await rig.press("ctrl+f")
     assert rig.app.top.query_one(Choice).chosen == 1
-    assert rig.app.top.query_one(PlaceList).count == 1
+    assert rig.app.top.picks.count == 1
     await rig.press("enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])]
     await rig.push([made.move(nodes[3])])

@@ -10,7 +10,7 @@ from engine.protocol import Ended, MoveTo, PatchActivations, Piece, Prefill, Pre
 from engine.settings import LoadSettings, Settings
 from engine.tree import facing
 from inspector.app import InspectorApp
-from inspector.tools.interventions.counterfactual import CounterfactualDialog, facing_words
+from inspector.tools.interventions.dialogs import CounterfactualDialog, facing_words
 from inspector.tools.interventions.patching import PatchingScreen
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea

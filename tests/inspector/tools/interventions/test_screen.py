@@ -40,8 +40,8 @@ from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
 from inspector.tools.exports import EXPORTS
 from inspector.tools.interventions.control import MEASURES, NOTHING, figure, step_of
-from inspector.tools.interventions.pairs import EXAMPLE, PairsDialog, pairs_lines
-from inspector.tools.interventions.patching import PatchingScreen
+from inspector.tools.interventions.dialogs import EXAMPLE, PairsDialog
+from inspector.tools.interventions.patching import PatchingScreen, pairs_lines
 from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea

@@ -18,12 +18,12 @@ from inspector.tools.lens.screen import (
     CELL,
     MEASURES,
     LensScreen,
-    LensTable,
     _grid,
     is_rough,
     layout,
     place,
     share,
+    table,
 )
 from tests.inspector.rig import Rig, idle
 
@@ -101,7 +101,7 @@ async def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list(rig: 
     await rig.press(*["down"] * 9)
     assert "At the embedding" in rig.screen_text()
     await rig.press("pageup")
-    assert screen.choices.layer == LAYERS
+    assert screen.tool.layer == LAYERS
     assert rig.engine.names == ["ReadLens"]
 
 
@@ -113,12 +113,12 @@ async def test_a_followed_token_has_its_probability_and_rank_beside_each_layer(r
     first = rig.screen_text()
     assert "30 %  #47" in row(rig, "3")
     await rig.press("t")
-    assert screen.choices.followed == asked.followed[1]
+    assert screen.tool.followed == asked.followed[1]
     assert first != rig.screen_text()
     assert "follows" in rig.screen_text()
     assert rig.engine.names == ["ReadLens"], "the answer has all that t goes through"
     await rig.press(*["t"] * (len(asked.followed) - 1))
-    assert screen.choices.followed == asked.followed[0]
+    assert screen.tool.followed == asked.followed[0]
 
 
 async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Rig) -> None:
@@ -129,8 +129,8 @@ async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Ri
         ("␣little", "“␣little”"),
         ("␣grandmother", "“␣grandmother”"),
     ):
-        table = LensTable(columns, ["a"], MEASURES[0], 0, 0, name)
-        text = "".join(segment.text for segment in table.draw(view, 56, 9)[0])
+        rows = table(view, columns, ["a"], MEASURES[0], 0, 0, name, 56, 9)
+        text = "".join(segment.text for segment in rows[0])
         assert text.endswith(head.ljust(15)), text
 
 
@@ -148,7 +148,7 @@ async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
 @pytest.mark.screen(size=(240, 40))
 async def test_a_token_that_the_answer_lacks_is_asked_for(rig: Rig) -> None:
     screen = await opened(rig)
-    screen.choices.followed = 999
+    screen.tool.followed = 999
     screen.changed()
     await rig.pilot.pause()
     assert rig.engine.names == ["ReadLens", "ReadLens"]
@@ -237,11 +237,11 @@ def test_numbers_take_four_cells_at_most():
 
 def test_the_width_is_divided_and_half_of_the_layers_are_rough():
     for width in range(20, 300):
-        form = layout(width, 12)
-        assert form.columns >= 1
-        if form.columns > 1:
-            assert form.cell >= CELL
-            assert 6 + form.columns * form.cell + form.side <= width
+        columns, cells, side = layout(width, 12)
+        assert columns >= 1
+        if columns > 1:
+            assert cells >= CELL
+            assert 6 + columns * cells + side <= width
     assert [is_rough(layer, 9) for layer in range(9)] == [True] * 4 + [False] * 5
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.color import ColorSystem
 
 from engine import protocol
 from engine.protocol import (
@@ -41,13 +42,11 @@ from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lens.screen import LensScreen
 from inspector.tools.lens.tool import LensActions
 from inspector.tools.lockstep.dialog import SecondModelDialog
-from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, LockstepText, span_words, ways_words
+from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector import fakes
 from tests.inspector.explanations import explained
-from tests.inspector.panels_app import on_screen
-from tests.inspector.panels_app import shown as panel_shown
 from tests.inspector.rig import Rig
 
 SECOND = LockstepOpened(fakes.facts(), "pocket [b]4-bit", "ids")
@@ -199,7 +198,8 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
         assert rig.timeline.slot == slot
     screen = rig.app.top
     assert isinstance(screen, LockstepScreen)
-    screen.differing.post_message(LockstepText.SlotClicked(7))
+    left = screen.query_one("#lockstep-largest").region.x
+    await rig.pilot.click("#lockstep-largest", offset=(line.index("  8 ") + 2 - left, 0))
     await rig.until(lambda: rig.timeline.slot == 7)
 
 
@@ -429,10 +429,10 @@ async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
 
 async def test_a_second_model_asked_for_twice_is_two_commands(rig: Rig) -> None:
     """The engine refuses an id that has not ended: a model loaded again while the second one is on its way."""
-    from inspector.tools.lockstep.control import LockstepControl
+    from inspector.tools.lockstep.control import LockstepActions
 
     await rig.ready()
-    LockstepControl(rig.app.controller, OpenLockstep(rig.app.controller.setup.load, 4))
+    LockstepActions(rig.app.main, OpenLockstep(rig.app.controller.setup.load, 4))
     for _ in range(2):
         rig.app.controller.client.receive(fakes.facts())
     first, second = (each for each in rig.engine.sent if isinstance(each, OpenLockstep))
@@ -521,17 +521,16 @@ def test_figures_in_words() -> None:
     assert "at the first token and meet again 2 times" in ways_words(replace(ways, parted=0, meetings=2))
 
 
-@on_screen
-async def test_the_legend_follows_the_theme() -> None:
+async def test_the_legend_follows_the_theme(rig: Rig) -> None:
     grounds = []
-    async with panel_shown(LockstepText(), (60, 10)) as (panel, pilot):
-        panel.put(("KL(P||Q)", ""), (), (), COLOURINGS[0], 0)
-        for theme in ("textual-dark", "textual-light"):
-            pilot.app.theme = theme
-            await pilot.pause()
-            title = panel._border_title
-            assert title is not None
-            grounds.append([str(span.style) for span in title.spans])
+    rig.app.console._color_system = ColorSystem.TRUECOLOR
+    panel = (await opened(rig)).query_one("#lockstep-text")
+    for theme in ("textual-dark", "textual-light"):
+        rig.app.theme = theme
+        await rig.pilot.pause()
+        title = panel._border_title
+        assert title is not None
+        grounds.append([str(span.style) for span in title.spans])
     assert len(grounds[0]) == len(COLOURINGS[0].steps)
     assert grounds[0] != grounds[1]
 

@@ -334,8 +334,8 @@ def test_the_text_has_room_first(width: int, kept: str) -> None:
 def test_spaces_before_a_line_of_its_own_are_seen():
     assert own_row("  and") == "␣␣and"
     assert own_row("ly.") == "ly."
-    assert line_text(None, True).text == "…"
-    assert line_text(None, False).text == ""
+    assert line_text(None, True)[0] == "…"
+    assert line_text(None, False)[0] == ""
 
 
 # ---- taking it --------------------------------------------------------------------------------

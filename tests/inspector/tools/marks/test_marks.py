@@ -6,7 +6,7 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Deleted, Marked
-from inspector.tools.marks.dialog import MarksDialog, MarksList
+from inspector.tools.marks.dialog import MarksDialog
 from inspector.tools.marks.tool import go, places, slots
 from tests.inspector.fakes import HOSTILE, PROMPT, Session
 from tests.inspector.rig import Rig
@@ -107,7 +107,7 @@ async def test_enter_goes_to_a_mark_on_another_branch(rig: Rig, size: tuple[int,
     await rig.press("left_curly_bracket")
     assert rig.timeline.items[rig.timeline.slot].node == nodes[2]
     await rig.do("marks")
-    assert rig.app.top.query_one(MarksList).highlighted == 0
+    assert rig.app.top.picks.highlighted == 0
     await rig.press("enter")
     assert rig.engine.sent == [protocol.MoveTo(nodes[3])], "it is on the path"
 

@@ -19,7 +19,8 @@ from inspector.blocks.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.state.merges import Rung
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.merges.screen import MergesPanel, MergesScreen, NameDialog
+from inspector.tools.merges.screen import MergesScreen, NameDialog, pieces_in
+from inspector.widgets.canvas import DrawnPanel
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
@@ -159,11 +160,11 @@ async def test_what_was_looked_at_leaves_with_an_export(rig: Rig) -> None:
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("names", [["a"] * 9, ["abc", "defg", "h"], ["\u65e5\u672c", "\u8a9e", "x"]])
 async def test_a_rung_that_is_too_long_says_so(rig: Rig, names: list[str]) -> None:
-    panel = (await opened(rig)).query_one(MergesPanel)
+    panel = (await opened(rig)).query_one("#merges-panel", DrawnPanel)
     whole = "\u2502".join(names)
     for new in (None, 0, len(names) - 1):
         for width in range(3, 20):
             made = Rung(None, tuple(name.encode() for name in names), new)
-            text = "".join(each.text for each in panel._pieces(made, Style(), width))
+            text = "".join(each.text for each in pieces_in(panel, made, Style(), width))
             assert cell_len(text) <= width
             assert text == whole if cell_len(whole) <= width else "\u2026" in text

@@ -107,10 +107,10 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     await rig.until(lambda: rig.app.top is not screen and not screen.is_attached)
     actions = rig.app.main.actions[tool]
     chosen = {
-        "lens": lambda: actions.choices.layer,
+        "lens": lambda: actions.layer,
         "attention": lambda: actions.control._chosen.layer + 1,
         "attribution": lambda: actions.choices.layer + 1,
-        "interventions": lambda: actions.control._unit.layer + 1,
+        "interventions": lambda: actions.chosen.layer + 1,
     }[tool]
     assert tool == rig.app.top.TOOL
     assert chosen() == 2
@@ -129,7 +129,7 @@ async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig
     await opened(rig)
     await rig.press("down", "down", "enter")
     await rig.until(lambda: isinstance(rig.app.top, LensScreen))
-    assert rig.app.main.actions["lens"].choices.layer is None
+    assert rig.app.main.actions["lens"].layer is None
 
 
 async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:

@@ -81,9 +81,9 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
     screen = await opened(rig)
     await answer_all(rig)
     await rig.press("minus")
-    assert screen.choices.offsets == [-1, 1, 100, 100], "position 0 is position 0"
+    assert screen.tool.offsets == [-1, 1, 100, 100], "position 0 is position 0"
     await rig.press("down", "minus")
-    assert screen.choices.offsets[0] == -2
+    assert screen.tool.offsets[0] == -2
     question = rig.engine.last(TryPosition)
     assert isinstance(question, TryPosition)
     assert (question.change, question.offset) == ("token", -2)
@@ -100,7 +100,7 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
 
 async def test_an_earlier_token_sees_what_comes_after_it_without_the_mask(rig: Rig) -> None:
     screen = await opened(rig)
-    screen.choices.row = 5
+    screen.tool.row = 5
     await rig.press("left", "left")
     await rig.end("TryPosition", cancelled=True)
     question = rig.engine.last(TryPosition)

@@ -12,6 +12,7 @@ from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, Rac
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.scales import milliseconds
+from inspector.tools.race.control import RaceActions
 from inspector.tools.race.screen import RaceScreen, columns, verdict
 from tests.inspector.rig import Rig
 
@@ -217,7 +218,8 @@ async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
             while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                 await asyncio.sleep(0.05)
         await pilot.press("5", "z", "left", "left", "space")
-        racing = app.main.actions["race"].control
+        racing = app.main.actions["race"]
+        assert isinstance(racing, RaceActions)
         for _ in range(1200):
             await asyncio.sleep(0.05)
             if racing.over and not racing.job.running:

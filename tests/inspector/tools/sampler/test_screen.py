@@ -38,7 +38,6 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
-from inspector.tools.find.dialog import MatchList
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.tool import NO_ROW, TRIED
@@ -665,8 +664,7 @@ async def test_the_whole_vocabulary_is_searched(
 
     await replay.press("slash")
     replay.app.top.query_one("#find-query", Input).value = " drag"
-    matches = replay.app.top.query_one(MatchList)
-    await replay.until(lambda: matches.matches == found.matches)
+    await replay.until(lambda: replay.app.top.matches == found.matches)
 
 
 @pytest.mark.parametrize("path", [None], indirect=True)

@@ -20,7 +20,7 @@ from inspector.main.panels.candidates import shown as shown_by_panel
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.timeline import StageExplanation, Timeline
 from inspector.tools.export.documents import data
-from inspector.tools.export.lesson_page import candidates_section, of_token
+from inspector.tools.export.lesson_page import of_token
 from inspector.tools.export.recording import Recording, line
 from inspector.tools.sampler.panel import FINAL, MODEL, NOW, SamplerPanel, columns
 from mlx_inspector import Session, open
@@ -121,7 +121,7 @@ def test_the_candidates_of_a_token_that_was_typed_have_it_among_them_once(taken:
             ]
             assert sum(drawn) + (more or [mass])[0] == pytest.approx(1e6, rel=1e-3)
         assert others + len(ids) == 4096
-        section = candidates_section(of_token(item, 4096), False)
+        section = of_token(item, 4096, False)
         rows_shown = [[("".join(cell.itertext())) for cell in row] for row in section.iter("tr")][1:]
         assert _percents(row[3] for row in rows_shown) == pytest.approx(100, abs=0.2)
         if isinstance(item, Step):

@@ -217,7 +217,7 @@ async def test_the_recorded_training_plays_without_an_engine(rig: Rig, size: tup
     await rig.press("space", "space")
     assert "Recorded: step 50 of 4,000" in rig.screen_text()
     await rig.press("r")
-    await rig.until(lambda: screen.control.shown.step > 100)
+    await rig.until(lambda: screen.control.so_far.step > 100)
     await rig.press("r")
     assert "Recorded: step" in rig.screen_text()
     await rig.press("b")

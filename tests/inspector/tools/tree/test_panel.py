@@ -13,8 +13,16 @@ from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
 from inspector.state.session_tree import written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.panel import FORK, KEYS_HERE, TreePanel
-from inspector.tools.tree.table import COLUMNS, fitting, logprob, perplexity, sums_phrase
+from inspector.tools.tree.panel import (
+    COLUMNS,
+    FORK,
+    KEYS_HERE,
+    TreePanel,
+    fitting,
+    logprob,
+    perplexity,
+    sums_phrase,
+)
 from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.painting import painting
@@ -132,7 +140,7 @@ async def only_rows_that_changed():
         await pilot.pause()
         assert drawn == [timeline.tree.branches.of(timeline.tip).first]
         drawn.clear()
-        panel.move(-1)
+        panel.view.move(-1)
         panel.show(timeline)
         await pilot.pause()
         assert len(drawn) == 2
@@ -224,12 +232,12 @@ async def test_beams_tell_what_became_of_them():
         best = Hypothesis(tip + 3, (1, 1), " x x", -1.0, -0.5, 2, "length")
         timeline.apply(BeamEnded((best,), best, (), 2, "length", 9.0))
         panel.show(timeline)
-        panel.move(1)
+        panel.view.move(1)
         panel.show(timeline)
         await pilot.pause()
         assert "… 1 pruned beam: → shows them" in screen(pilot)
-        panel.move(9)
-        panel.unfold()
+        panel.view.move(9)
+        panel.view.unfold()
         panel.show(timeline)
         await pilot.pause()
         assert "▶ … 1 pruned beam, shown above: ← folds them" in screen(pilot)
@@ -238,12 +246,12 @@ async def test_beams_tell_what_became_of_them():
         faint = panel._table.ink("faint").color
         assert style_at(pilot, "␣x x").color != faint
         assert style_at(pilot, "␣x · pruned").color == style_at(pilot, "· pruned").color == faint
-        panel.move(-2)
+        panel.view.move(-2)
         panel.show(timeline)
         await pilot.pause()
         assert "beam score -0.5000" in screen(pilot)
-        panel.move(9)
-        panel.fold()
+        panel.view.move(9)
+        panel.view.fold()
         panel.show(timeline)
         await pilot.pause()
         assert "pruned at step 2" not in screen(pilot)
@@ -340,7 +348,7 @@ def test_deep_trees_keep_room_for_text():
 
 def test_columns_give_way_to_the_text():
     assert fitting(200, 30) == COLUMNS
-    assert [column.head for column in fitting(78, 30)] == ["made", "tokens", "mean", "from start"]
+    assert [head for head, _, _ in fitting(78, 30)] == ["made", "tokens", "mean", "from start"]
     assert fitting(30, 30) == ()
 
 

@@ -117,24 +117,24 @@ async def test_arrows_and_enter_go_to_the_end_of_a_branch(rig: Rig) -> None:
     assert rig.engine.sent == [protocol.MoveTo(ends[2])]
     await rig.push([rig.session.move(ends[2])])
     await rig.end("MoveTo")
-    assert rig.app.main.panel(TreePanel).branch.last == ends[2]
+    assert rig.app.main.panel(TreePanel).view.cursor.last == ends[2]
     await rig.press("enter")
     assert rig.status == "The path already ends here: space takes a step"
     await rig.press("home", "right", "left", "left")
-    assert rig.app.main.panel(TreePanel).branch.last == ends[0]
+    assert rig.app.main.panel(TreePanel).view.cursor.last == ends[0]
     await rig.press("end")
-    assert rig.app.main.panel(TreePanel).branch.last == ends[2]
+    assert rig.app.main.panel(TreePanel).view.cursor.last == ends[2]
     await rig.press("pageup")
-    assert rig.app.main.panel(TreePanel).branch.last == ends[0]
+    assert rig.app.main.panel(TreePanel).view.cursor.last == ends[0]
     assert len(rig.engine.sent) == 1
 
 
 async def test_outside_the_tree_the_arrows_are_what_they_were(rig: Rig) -> None:
     await forked(rig)
-    branch = rig.app.main.panel(TreePanel).branch
+    branch = rig.app.main.panel(TreePanel).view.cursor
     await rig.press("1", "down", "left")
     assert rig.timeline.slot == len(rig.timeline.items) - 1
-    assert rig.app.main.panel(TreePanel).branch is branch
+    assert rig.app.main.panel(TreePanel).view.cursor is branch
 
 
 async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> None:
@@ -145,7 +145,7 @@ async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> No
     await rig.pilot.click(table, offset=(12, 2))
     await rig.pilot.pause()
     assert rig.app.main.arrangement.current == "tree"
-    assert rig.app.main.panel(TreePanel)._view.row == 1
+    assert rig.app.main.panel(TreePanel).view.row == 1
 
 
 # ---- marks ------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> No
 
 async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig: Rig) -> None:
     await forked(rig)
-    first = rig.app.main.panel(TreePanel).branch.first
+    first = rig.app.main.panel(TreePanel).view.cursor.first
     await rig.press("b")
     assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
     assert rig.status.startswith("Bookmarked ")
@@ -173,7 +173,7 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
 
 async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
     await forked(rig)
-    first = rig.app.main.panel(TreePanel).branch.first
+    first = rig.app.main.panel(TreePanel).view.cursor.first
     await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
     assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
     assert rig.status == "Kept: ab ✎ cd ❝ ef"
@@ -325,9 +325,7 @@ async def test_branches_and_beams_are_gone_to_deleted_and_brought_back() -> None
         await pilot.pause()
         best = next(beam for beam in timeline().of(BeamHistory).nodes.values() if beam.rank == 1)
         place = next(
-            place
-            for place, branch in enumerate(main.panel(TreePanel)._view.rows)
-            if best.node in branch.nodes
+            place for place, branch in enumerate(main.panel(TreePanel).view.rows) if best.node in branch.nodes
         )
         await press("home", *["down"] * place, "enter")
         assert timeline().tip == timeline().tree.branches.of(best.node).last

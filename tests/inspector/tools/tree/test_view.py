@@ -179,11 +179,11 @@ async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size:
     await rig.press("ctrl+s")
     panel = rig.app.main.panel(TreePanel)
     assert str(panel.border_title) == "Tree · 1 of 4 branches bookmarked with ‹little›: esc shows all"
-    assert panel.branch is not None
+    assert panel.view.cursor is not None
     await rig.press("escape")
     assert rig.status == "All branches are shown again"
     assert str(panel.border_title).startswith("Tree · 12 tokens in 4 branches")
-    assert not panel.filter
+    assert not panel.view.filter
     await rig.press("escape")
     assert rig.app.main.arrangement.current == "text"
 

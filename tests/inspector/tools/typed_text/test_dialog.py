@@ -12,7 +12,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, spot
+from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, place_of
 from inspector.tools.typed_text.tool import typed_summary
 from inspector.widgets.pieces import PieceList
 from tests.inspector.fakes import session as made
@@ -64,14 +64,12 @@ def remark_and_pieces(rig: Rig) -> tuple[str, bool]:
 def test_it_says_where_the_text_goes(slot, words):
     timeline = made(6).timeline()
     timeline.select(slot)
-    found = spot(timeline)
-    assert found.words == words
-    assert (found.node, found.taken, found.window) == (timeline.before, timeline.slot, 512)
+    assert place_of(timeline) == words
 
 
 async def test_the_dialog_says_so(rig: Rig) -> None:
     await opened(rig, "left")
-    assert remark(rig, "own-spot") == (spot(rig.timeline).words, False)
+    assert remark(rig, "own-spot") == (place_of(rig.timeline), False)
 
 
 async def test_before_the_first_token_nothing_is_offered(rig: Rig) -> None:

@@ -1,27 +1,30 @@
-"""The counterfactual prompt: the text on show, edited in place, with its tokens counted against those of the path."""
+"""The dialogs of activation patching: the counterfactual prompt, edited in place, and a set of pairs of texts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
+from msgspec.structs import asdict
 from textual import on
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from engine.protocol import PreviewPrompt, PromptPreview
+from engine.errors import EngineError
+from engine.protocol import PatchPair, PreviewPrompt, PromptPreview
+from engine.recording import as_json
 from engine.tree import aligned, facing
 from inspector.display import visible
 from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.session_tree import Item
-from inspector.state.timeline import Timeline
-from inspector.tools.interventions.control import COUNTERFACTUAL_DIALOG
+from inspector.state.patching import pairs_from
+from inspector.texts import decoded, read_text_file
+from inspector.tools.interventions.control import COUNTERFACTUAL_DIALOG, PAIRS_DIALOG
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import MOST_TYPED, SafeTextArea
+from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
 
 MOST_CUT = 4096
@@ -46,7 +49,7 @@ class CounterfactualDialog(Dialog[str]):
         self._text, self._ids, self._lookup = text, list(ids), lookup
         self._timer: Timer | None = None
         self._asked = ""
-        """What is shown cut, or will be: the field tells of what was put into it, too."""
+        """The text whose pieces are shown, or will be: the field also reports what was put into it."""
 
     def body(self) -> Iterable[Widget]:
         yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
@@ -73,7 +76,7 @@ class CounterfactualDialog(Dialog[str]):
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
-        """Have the text cut anew, a long one once no key was pressed for a moment."""
+        """Have the text cut again, a long one once no key was pressed for a moment."""
         if self._timer is not None:
             self._timer.stop()
         if len(self.typed) > SHORT:
@@ -97,14 +100,13 @@ class CounterfactualDialog(Dialog[str]):
             pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
 
     def apply(self) -> None:
-        """Read what was typed, or report what is the matter with it."""
+        """Read what was typed, or say what is wrong with it."""
         if self.typed and self.typed != self._text:
             self.dismiss(self.typed)
         else:
-            words = (
-                "The text is still that of the path. Change a word of it." if self.typed else "It is empty."
-            )
-            self.query_one("#counterfactual-remark", Remark).say(words, wrong=True)
+            same = "The text is still that of the path. Change a word of it."
+            remark = self.query_one("#counterfactual-remark", Remark)
+            remark.say(same if self.typed else "It is empty.", wrong=True)
 
 
 def counted(ids: Sequence[int], answer: PromptPreview) -> str:
@@ -121,7 +123,7 @@ def counted(ids: Sequence[int], answer: PromptPreview) -> str:
 
 
 def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
-    """How two paths face each other, in a sentence or two.
+    """The alignment of two paths in a sentence or two.
 
     Args:
         own: The tokens of the path that is changed.
@@ -146,20 +148,60 @@ def _counted(count: int) -> str:
     return f"{count:,} token{'s' * (count != 1)}" if count else "no token"
 
 
-def text_of(timeline: Timeline, path: Sequence[Item]) -> str:
-    """The text of a path as a prompt that is cut into the same tokens, as far as a tokenizer does so.
+# ---- pairs of texts -------------------------------------------------------------------------------
+
+EXAMPLE = (
+    PatchPair("Lily lost her ball. She felt very", "Lily found her ball. She felt very", " happy", " sad"),
+    PatchPair("Tom broke his toy. He was so", "Tom got a new toy. He was so"),
+    PatchPair("Max was sick. He felt very", "Max won the big race. He felt very"),
+)
+"""The first text of the field: it shows the form."""
+SHAPE = (
+    "One pair a line, or the name of a file of such lines. What the source computes is put into the text; followed is "
+    "the logit of token, which the source should favour, less that of other. Without these two, those are followed "
+    "that tell both texts apart."
+)
+
+
+class PairsDialog(Dialog[tuple[PatchPair, ...]]):
+    """Asks for a set of pairs.
 
     Args:
-        timeline: With the prompts.
-        path: From the root on.
+        given: Those that were given last; none for the example.
     """
-    opened = timeline.prompts.opened
-    first = path[0]
-    given = opened is None or opened.text.startswith(first.text)
-    # what the tokenizer puts before every text is not part of what is typed
-    return "".join(item.text for item in (path if given or not first.special else path[1:]))
 
+    ACTIONS: ClassVar[ActionTable] = PAIRS_DIALOG
+    HEADING: ClassVar[str] = "Patch a set of pairs"
+    APPLY: ClassVar[str] = "Patch them"
 
-def typable(text: str) -> bool:
-    """True if a text is short enough to be edited."""
-    return len(text) <= MOST_TYPED
+    def __init__(self, given: Sequence[PatchPair] = ()) -> None:
+        super().__init__()
+        self._given = given or EXAMPLE
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeTextArea(id="pairs-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(SHAPE, id="pairs-remark")
+
+    def begin(self) -> None:
+        super().begin()
+        editor = self.query_one("#pairs-text", SafeTextArea)
+        lines = ({name: text for name, text in asdict(each).items() if text} for each in self._given)
+        editor.load_text("\n".join(as_json(line).decode() for line in lines))
+        self.set_focus(editor)
+
+    def apply(self) -> None:
+        """Take the pairs, or say what is wrong with them."""
+        text = self.query_one("#pairs-text", SafeTextArea).text.strip()
+        try:
+            name = "What you typed"
+            if text and not text.startswith("{"):
+                name = text
+                raw = read_text_file(
+                    name, "file of pairs", "Check the path's spelling.", "Give a regular file."
+                )
+                text = decoded(raw, name)
+            pairs = pairs_from(text, name)
+        except EngineError as error:
+            self.query_one("#pairs-remark", Remark).say(visible(str(error)), wrong=True)
+        else:
+            self.dismiss(pairs)
