@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import html
 import os
 import sys
 import threading
@@ -43,8 +42,10 @@ from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings, TrainingSettings, changed, with_defaults
 from engine.thread import EngineThread
 from inspector import passage
+from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
+from inspector.documents import attention, gradients
 from inspector.passage import MOST_SHOWN, Candidate, Step
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.attribution import (
@@ -473,12 +474,13 @@ class _OnPath(_Result[Inside]):
 
     Args:
         record: The answer.
-        texts: Texts of the tokens.
+        path: The tokens.
     """
 
-    def __init__(self, record: Inside, texts: Sequence[str] = ()) -> None:
+    def __init__(self, record: Inside, path: Sequence[Item] = ()) -> None:
         super().__init__(record)
-        self.texts = tuple(texts)
+        self._path = path
+        self.texts = tuple(item.text for item in path)
         """Texts of the tokens of the path."""
 
     @property
@@ -512,17 +514,8 @@ class Attention(_OnPath[protocol.AttentionRead]):
         return np.array([read.over(head, self.record.tokens) for head in range(read.heads)], np.float32)
 
     def _repr_html_(self) -> str:
-        """The path, the more of the attention a token has on average over all heads the darker its ground."""
-        rows = [
-            read.over(head, self.record.tokens) for read in self.record.layers for head in range(read.heads)
-        ]
-        if not rows:
-            return html.escape(repr(self))
-        means = [sum(weights) / len(rows) for weights in zip(*rows, strict=True)]
-        cells = zip(self.texts[-MOST_SHOWN:], means[-MOST_SHOWN:], strict=True)
-        return passage.coloured(
-            passage.span(text, f"{share:.1%}", min(0.8, 2 * share)) for text, share in cells
-        )
+        """The text colored by the mean of all heads, and the strongest weights."""
+        return notebook(attention.document(self.record, self._path))
 
     def __repr__(self) -> str:
         return f"<Attention over {self.record.tokens} tokens, {len(self.record.layers)} layers>"
@@ -536,6 +529,7 @@ class Gradients(_Result[protocol.GradientsRead]):
 
     def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
         super().__init__(record)
+        self._path = path
         self.shares = shares_of(record, path)
         """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of all sizes."""
 
@@ -550,13 +544,8 @@ class Gradients(_Result[protocol.GradientsRead]):
         return largest(self.shares)[: max(0, count)]
 
     def _repr_html_(self) -> str:
-        """The text, the larger a token's share the darker its ground."""
-        return passage.coloured(
-            passage.span(
-                each.label, f"{each.value:+.2f} logits, {each.share:+.1%}", min(0.8, 2 * abs(each.share))
-            )
-            for each in self.shares[-MOST_SHOWN:]
-        )
+        """The text colored by shares, and the largest of them."""
+        return notebook(gradients.document(self.record, self._path))
 
     def __repr__(self) -> str:
         words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
@@ -1046,7 +1035,7 @@ class Branch:
             StepError: What was read is not what the model computes, or the model has nothing to read.
         """
         read = self._line.view(protocol.ReadAttention(self.node), protocol.AttentionRead, "attention")
-        return Attention(read, [item.text for item in self._path()])
+        return Attention(read, self._path())
 
     @checked
     def gradients(
@@ -1124,7 +1113,7 @@ class Branch:
             _check_number("token", key, tokens, "the path")
         command = protocol.ReadScore(self.node, layer, head, tuple(keys))
         read = self._line.view(command, protocol.ScoreRead, "scores")
-        return Scores(read, [item.text for item in self._path()])
+        return Scores(read, self._path())
 
     def experts(self) -> Experts:
         """Read which experts the last token here went through, and what recurrent layers keep after it.

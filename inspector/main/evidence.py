@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import Record
+from inspector.blocks.blocks import Block
+from inspector.blocks.page import elements
 from inspector.display import visible
 from inspector.lessons.lesson import Beat
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, SessionTree
 from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -77,3 +82,38 @@ def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iter
     title = f": {visible(opened.title)}" if opened is not None else ""
     for each in exhibits(True):
         yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")
+
+
+def looked_at(
+    kind: type[Any],
+    name: str | Callable[[Any, int], str],
+    heading: Callable[[Any], str],
+    document: Callable[[Any, Sequence[Item]], Iterable[Block]],
+    explains: bool = False,
+) -> Callable[[Exported], Iterable[Exhibit]]:
+    """The exhibits of one kind of view, of both models.
+
+    Args:
+        kind: Class of the records.
+        name: The exhibit's kind, or a function from a record and the number of those before it at its token.
+        heading: From a record to a printable text.
+        document: From a record and the path up to its node to the blocks.
+        explains: Whether a record explains the first of its tokens.
+    """
+
+    def exhibits(timeline: Timeline, second: bool) -> Iterator[Exhibit]:
+        before: Counter[int] = Counter()
+        for read in timeline.of(Answers).found(kind, second):
+            token = read.tokens[0].id if explains else None
+            own = name if isinstance(name, str) else name(read, before[read.node])
+            make = partial(_elements, document, read, timeline.tree)
+            yield Exhibit(own, heading(read), make, read.node, token)
+            before[read.node] += 1
+
+    return lambda of: of_both(of, partial(exhibits, of.timeline))
+
+
+def _elements(
+    document: Callable[[Any, Sequence[Item]], Iterable[Block]], read: Any, tree: SessionTree
+) -> Iterator[Element]:
+    return elements(document(read, tree.path(read.node)), read.facts)

@@ -164,7 +164,7 @@ def _rows(taken: TakenApart, word: WordApart) -> Iterator[str]:
 # ---- two tokenizers over one text ----------------------------------------------------------------
 
 
-class Column(Struct, frozen=True):
+class AlignedTokens(Struct, frozen=True):
     """A part of a text between two borders that both tokenizers have."""
 
     first: tuple[str, ...]
@@ -177,7 +177,7 @@ class Column(Struct, frozen=True):
         return max(cell_len(BORDER.join(each)) for each in (self.first, self.second))
 
 
-def columns(first: TakenApart, second: TakenApart) -> list[Column]:
+def columns(first: TakenApart, second: TakenApart) -> list[AlignedTokens]:
     """One text cut by two tokenizers, where their tokens begin and end together."""
     cuts = [_cut(first), _cut(second)]
     common = sorted({end for end, _ in cuts[0]} & {end for end, _ in cuts[1]})
@@ -189,9 +189,9 @@ def columns(first: TakenApart, second: TakenApart) -> list[Column]:
             while places[side] < len(cut) and cut[places[side]][0] <= end:
                 places[side] += 1
             sides.append(tuple(label for _, label in cut[begin : places[side]]))
-        made.append(Column(*sides))
+        made.append(AlignedTokens(*sides))
     rest = [tuple(label for _, label in cut[place:]) for cut, place in zip(cuts, places, strict=True)]
-    return [*made, Column(*rest)] if any(rest) else made
+    return [*made, AlignedTokens(*rest)] if any(rest) else made
 
 
 def _cut(taken: TakenApart) -> list[tuple[int, str]]:
@@ -213,7 +213,7 @@ def token_labels(word: WordApart) -> list[str]:
     return made + ["?"] * (len(word.ids) - len(raw))
 
 
-def faced(made: Sequence[Column], width: int) -> Iterator[tuple[str, str]]:
+def faced(made: Sequence[AlignedTokens], width: int) -> Iterator[tuple[str, str]]:
     """Columns as pairs of lines, the first tokenizer's above the second's, of so many cells at most."""
     lines, used = ["", ""], 0
     for column in made:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
@@ -25,23 +22,13 @@ from inspector.display import pad, truncate, truncate_start, truncate_words, vis
 from inspector.keys import key_for
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.inks import Inked, panel_css
-
-Row = list[Segment]
-FACT_NAME = 13
-"""Cells of the names of facts."""
-_BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(?!\w))")
-"""A blank at which a line may end."""
-
+from inspector.widgets.rows import FACT_NAME as FACT_NAME
+from inspector.widgets.rows import Row as Row
+from inspector.widgets.rows import fact_rows as fact_rows
+from inspector.widgets.rows import rgb_style as rgb_style
+from inspector.widgets.rows import wrapped as wrapped
 
 # ---- rows and styles ----------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=1024)  # a scale has a few steps, and every row of a panel asks for them again
-def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
-    """A style of data colours."""
-    return Style(
-        color=Color.from_rgb(*ink) if ink else None, bgcolor=Color.from_rgb(*ground) if ground else None
-    )
 
 
 def colourful(app: App[object]) -> bool:
@@ -95,17 +82,6 @@ def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list
     return (above + rows)[: max(height, 0)]
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole, and so does a number with
-    its unit."""
-    lines = [""]
-    for word in _BREAK.split(text):
-        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return lines
-
-
 def paragraph(style: Style | None, width: int, *texts: str) -> list[Row]:
     """Each of several texts in as many rows of `width` cells as it needs."""
     return [[Segment(line, style)] for text in texts for line in wrapped(text, width)]
@@ -120,29 +96,6 @@ def side_by_side(pieces: Iterable[Row], width: int) -> Row:
             break
         row = added
     return row
-
-
-def fact_rows(
-    facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style, height: int | None = None
-) -> list[Row]:
-    """Each fact on as many lines as it needs.
-
-    Args:
-        facts: Names and sentences.
-        width: Cells of a line.
-        name: Ink of the names.
-        text: Ink of the sentences.
-        height: Rows that there is room for, None for all: after the first a fact that wouldn't be all in sight is
-            left out.
-    """
-    rows: list[Row] = []
-    for label, sentence in facts:
-        lines = wrapped(visible(sentence), max(10, width - FACT_NAME))
-        if height is not None and rows and len(rows) + len(lines) > height:
-            continue
-        for n, line in enumerate(lines):
-            rows.append([Segment((label if n == 0 else "").ljust(FACT_NAME), name), Segment(line, text)])
-    return rows
 
 
 def around(before: str, found: str, after: str, cells: int, muted: Style, ink: Style) -> Row:
@@ -196,6 +149,16 @@ class Canvas(Inked):
     def frameless(self) -> bool:
         """True if it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
         return self.has_class("-line")
+
+    @property
+    def colorful(self) -> bool:
+        """True if the terminal has enough colors for a scale."""
+        return colourful(self.app)
+
+    @property
+    def dark(self) -> bool:
+        """True if the theme is dark."""
+        return is_dark(self.app)
 
     def draw(self, width: int, height: int) -> list[Row]:
         """The rows from the top, each at most `width` cells wide; missing rows stay blank."""

@@ -8,7 +8,6 @@ by what may hang over: `↵`, a border and the caret.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -22,7 +21,7 @@ from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
 from inspector.state.session_tree import Item
-from inspector.widgets.canvas import rgb_style
+from inspector.widgets.rows import heat_style as heat_style
 
 NEWLINE = "↵"
 _NOWHERE = -1
@@ -202,23 +201,9 @@ class Wrap:
 # ---- how a token looks ----------------------------------------------------------------------
 
 
-_UNDERLINED = 4
-"""The heat step from which a token is underlined too: colour is never the only carrier."""
 _EDGE = "│"
 _REVERSED = Style(reverse=True)
 _STRUCK = Style(strike=True, bold=True)
-_PLAIN = (Style(), Style(italic=True), Style(underline=True), Style(underline=True, italic=True),
-          Style(underline=True, bold=True), Style(underline=True, bold=True, italic=True))  # fmt: skip
-"""Heat where the terminal has no colours for it."""
-
-
-@lru_cache(maxsize=64)  # a few steps, and each token that is drawn asks
-def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> Style:
-    """The style of a heat step, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 where there are no colours."""
-    if not colourful or step == 0:
-        return _PLAIN[step] if step >= 0 else _PLAIN[-step] + Style(dim=True)
-    ink, ground = scales.opposed_heat(step, dark) if signed else scales.HEAT[step, dark]
-    return rgb_style(ink, ground) + Style(underline=abs(step) >= _UNDERLINED or None)
 
 
 def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:

@@ -393,7 +393,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "screen": painted("attention", r"([\d.]+ %)  ␣Jack"),
         "inside": inside(AttentionRead, lambda it: max(
             next(each for each in it.layers if each.layer == 2).over(3, it.tokens))),
-        "Python": python("attention"), "Markdown": listed("markdown", HEAD, 3), "page": listed("page", HEAD, 3),
+        "Python": python("attention"), "Markdown": listed("markdown", HEAD, 2), "page": listed("page", HEAD, 2),
     },
     "logit": {
         "screen": painted("parts", SAYS, 2), "inside": inside(AttributionRead, lambda it: it.tokens[0].logit),
@@ -402,14 +402,14 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "screen": painted("parts", r"L8 MLP +([-−+\d.]+)"),
         "inside": inside(AttributionRead, lambda it: next(
             it.bar(each.logits) for each in it.parts if (each.kind, each.layer) == ("mlp", 7))),
-        "Markdown": listed("markdown", "L8 MLP", 1, PARTS), "page": listed("page", "L8 MLP", 2, PARTS),
+        "Markdown": listed("markdown", "L8 MLP", 1, PARTS), "page": listed("page", "L8 MLP", 1, PARTS),
     },
     "sum of what the parts add": {
         "screen": painted("parts", r"= sum +([-−+\d.]+)"), "inside": inside(AttributionRead, lambda it: it.total),
-        "Markdown": listed("markdown", "sum", 1, PARTS), "page": listed("page", "sum", 2, PARTS),
+        "Markdown": listed("markdown", "= sum", 1, PARTS), "page": listed("page", "= sum", 1, PARTS),
     },
     "largest share of a gradient, logits": {
-        "screen": painted("gradients", r"▸ , .*?%\s+([-−+\d.]+)"),
+        "screen": painted("gradients", r"▶ , .*?%\s+([-−+\d.]+)"),
         "inside": inside(GradientsRead, lambda it: max(it.shares.row(), key=abs)),
         "Python": python("gradient"), "Markdown": listed("markdown", ",", 3, HANGS),
         "page": listed("page", ",", 3, HANGS),

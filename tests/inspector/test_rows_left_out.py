@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 import pytest
 
 from engine import protocol
 from engine.protocol import Intervene, Intervention, Record
-from inspector.cli.writers.inside import gradients_table, intervened_table, position_table, scores_table
+from inspector.blocks.paint import plain_lines
+from inspector.documents import gradients, interventions, positions, scores
 from inspector.state.attribution import by_weight, compared_to
 from inspector.tools.export.documents import evidence
 from inspector.tools.export.recording import line, snapshot
@@ -19,6 +21,7 @@ from inspector.tools.exports import EXPORTS
 from inspector.version import program
 from mlx_inspector import Session, open
 
+HEADS = ("In the key", "In the query", "Query × key")
 NUMBER = re.compile(r"[−+-]?\d+\.\d+(?= ?%|$)|[−+-]\d+\.\d+")
 
 
@@ -70,15 +73,14 @@ def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal
     in_key, in_query, pairs = tables(looked, "looks there")
     for table in (in_key, in_query):
         assert table[-1][0].endswith(" others")
-        assert total(row[2] for row in table[1:]) == pytest.approx(whole, abs=0.1)
+        assert total(row[1] for row in table[1:]) == pytest.approx(whole, abs=0.1)
     assert pairs[-1][0].endswith(" more")
-    lines = list(scores_table(read.record, [str(n) for n in range(read.record.tokens)], None, None))
-    first = next(n for n, each in enumerate(lines) if each.startswith("in the key")) + 1
-    cells = [[each[at : at + 26] for at in (0, 26, 52)] for each in lines[first : first + 9]]
-    assert "others" in cells[-1][0]
-    assert "more" in cells[-1][2]
-    for column in (0, 1):
-        assert total(row[column].strip() for row in cells) == pytest.approx(whole, abs=0.1)
+    lines = [*plain_lines(scores.document(read.record, looked.at(12)._path()))]
+    begins = [next(n for n, line in enumerate(lines) if line.startswith(head)) for head in HEADS]
+    for first, last in pairwise(begins):
+        assert "others" in lines[last - 1]
+        assert total(lines[first + 1 : last]) == pytest.approx(whole, abs=0.1)
+    assert any(" more" in line for line in lines[begins[-1] :])
 
 
 def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
@@ -89,7 +91,8 @@ def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(
     assert total(row[2] for row in table[1:]) == pytest.approx(
         100 * math.fsum(each.share for each in read.shares), abs=1
     )
-    rows = [each for each in gradients_table(read.record, looked.at(12)._path()) if "%" in each][:13]
+    lines = plain_lines(gradients.document(read.record, looked.at(12)._path()))
+    rows = [each for each in lines if "%" in each][:13]
     assert rows[-1].startswith(table[-1][0])
     assert total(row.split("%")[1].strip() for row in rows) == pytest.approx(read.record.total, abs=0.1)
 
@@ -106,8 +109,8 @@ def test_candidates_with_parts_off_or_at_another_place_sum_to_a_hundred(looked: 
     moved = looked.at(12).moved(5).record
     shown = (
         [" ".join(row) for row in table[1:]],
-        [each for each in intervened_table(tried) if "%" in each],
-        [each for each in position_table(moved) if "%" in each],
+        [each for each in plain_lines(interventions.candidates(tried)) if "%" in each],
+        [each for each in plain_lines(positions.document(moved)) if "%" in each],
     )
     for rows in shown:
         assert rows[-1].startswith("others")

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import PurePath
 
 from engine import protocol
 from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
+from inspector.blocks.blocks import Block, sentences
+from inspector.blocks.paint import plain_lines
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, truncate, visible
+from inspector.documents.costs import document
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.tools.costs.tables import kv_table, profile_table, roofline_table
 from inspector.tools.race.report import progress, report
 
 SHOWN = 3
@@ -33,22 +34,17 @@ class ProfileTables(PlainText[EndFigures]):
                 self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
             case protocol.Step():
                 self._show(f"decoding: {record.index + 1} tokens")
-            case protocol.Profiled():
-                self._tabulate(profile_table(record), record.how)
-            case protocol.RooflineMeasured():
-                self._tabulate(roofline_table(record), record.how)
-            case protocol.KVCompared(last=True):
-                self._tabulate(kv_table(record), f"By formula: {record.formula}.")
+            case protocol.Profiled() | protocol.RooflineMeasured() | protocol.KVCompared(last=True):
+                self._tabulate(document(record))
             case protocol.MetalCaptured():
                 took = f"A step of {record.ms:.1f} ms, as Metal recorded it; Xcode opens the file."
-                self._tabulate([f"Metal wrote {record.path}"], took)
+                self._tabulate(sentences([f"Metal wrote {visible(record.path)}", took], ""))
             case _:
                 super()._take(record)
 
-    def _tabulate(self, lines: Sequence[str], how: str) -> None:
+    def _tabulate(self, blocks: Iterable[Block]) -> None:
         width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        below = textwrap.wrap(how, width, initial_indent="  ", subsequent_indent="  ")
-        self._write([*map(visible, lines), *below, ""])
+        self._write([*plain_lines(blocks, width), ""])
 
 
 class RaceSteps(EndFigures):

@@ -9,15 +9,16 @@ from rich.cells import cell_len
 
 from engine import protocol
 from engine.protocol import LaneEnd, Record
+from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, visible
+from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
 from inspector.tools.beams.entries import endings
-from inspector.tools.draws.evidence import frequency_lines, tree_lines
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
@@ -103,7 +104,7 @@ class BatchTable(PlainText[BatchEnd]):
     def _rest(self) -> Iterator[str]:
         batch, drawn = self._figures.seen.current, self._figures.seen.drawn
         if drawn is not None:
-            yield from frequency_lines(drawn)
+            yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
             yield from ("", *tree_lines(batch))
         elif batch is not None:

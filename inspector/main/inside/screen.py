@@ -25,12 +25,13 @@ from engine.protocol import (
     ModelFacts,
     Record,
 )
+from inspector.blocks.blocks import Drawn
+from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import (
     first_fitting,
     quoted,
     token_label,
     token_text,
-    truncate,
     truncate_words,
     unfinished,
     visible,
@@ -46,7 +47,16 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action
-from inspector.widgets.canvas import Canvas, PageView, PanelCanvas, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import (
+    Canvas,
+    PageView,
+    PanelCanvas,
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    paragraph,
+)
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
@@ -111,6 +121,17 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     ]
 
 
+def noticed(notice: Notice, middle: bool = False) -> Drawn:
+    """A notice as a block of a document, in the middle of what it is instead of, or in lines."""
+
+    def draw(painter: Painter, width: int, height: int) -> list[Row]:
+        if middle:
+            return centred(notice, width, height)
+        return [row for text, style in notice for row in paragraph(style, width, text)]
+
+    return Drawn(draw, (len(notice), ENDLESS if middle else len(notice)))
+
+
 def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
     """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
     if facts is not None and facts.failed is not None:
@@ -118,25 +139,6 @@ def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None)
     if failure is not None:
         return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
     return []
-
-
-def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
-    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty if all of them are.
-
-    Args:
-        width: Cells that it may take.
-        parts: Of each kind a noun in the plural, the numbers of those that are shown, from 0, and how many there are.
-    """
-    texts, short = [], []
-    for noun, shown, total in parts:
-        if shown and len(shown) < total:
-            first, last = min(shown) + 1, max(shown) + 1
-            texts.append(f"{noun} {first} to {last} of {total}")
-            short.append(f"{noun[0]}{first}-{last}/{total}")
-    if not texts:
-        return ""
-    long = f"Shown: {', '.join(texts)}"
-    return first_fitting(width, long, long.replace(" to ", "-"), truncate(f"Shown: {' '.join(short)}", width))
 
 
 def not_recorded(on: Canvas) -> Notice:

@@ -42,7 +42,7 @@ HEADING, INDENT = 16, 3
 """Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
 
 
-class Table(Protocol):
+class KeysOfActions(Protocol):
     """The part of a table of keys that is read here."""
 
     @property
@@ -59,7 +59,7 @@ class LearnPanel(PanelCanvas, can_focus=True):
         classes: Of the widget.
     """
 
-    def __init__(self, table: Table, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, table: KeysOfActions, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._table = table
 

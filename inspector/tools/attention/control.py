@@ -1,161 +1,16 @@
-"""What attention's screen shares with its tool: its keys, the chosen head, and the weights of heads over a path."""
+"""The chosen head, the answers about attention, and the keys."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from itertools import repeat
-from statistics import fmean
-from typing import NamedTuple
-
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, RepeatedTexts, TriangleRead
 from inspector.display import quoted, token_label
+from inspector.documents.attention import ORDERS, Head, columns, most_focused, ranked, score, weights_of
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, both
-
-# ---- weights of a head --------------------------------------------------------------------------
-
-MEAN, MAX = -2, -1
-"""In the place of a head: the mean of a layer's heads, and for each token the largest of their weights."""
-NAMES = {MEAN: "avg", MAX: "max"}
-RESTS = 0.5
-"""The share of a row from which on a head is said to rest on the first token, or on its sink."""
-
-
-class Head(NamedTuple):
-    """A head of a layer, or what stands for all heads of it; both count from 0."""
-
-    layer: int
-    head: int
-
-    @property
-    def name(self) -> str:
-        """Counted from 1: `L6 h2`, `L6 avg`."""
-        return f"L{self.layer + 1} {NAMES.get(self.head) or f'h{self.head + 1}'}"
-
-    @property
-    def title(self) -> str:
-        """The same in words."""
-        whole = {MEAN: "the mean of its heads", MAX: "the maximum of its heads"}
-        return f"layer {self.layer + 1}, {whole.get(self.head) or f'head {self.head + 1}'}"
-
-
-def columns(layer: AttentionLayer) -> tuple[int, ...]:
-    """The columns of a layer: its heads, their mean, their maximum."""
-    return (*range(layer.heads), MEAN, MAX)
-
-
-MOST_WHOLE = 64
-"""Means and maxima over the heads of a layer that are kept."""
-_WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
-"""Those that were made last. By `id()` of a layer, which is kept alive so that the id stays its own: a hash of its
-weights would take as long as to read them."""
-
-
-def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
-    """The weights of a head, or of what stands for all of them, over a path.
-
-    Args:
-        layer: Its weights.
-        head: From 0, or `MEAN`, `MAX`.
-        tokens: Of the path.
-    """
-    row: tuple[float, ...]
-    if head >= 0:
-        row = layer.over(head, tokens)
-    elif (known := _WHOLE.get(key := (id(layer), head, tokens))) is not None:
-        row = known[1]
-    else:
-        rows = zip(*map(layer.over, range(layer.heads), repeat(tokens)), strict=True)
-        row = tuple(map(max if head == MAX else fmean, rows))
-        _WHOLE[key] = layer, row
-        if len(_WHOLE) > MOST_WHOLE:
-            del _WHOLE[next(iter(_WHOLE))]
-    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
-
-
-def sink_of(layer: AttentionLayer, head: int) -> float:
-    """The share that the sink of a head takes; 0 where there is none."""
-    if len(layer.sinks) <= max(head, 0):
-        return 0.0
-    return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
-
-
-def stretches(weights: Sequence[float], count: int) -> list[float]:
-    """The path in at most `count` stretches of equal length: of each the largest weight, since peaks are looked for.
-
-    Where there is room for several cells a token, each token has as many.
-    """
-    tokens, found = len(weights), list[float]()
-    if 0 < tokens <= count:
-        for weight in weights:
-            found += [weight] * (count // tokens)
-        return found
-    for place in range(count):
-        first, end = place * tokens // count, (place + 1) * tokens // count
-        found.append(max(weights[first:end], default=0.0))
-    return found
-
-
-def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
-    """Entropy of a row of weights, its sink's share as one more outcome."""
-    entropy = 0.0
-    for share in (*weights, sink):
-        if share > 0:
-            entropy -= share * math.log2(share)
-    return entropy
-
-
-def most_focused(read: AttentionRead) -> Head | None:
-    """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
-
-    The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
-    the largest weight.
-    """
-    found = []
-    for layer in read.layers:
-        for head in range(layer.heads):
-            row = layer.over(head, read.tokens)
-            weight = max(row[1:], default=1.0)
-            back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
-            found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
-    return max(found)[-1] if found else None
-
-
-# ---- orders of heads ----------------------------------------------------------------------------
-
-
-class Order(NamedTuple):
-    """An order of heads."""
-
-    name: str
-    meaning: str
-
-
-ORDERS = (
-    Order("by place", "a row for each layer, a column for each head"),
-    Order("previous token", "mean share on the token right before"),
-    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks"),
-    Order("duplicate token", "mean share on earlier occurrences of the token that looks"),
-    Order("first token", "mean share on the first token"),
-    Order("widest", "mean entropy of where it looks, in bits"),
-)  # fmt: skip
-"""In the order in which a key goes through them."""
-
-
-def score(of: HeadScore, order: int) -> float | None:
-    """The score that an order sorts by; None where the text has nothing to score."""
-    return (None, of.previous, of.induction, of.duplicate, of.first, of.entropy_bits)[order]
-
-
-def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
-    """The heads, the highest score first; without a score by place."""
-    return sorted(scores, key=lambda each: -(score(each, order) or 0.0))
-
 
 # ---- the choice and the answers -----------------------------------------------------------------
 

@@ -3,80 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 from xml.etree.ElementTree import Element
 
 from engine.protocol import AttentionRead, HeadsScored, Record
+from inspector.blocks.elements import row, table
 from inspector.display import token_label
+from inspector.documents.attention import roles, strongest
 from inspector.lessons.lesson import Beat
-from inspector.main.elements import explained, row, table, token_span
-from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
+from inspector.main.evidence import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import count, percent
-from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on
+from inspector.state.attribution import measured_on
 from inspector.state.inside import Answers
-from inspector.state.session_tree import Item, SessionTree
+from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-STRONGEST = 8
-"""Heads that are listed."""
-ROLE_HEADS = 3
-"""That are listed of each kind."""
 PLACES = 6
-"""That a head looks at, in a lesson."""
+"""Tokens that a head attends to, in a lesson."""
+
+
+def _heads(scored: HeadsScored, before: int) -> str:
+    texts = scored.texts
+    return "heads" if texts is None else f"heads-{texts.count}-{texts.length}-{texts.seed}"
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(second: bool) -> Iterator[Exhibit]:
-        for read in of.timeline.of(Answers).found(AttentionRead, second):
-            make = partial(_strongest, read, of.timeline.tree, read.node)
-            yield Exhibit("attention", "Where the model looked", make, read.node)
-        for scored in of.timeline.of(Answers).found(HeadsScored, second):
-            texts = scored.texts
-            name = "heads" if texts is None else f"heads-{texts.count}-{texts.length}-{texts.seed}"
-            heading = f"What the heads do, over {measured_on(scored)}"
-            yield Exhibit(name, heading, partial(_roles, scored), scored.node)
-
-    return of_both(of, exhibits)
-
-
-def _strongest(read: AttentionRead, tree: SessionTree, node: int) -> Iterator[Element]:
-    """The strongest weights that are not on the first token, which many heads look at where they look at nothing."""
-    path = tree.path(node)
-    found = sorted(
-        (
-            (weight, layer.layer, head, place)
-            for layer in read.layers
-            for head in range(layer.heads)
-            for place, weight in enumerate(layer.over(head, read.tokens))
-            if 0 < place < len(path)
-        ),
-        reverse=True,
-    )
-    rows = [
-        row(f"L{layer + 1} h{head + 1}", token_span(path[at]), f"token {at + 1}", percent(weight))
-        for weight, layer, head, at in found[:STRONGEST]
-    ]
-    says = "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
-    head_names = ("head", "looks at", "", "weight")
-    yield explained(says, read.facts, table("", head_names, rows, class_="figured"))
-
-
-def _roles(scored: HeadsScored) -> Iterator[Element]:
-    """The heads that score highest as each of the known kinds."""
-    rows = [
-        row(
-            f"{role.name} head",
-            f"L{each.layer + 1} h{each.head + 1}",
-            percent(value),
-            "named so" * (value >= NAMED),
-        )
-        for role in ROLES
-        for value, each in best_of(role, scored.heads)[:ROLE_HEADS]
-    ]
-    says = " ".join(found_words(scored))
-    head_names = ("as a", "head", "share of its attention", "")
-    yield explained(says, scored.facts, table("", head_names, rows, class_="figured"))
+    yield from looked_at(AttentionRead, "attention", lambda read: "Where the model looked", strongest)(of)
+    yield from looked_at(
+        HeadsScored,
+        _heads,
+        lambda scored: f"What the heads do, over {measured_on(scored)}",
+        lambda scored, path: roles(scored),
+    )(of)
 
 
 LEAST = 0.004

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
-from itertools import repeat, zip_longest
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
-from rich.segment import Segment
 from rich.style import Style
 
 from engine.protocol import (
     TRIANGLE_TOKENS,
-    AttentionLayer,
     AttentionRead,
-    Candidate,
     Command,
     Failure,
     HeadScore,
@@ -24,36 +21,27 @@ from engine.protocol import (
     ScoreHeads,
     TriangleRead,
 )
-from inspector.display import pad, quoted, token_label, visible
+from inspector.blocks.blocks import Beside, Block, Drawn, sentences
+from inspector.blocks.paint import Painter
+from inspector.display import quoted, token_label, visible
+from inspector.documents.attention import ORDERS, QUIET, Head, brief, details, maps, ranking, weights_of
+from inspector.documents.triangle import Triangle
 from inspector.keys import key_for
-from inspector.main.inside.screen import TITLED, InsideScreen, refused, told
+from inspector.main.inside.screen import TITLED, InsideScreen, noticed, refused, told
 from inspector.main.tool import Host
-from inspector.scales import bits, percent, size
+from inspector.scales import size
 from inspector.session.requests import Replies
-from inspector.state.attribution import measured_on, names_of
-from inspector.state.session_tree import Item
-from inspector.tools.attention.control import (
-    ATTENTION_SCREEN,
-    ORDERS,
-    RESTS,
-    AttentionControl,
-    Head,
-    entropy_bits,
-    sink_of,
-    weights_of,
-)
-from inspector.tools.attention.maps import Triangle, head_maps, ranking, said
+from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, centred, strip_of
-from inspector.widgets.charts import bar
+from inspector.widgets.canvas import Canvas, Row, centred
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
 """Cells of the lines about a head, beside the maps, at least and at most."""
 SIDE = 70
 """Cells from which on there is room for it."""
-MAPS = 14
-"""Lines of the maps at least, where they are below it instead and can be scrolled to."""
+LOW = 16
+"""Lines below which there is no room for everything."""
 TEXT_ROWS = 8
 """Rows of the text at most, its frame included."""
 
@@ -207,50 +195,40 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         if found is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
         chosen, layer = found
-        first = min(self.candidates, key=attrgetter("rank"), default=None)
-        details = HeadDetails(on, self.path, layer, chosen, first)
+        main = [*self._main(answer, chosen, on)]
         if self.control.triangle and (width < SIDE or height < LOW):
-            quiet = said(QUIET, on.ink("muted"), width)
-            room = height - len(quiet) if height > LOW // 2 else height  # else the page scrolls to it
-            return [*self._main(answer, chosen, on, width, room), *quiet]
-        side_width = width if width < SIDE else max(DETAILS[0], min(DETAILS[1], width * 2 // 5))
-        missing: list[Row] = []
-        for text in answer.missing:
-            missing += said(visible(text), on.ink("muted"), side_width)
-        if width < SIDE:
-            brief = [*details.brief(width), *missing]
-            if (
-                height <= len(brief) + MAPS
-            ):  # the page scrolls, and the text above has the shares of this head
-                return [*self._main(answer, chosen, on, width, max(height, MAPS)), [], *brief]
-            return [*brief, [], *self._main(answer, chosen, on, width, height - len(brief) - 1)]
-        main = self._main(answer, chosen, on, width - side_width - 2, height)
+            return Painter(on).draw([*main, QUIET], width, height)
+        first = min(self.candidates, key=attrgetter("rank"), default=None)
+        missing = [*sentences(map(visible, answer.missing))]
         known = self._known(chosen) if self.control.scores.any else None
-        side = [*details.rows(side_width, height - len(missing), known), *missing]
-        return _beside(main, side, width - side_width, on.rich_style)
+        side = [*details(self.path, layer, chosen, known, first), *missing]
+        short = [*brief(self.path, layer, chosen, first), *missing]
+        return Painter(on).draw([Beside(main, side, SIDE, DETAILS, short)], width, height)
 
-    def _main(self, answer: AttentionRead, chosen: Head, on: Canvas, width: int, height: int) -> list[Row]:
+    def _main(self, answer: AttentionRead, chosen: Head, on: Canvas) -> Iterable[Block]:
         """The maps, the ranking or the triangle; or why it isn't there."""
         control = self.control
         if control.triangle:
             if (head := self._single) is None:
                 texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
-                return centred(texts, width, height)
+                return [noticed(texts, middle=True)]
             read = self._over(control.triangles, *head)
             if read is None or read.facts.failed is not None:
-                key = (read.node if read else self.end, *head)
-                return self._absent(control.triangles, key, on, width, height)
-            drawn = Triangle(read, self.timeline.items, len(self.path) - 1, on, control.squeezed)
-            rows = drawn.rows(width, height)
-            self.control.fits = drawn.fits
-            return rows
+                return [self._absent(control.triangles, (read.node if read else self.end, *head), on)]
+            return [Drawn(partial(self._triangle, read), (6, read.tokens + 5))]
         if control.order:
             if not self.scores or (scored := self._scored) is None:
-                return self._absent(control.scores, self._scores_key, on, width, height)
-            return ranking(answer, scored, control.order, chosen, on, width, height)
-        return head_maps(answer, chosen, on, width, height)
+                return [self._absent(control.scores, self._scores_key, on)]
+            return ranking(answer, scored, control.order, chosen)
+        return maps(answer, chosen)
 
-    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas, width: int, height: int) -> list[Row]:
+    def _triangle(self, read: TriangleRead, painter: Painter, width: int, height: int) -> list[Row]:
+        drawn = Triangle(read, self.timeline.items, len(self.path) - 1, painter, self.control.squeezed)
+        rows = drawn.rows(width, height)
+        self.control.fits = drawn.fits
+        return rows
+
+    def _absent(self, answers: Replies[Any], key: Hashable, on: Canvas) -> Drawn:
         """The reason why an answer about the whole path isn't there."""
         answer, failure = answers.get(key), answers.failure(key)
         texts: list[tuple[str, Style]] = [(self._runs, on.rich_style)]
@@ -263,7 +241,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
                 ("This was not recorded.", on.rich_style),
                 (f"Press esc, then {key_for('go_live')} to continue live.", on.ink("muted")),
             ]
-        return centred(texts, width, height)
+        return noticed(texts, middle=True)
 
     @property
     def _runs(self) -> str:
@@ -307,151 +285,3 @@ class AttentionScreen(InsideScreen[AttentionRead]):
         """Score the heads over standard texts, or over this one."""
         self.control.turn_texts()
         self.control.triangle, self._sorted = False, False
-
-
-def _beside(left: Sequence[Row], right: Sequence[Row], width: int, base: Style) -> list[Row]:
-    """Two blocks of rows side by side.
-
-    Args:
-        left: Rows of less than `width` cells.
-        right: Rows that begin after them.
-        width: Cells of the left block and what is between.
-        base: Of the cells without text.
-    """
-    none: Row = []
-    pairs = zip_longest(left, right, fillvalue=none)
-    return [[*strip_of(one, width, base), *other] for one, other in pairs]
-
-
-# ---- one head -----------------------------------------------------------------------------------
-
-BAR = 8
-WIDE = 42
-"""Cells from which on there is room for bars."""
-LOW = 16
-"""Lines below which there is no room for everything."""
-LEAST = 0.001
-"""The least weight of a token in the list."""
-QUIET = "Attention is not an explanation: it shows where a head looks, not what decides."
-
-
-class HeadDetails:
-    """The lines beside the maps: the strongest tokens of a head, its remarks, and what the model ranks next.
-
-    Args:
-        on: Has the inks.
-        path: The tokens up to that one.
-        layer: The head's.
-        chosen: The head.
-        says: What the model ranks first after the token.
-    """
-
-    def __init__(
-        self,
-        on: Canvas,
-        path: Sequence[Item],
-        layer: AttentionLayer,
-        chosen: Head,
-        says: Candidate | None,
-    ) -> None:
-        self._on, self._path, self._layer, self._chosen = on, path, layer, chosen
-        self._says = says
-        self._weights = weights_of(layer, chosen.head, len(path))
-        self._order = sorted(range(len(self._weights)), key=self._weights.__getitem__, reverse=True)
-        """Places of the tokens, the largest weight first."""
-
-    def rows(self, width: int, height: int, known: tuple[HeadScore, HeadsScored] | None) -> list[Row]:
-        """All of it, with as many tokens as there is room for; where there is little, without what the rest implies.
-
-        Args:
-            width: Cells.
-            height: Lines.
-            known: The head's scores, and those that they are among; None until they are computed.
-        """
-        on, low = self._on, height < LOW
-        remarks: list[Row] = []
-        for text, style in self._remarks():
-            remarks += said(text, style, width)
-        if known is not None and not low:
-            remarks += said(self._over_text(*known), on.ink("muted"), width)
-        end = [*self._answer(width), *said(QUIET, on.ink("muted"), width)]
-        gap: list[Row] = [] if low else [[]]
-        room = max(3, height - 1 - len(remarks) - len(end) - 2 * len(gap))
-        looks = token_label(self._path[-1].text, self._path[-1].raw)
-        title = Segment(f"{self._chosen.title.capitalize()} looks from {looks} at", on.ink("strong"))
-        return [[title], *self._tokens(width, room), *gap, *remarks, *(gap if remarks else []), *end]
-
-    def brief(self, width: int) -> list[Row]:
-        """The lines for a low screen, without the head's name: the text above has it."""
-        rows = [*map(self._token, self._order[:2], repeat(width)), *self._answer(width)]
-        for text, style in ((QUIET, self._on.ink("muted")), *self._remarks()):
-            rows += said(text, style, width)
-        return rows
-
-    def _tokens(self, width: int, count: int) -> list[Row]:
-        """The tokens with the largest weights: weight, token, position, distance; and what the others have."""
-        order = self._order
-        shown = [place for place in order[: max(1, count - 1)] if self._weights[place] >= LEAST] or order[:1]
-        rows = [self._token(place, width) for place in shown]
-        if others := len(order) - len(shown):
-            rest = percent(sum(self._weights[place] for place in order[len(shown) :]))
-            sum_up = f"{rest:>8}  {others:,} other{'s' if others > 1 else ''}"
-            rows.append([Segment(sum_up, self._on.ink("muted"))])
-        return rows
-
-    def _token(self, place: int, width: int) -> Row:
-        on, weight, item = self._on, self._weights[place], self._path[place]
-        back = len(self._path) - 1 - place
-        cells = BAR if width >= WIDE else 0
-        where = f"{place + 1:>6}  {f'{back} back' if back else 'itself':<8}"
-        room = max(4, width - 10 - cells - bool(cells) - len(where))
-        token = pad(token_label(item.text, item.raw), room)
-        row: Row = [
-            Segment(f"{percent(weight):>8}  ", on.rich_style),
-            Segment(token, on.ink("strong") if weight >= RESTS else on.rich_style),
-            Segment(where, on.ink("muted")),
-        ]
-        return [row[0], Segment(bar(weight, cells) + " ", on.data(weight)), *row[1:]] if cells else row
-
-    def _remarks(self) -> list[tuple[str, Style]]:
-        """Sentences about the row."""
-        on, sink = self._on, sink_of(self._layer, self._chosen.head)
-        found: list[tuple[str, Style]] = []
-        if len(self._weights) > 1 and self._weights[0] >= RESTS and self._chosen.head >= 0:
-            first = percent(self._weights[0])
-            text = f"Rests on the first token ({first}): an attention sink, it has little to do here."
-            found.append((text, on.ink("warn")))
-        if self._layer.sinks:
-            text = f"Its sink takes {percent(sink)}: a share that goes to no token."
-            found.append((text, on.ink("warn" if sink >= RESTS else "muted")))
-        if (hidden := len(self._path) - self._layer.weights.shape[-1]) > 0:
-            text = f"It can't see {hidden:,} earlier tokens: they are outside its window."
-            found.append((text, on.ink("muted")))
-        if self._chosen.head >= 0:
-            spread = entropy_bits(self._weights, sink)
-            text = f"Spread: {bits(spread)} bits, as over {2 ** min(spread, 64):.1f} tokens evenly."
-            found.append((text, on.ink("muted")))
-        return found
-
-    @staticmethod
-    def _over_text(known: HeadScore, scored: HeadsScored) -> str:
-        shares = {"previous": known.previous, "induction": known.induction, "duplicate": known.duplicate,
-                  "first": known.first}  # fmt: skip
-        listed = " · ".join(f"{name} {percent(share)}" for name, share in shares.items() if share is not None)
-        what = "head" if scored.texts is not None else "attention"
-        named = f" ({' and '.join(names_of(known))} {what})" if names_of(known) else ""
-        return f"Over {measured_on(scored)}: {listed}{named}"
-
-    def _answer(self, width: int) -> list[Row]:
-        """The model's next token."""
-        if self._says is None:
-            return []
-        label = token_label(self._says.text, self._says.raw)
-        parts = [
-            Segment("The model's next token: ", self._on.ink("muted")),
-            Segment(label, self._on.ink("strong")),
-            Segment(f" {percent(self._says.prob)}", self._on.rich_style),
-        ]
-        if Segment.get_line_length(parts) > width:
-            parts[0] = Segment("Next: ", self._on.ink("muted"))
-        return [parts]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from inspector.documents.attention import Head
 from inspector.main.evidence import ExportPart
 from inspector.main.inside.keys import NO_ATTENTION
 from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
-from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl, Head
+from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import Action, Needs
 
 

@@ -9,15 +9,16 @@ from textual.app import ComposeResult
 from textual.containers import Container
 
 from engine.protocol import Record
+from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label, visible
+from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.tool import Host
 from inspector.main.tool_screen import ToolScreen
 from inspector.state.batch import Batches
 from inspector.tools.draws.control import DRAWS_SCREEN, DrawsActions
-from inspector.tools.draws.evidence import frequency_lines, tree_lines, verdict
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, wrapped
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 
 ABOUT = (
     "The sampler states a probability for each token. How often is the token really drawn?",
@@ -84,9 +85,7 @@ class DrawsScreen(ToolScreen[None]):
             press = f"Press {key_for('draws.go')} for {self.control.draws:,} draws."
             about = (*ABOUT, self.needs_model if self.recorded else press)
             return centred([(line, on.ink("muted")) for line in about], width, height)
-        test = [*([""] if height >= LOW // 2 else []), *wrapped(verdict(drawn), max(20, width))]
-        lines = [*frequency_lines(drawn, width, height - len(test))[:-1], *test]
-        return [[Segment(line, on.rich_style)] for line in lines[:height]]
+        return Painter(on).draw(frequencies(drawn), width, height)
 
     def _came(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The tree of the continuations."""

@@ -16,12 +16,12 @@ from msgspec import Struct
 from engine.errors import EngineError
 from engine.protocol import Candidate, Distribution, PromptToken, Record, Step
 from engine.settings import BY_NAME
+from inspector.blocks.elements import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
-from inspector.main.elements import element, hint, row, table, written
 from inspector.main.evidence import ExportPart
 from inspector.scales import METRIC, bits, count, milliseconds, percent, size
 from inspector.state.candidates import of_prompt, with_own

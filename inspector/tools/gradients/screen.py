@@ -6,38 +6,19 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
-from rich.segment import Segment
 
 from engine.protocol import Command, GradientsRead
-from inspector.display import pad, quoted
+from inspector.blocks.paint import Painter
+from inspector.display import quoted
+from inspector.documents.gradients import listed
 from inspector.keys import key_for
 from inspector.main.inside.screen import TITLED, InsideScreen, Notice
 from inspector.main.tool import Host
-from inspector.scales import signed
 from inspector.session.requests import Replies
-from inspector.state.attribution import (
-    MEANINGS,
-    METHODS,
-    TokenShare,
-    complete_words,
-    label_of,
-    largest,
-    method_words,
-    notes_of,
-    shares_of,
-    told_here,
-)
+from inspector.state.attribution import METHODS, complete_words, label_of, largest, shares_of, told_here
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, wrapped
-from inspector.widgets.charts import bar
-
-FIGURES = 18
-"""Cells of a row's numbers."""
-LABEL = 20
-"""Cells of a token's label at most."""
-LISTED = 6
-"""Rows of the list at least; the words are below them, and can be scrolled to."""
+from inspector.widgets.canvas import Canvas, Row
 
 
 class GradientsScreen(InsideScreen[GradientsRead]):
@@ -117,36 +98,9 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         return long if cell_len(long) <= self.area.width - TITLED else short
 
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:
-        rows = largest(shares_of(answer, self.path))
-        said = [
-            method_words(answer).capitalize() + ".",
-            complete_words(answer),
-            *notes_of(answer),
-            MEANINGS[answer.method],
-        ]
-        words = [line for text in said for line in wrapped(text, width)]
-        room = max(LISTED, height - len(words) - 1)
-        self.choices.row = max(0, min(len(rows) - 1, self.choices.row))
-        top = max(0, min(self.choices.row - room // 2, len(rows) - room))
-        listed = [self._row(place, rows, on, width) for place in range(top, min(len(rows), top + room))]
-        part = "token" if len(listed) == len(rows) else f"{top + 1}-{top + len(listed)} of {len(rows)}"
-        head = pad(f"  {part}", LABEL + 2) + pad("place", 7, right=True) + f"{'share':>8}{'logits':>9}"
-        muted = on.ink("muted")
-        return [[Segment(head[:width], muted)], *listed, *([Segment(line, muted)] for line in words)]
-
-    def _row(self, place: int, rows: Sequence[TokenShare], on: Canvas, width: int) -> Row:
-        each, here = rows[place], place == self.choices.row
-        ink = on.ink("accent") if here else on.rich_style
-        most = abs(rows[0].value) or 1.0
-        numbers = f"{each.place + 1:>7}{signed(100 * each.share, 1):>7}%{signed(each.value):>9} "
-        cells = max(0, width - LABEL - 2 - len(numbers))
-        side = on.ink("primary" if each.value >= 0 else "warn")
-        return [
-            Segment("▸ " if here else "  ", ink),
-            Segment(pad(each.label, LABEL), ink),
-            Segment(numbers, ink),
-            Segment(bar(abs(each.value) / most, cells), side),
-        ]
+        shares = largest(shares_of(answer, self.path))
+        self.choices.row = max(0, min(len(shares) - 1, self.choices.row))
+        return Painter(on).draw(listed(answer, shares, self.choices.row), width, height)
 
     def _instead(self, on: Canvas) -> Notice:
         """See `InsideScreen`; of shares that stay incomplete the way on."""

@@ -10,12 +10,14 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import ActivationsPatched, HeadsSwept, Intervened, PairsPatched, PatchKind, SweptUnit
 from engine.tree import common_prefix
-from inspector.display import quoted, token_label, token_text, truncate, visible
-from inspector.main.elements import element, explained, row, table, token_span
+from inspector.blocks.blocks import sentence
+from inspector.blocks.elements import element
+from inspector.blocks.page import elements
+from inspector.display import token_label, token_text
+from inspector.documents.interventions import candidates, heading, over_pairs, patched, strongest
 from inspector.main.evidence import Exhibit, Exported, ExportPart
-from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
-from inspector.state.inside import Answers, interventions_words, sides, steered_words
-from inspector.state.patching import alignment_words
+from inspector.scales import KL_BITS, bits, percent, signed
+from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 
 NAMES: dict[PatchKind, str] = {
@@ -24,8 +26,6 @@ NAMES: dict[PatchKind, str] = {
     "mlp": "MLPs",
 }
 """The parts whose activations can be put in, in the order in which a key goes through them."""
-STRONGEST = 8
-"""Units, and places that were put in, that are listed."""
 _PARTS = {"attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
 """The columns of a sweep's map after those of the heads."""
 _CELL, _GAP = 10, 4
@@ -45,15 +45,14 @@ MAPPED = 1500
 def _switched(of: Exported) -> Iterator[Exhibit]:
     answers = of.timeline.of(Answers)
     for swept in answers.found(HeadsSwept):
-        heading = "What each part is worth: switched off alone" + " in the whole context" * (
-            swept.scope == "context"
-        )
+        title = "What each part is worth: switched off alone"
+        title += " in the whole context" * (swept.scope == "context")
         kind = "sweep" if swept.scope == "token" else "sweep-context"
-        yield Exhibit(kind, heading, partial(_sweep, swept), swept.node, swept.token)
+        yield Exhibit(kind, title, partial(_sweep, swept), swept.node, swept.token)
     places: Counter[int] = Counter()
     for tried in answers.found(Intervened):
-        heading = f"With {interventions_words(tried.interventions)}"
-        yield Exhibit(f"tried-{places[tried.node]}", heading, partial(_effect, tried), tried.node)
+        make = partial(elements, [*candidates(tried)], tried.facts)
+        yield Exhibit(f"tried-{places[tried.node]}", heading(tried), make, tried.node)
         places[tried.node] += 1
 
 
@@ -62,20 +61,12 @@ def _sweep(swept: HeadsSwept) -> Iterator[Element]:
     units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
     if not units:
         return
-    strongest = sorted(units, key=lambda each: -each.kl_bits)[:STRONGEST]
-    rows = [
-        row(each.intervention.label, bits(each.kl_bits), signed(each.logit_change),
-            f"{token_label(each.top_text)} {percent(each.top_prob)}")
-        for each in strongest
-    ]  # fmt: skip
-    head = ("off", "KL bits", f"logit of {token_label(swept.text)}", "then leads")
     edges = enumerate(KL_BITS, 1)
     legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
     says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
-           f"probabilities move. Listed are the strongest {len(rows)} of {count(len(units))}."  # fmt: skip
-    listed = table("", head, rows, class_="figured")
+           "probabilities move."  # fmt: skip
     named = element("p", "KL in bits ", *legend, class_="legend")
-    yield explained(says, swept.facts, _map(units), named, listed)
+    yield from elements((sentence(says), *strongest(swept)), swept.facts, _map(units), named)
 
 
 def _map(units: Sequence[SweptUnit]) -> Element:
@@ -134,25 +125,6 @@ def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Elemen
     return shapes or drawn
 
 
-def _effect(tried: Intervened) -> Iterator[Element]:
-    """The candidates as the model has them, and with what was switched off together."""
-    scope = steered_words(tried.scope, tried.begin)
-    rows = [
-        row(token_span(each.before), percent(each.before.prob), percent(each.after.prob),
-            signed(each.logit_change))
-        for each in tried.candidates
-    ]  # fmt: skip
-    rest = [left_over(each.before.prob for each in tried.candidates),
-            left_over(each.after.prob for each in tried.candidates)]  # fmt: skip
-    rows.append(row("others", *map(percent, rest), "", class_="others"))
-    says = (
-        f"{scope[0].upper()}{scope[1:]}. KL {bits(tried.kl_bits)} bits; the model's entropy goes from "
-        f"{bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits."
-    )
-    listed = table("", ("candidate", *sides(tried.interventions), "logit"), rows, class_="figured")
-    yield explained(says, tried.facts, listed)
-
-
 # ---- put in from another path -------------------------------------------------------------------
 
 
@@ -169,31 +141,7 @@ def _patched(of: Exported) -> Iterator[Exhibit]:
     for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
         heading = f"With {NAMES[pairs.part]} put in, over {done} pair{'s' * (done != 1)} of texts"
-        yield Exhibit(f"pairs-{pairs.part}", heading, partial(_over_pairs, pairs))
-
-
-def _over_pairs(read: PairsPatched) -> Iterator[Element]:
-    """A row a layer, a column a class of positions; then the pairs."""
-    rows = [
-        row(f"L{layer + 1}", *(f"{each.means[place]:.2f} ± {each.spreads[place]:.2f}" for each in read.places))
-        for place, layer in enumerate(read.layers)
-    ]  # fmt: skip
-    names = ("layer", *(f"{each.place} ({each.pairs})" for each in read.places))
-    pairs = [
-        row(truncate(visible(each.pair.text), PAIR), truncate(visible(each.pair.source), PAIR),
-            visible(each.failure) or f"{token_label(each.token)} less {token_label(each.other)}: "
-            f"{signed(each.difference)}, {signed(each.source_difference)}")
-        for each in read.pairs
-    ]  # fmt: skip
-    says = (
-        "Mean share of the way to the source, and its standard deviation over the pairs, by layer and place."
-    )
-    yield explained(says, read.facts, table("", names, rows, class_="figured"))
-    yield table("", ("text", "source", "logits"), pairs, class_="plain")
-
-
-PAIR = 60
-"""Cells of a pair's text."""
+        yield Exhibit(f"pairs-{pairs.part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
 
 
 def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
@@ -205,40 +153,25 @@ def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
 
 
 def _patches(read: ActivationsPatched) -> Iterator[Element]:
-    """The places that go most of the way to the other path, and the map of all of them."""
-    cells = [
-        (share, layer, column)
-        for place, layer in enumerate(read.layers)
-        for column, share in zip(read.columns, read.shares.row(place), strict=False)
-        if math.isfinite(share)
+    """The map of all places, if it isn't too large, and the strongest of them."""
+    whole = [_patch_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
+    yield from elements(patched(read), read.facts, *whole)
+
+
+def _patch_map(read: ActivationsPatched) -> Element:
+    """A row for each layer, the last one on top; a column for each position."""
+    names = (element("th", token_label(column.text), scope="col") for column in read.columns)
+    lines = [
+        element("tr", element("th", f"L{layer + 1}", scope="row"), *map(_patch_cell, read.shares.row(place)))
+        for place, layer in reversed(list(enumerate(read.layers)))
     ]
-    strongest = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
-    rows = [
-        row(f"L{layer + 1}", f"token {column.position + 1}", token_label(column.text),
-            token_label(column.source_text), percent(share))
-        for share, layer, column in strongest
-    ]  # fmt: skip
-    says = (
-        f"Logit of {quoted(token_label(read.text))} less that of {quoted(token_label(read.other_text))}: "
-        f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text. 100 %: what was put in "
-        f"goes all of the way. Listed are the strongest {len(rows)} of {count(len(cells))} places. "
-        f"{alignment_words(read)}"
-    )
-    head = ("layer", "position", "here", "put in", "of the way")
-    listed, mapped = table("", head, rows, class_="figured"), None
-    if len(read.layers) * len(read.columns) <= MAPPED:  # a row a layer, the last one on top
-        names = (element("th", token_label(column.text), scope="col") for column in read.columns)
-        lines = []
-        for place, layer in reversed(list(enumerate(read.layers))):
-            shares = (
-                element("td", percent(share) if math.isfinite(share) else "",
-                        class_="leads" if share >= MOST_OF_THE_WAY else None)
-                for share in read.shares.row(place)
-            )  # fmt: skip
-            lines.append(element("tr", element("th", f"L{layer + 1}", scope="row"), *shares))
-        heads = element("thead", element("tr", element("td"), *names))
-        mapped = element("div", element("table", heads, element("tbody", *lines)), class_="lens")
-    yield explained(says, read.facts, listed, mapped)
+    head = element("thead", element("tr", element("td"), *names))
+    return element("div", element("table", head, element("tbody", *lines)), class_="lens")
+
+
+def _patch_cell(share: float) -> Element:
+    shown = percent(share) if math.isfinite(share) else ""
+    return element("td", shown, class_="leads" if share >= MOST_OF_THE_WAY else None)
 
 
 SWITCHED_PART = ExportPart("switched off", _switched)

@@ -23,9 +23,10 @@ from engine.protocol import (
     Step,
 )
 from engine.tree import aligned, facing
+from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
 from inspector.keys import with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, Notice, part_shown, told, why_missing
+from inspector.main.inside.screen import TITLED, InsideScreen, Notice, told, why_missing
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest

@@ -21,6 +21,7 @@ from engine.protocol import (
     SweepHeads,
     SweptUnit,
 )
+from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate
 from inspector.keys import key_for, with_keys
 from inspector.main.inside.screen import (
@@ -29,7 +30,6 @@ from inspector.main.inside.screen import (
     TITLED,
     InsideScreen,
     Notice,
-    part_shown,
     told,
     under_way,
     why_missing,

@@ -7,9 +7,9 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import LensColumn, LensRead, Record
+from inspector.blocks.elements import element, explained, heading, row, table
 from inspector.display import token_label
 from inspector.lessons.lesson import Beat
-from inspector.main.elements import element, explained, heading, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import percent
 from inspector.state.inside import Answers

@@ -12,8 +12,9 @@ from rich.style import Style
 from textual.geometry import clamp
 
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
+from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate_middle
-from inspector.main.inside.screen import InsideScreen, part_shown
+from inspector.main.inside.screen import InsideScreen
 from inspector.scales import bits, count, percent
 from inspector.tools.lens.control import LENS_SCREEN, LensActions
 from inspector.widgets.actions import ActionTable

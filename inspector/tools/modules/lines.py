@@ -24,8 +24,8 @@ from engine.protocol import (
     RopeFacts,
     StateArray,
 )
+from inspector.blocks.elements import element, explained, hint, row, table
 from inspector.display import visible
-from inspector.main.elements import element, explained, hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import amount, count, size
 from inspector.state.inside import Answers, Asked

@@ -8,7 +8,7 @@ from engine.protocol import PositionTried
 from inspector.main.inside.keys import SCROLLS, inside_table, walking
 from inspector.main.tool import Host, ToolActions
 from inspector.session.requests import Replies
-from inspector.tools.positions.trials import OFFSETS
+from inspector.state.positions import OFFSETS
 from inspector.widgets.actions import both
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import RaceStep
-from inspector.main.elements import element, hint, row, table
+from inspector.blocks.elements import element, hint, row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, size
 from inspector.state.measured import Measured

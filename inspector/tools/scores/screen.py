@@ -3,48 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from itertools import zip_longest
 from typing import ClassVar
 
 from rich.segment import Segment
 
 from engine.protocol import Command, ReadScore, ScoreRead
-from inspector.display import pad, quoted, token_label, visible
+from inspector.blocks.paint import Painter
+from inspector.display import quoted, token_label
+from inspector.documents.scores import view
 from inspector.main.inside.screen import InsideScreen
-from inspector.scales import count, signed
 from inspector.state.attribution import (
-    ScoreShare,
     by_weight,
-    compared_to,
     head_name,
-    in_words,
-    key_shares,
     over_path,
-    pair_shares,
-    query_shares,
 )
 from inspector.tools.scores.control import SCORES_SCREEN, ScoresActions
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, paragraph, strip_of
-from inspector.widgets.charts import AXIS, bar_texts, spread
+from inspector.widgets.canvas import Canvas, Row
 
-NUMBER = 7
-"""Cells of a number: `−123.45`."""
 TEXT_ROWS = 6
 """Rows of the text at most, its frame included."""
-BESIDE = 76
-"""Cells from which on the writers of the key and of the query stand side by side."""
-GAP = 3
-"""Cells between them."""
-LEAST = 3
-"""Rows of a list at least, its heading aside; the view scrolls where there is no room for so many."""
-LOW = 18
-"""Rows below which it has no empty lines, and says less."""
-NAMED = 24
-"""Cells of a writer's name at most; a pair's has both."""
-PAIRS = "Query × key"
-"""The heading of the pairs."""
-FROZEN = "Norms are held as they are, so that parts sum to the score. It shows direct effects: who wrote what, not why."
 
 
 class ScoresScreen(InsideScreen[ScoreRead]):
@@ -113,34 +91,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
         key, against = self.key, self.against
         if key is None or key >= len(self.path):
             return [[Segment("The record holds no keys that fit together.", on.ink("bad"))]]
-        labels = [token_label(item.text, item.raw) for item in self.path]
-        says = in_words(answer, labels, key, against)
-        above = [
-            *paragraph(on.ink("strong"), width, says),
-            *paragraph(on.ink("muted"), width, _about(answer, labels, key, against)),
-        ]
-        low = height < LOW
-        gap: list[Row] = [] if low else [[]]
-        below = paragraph(on.ink("muted"), width, *map(visible, answer.notes), *([] if low else [FROZEN]))
-        room = height - len(above) - len(below) - 2 * len(gap)
-        of_key = f"In the key {quoted(labels[key])}", key_shares(answer, key, against)
-        of_query = f"In the query {quoted(labels[-1])}", query_shares(answer, key, against)
-        pairs = PAIRS, pair_shares(answer, key, against)
-        lists: list[Row] = []
-        if width < BESIDE:
-            some = [each for each in (of_key, of_query, pairs) if each[1]]
-            rows = max(LEAST, room // max(1, len(some)) - 1)
-            lists += (row for each in some for row in _list(on, *each, width, rows))
-        else:
-            half = (width - GAP) // 2
-            pair_rows = min(len(pairs[1]), max(LEAST, room // 3))
-            rows = max(LEAST, room - 1 - (pair_rows + 1 + len(gap) if pair_rows else 0))
-            one, other = _list(on, *of_key, half, rows), _list(on, *of_query, half, rows)
-            for left, right in zip_longest(one, other, fillvalue=list[Segment]()):
-                lists.append([*strip_of(left, half + GAP, on.rich_style), *right])
-            if pair_rows:
-                lists += [*gap, *_list(on, *pairs, width, pair_rows)]
-        return [*above, *gap, *lists, *gap, *below]
+        return Painter(on).draw(view(answer, self.path, key, against), width, height)
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -191,40 +142,3 @@ class ScoresScreen(InsideScreen[ScoreRead]):
         if action == "attention":
             layer, head = self._now
             self.host.point(action, layer + 1, head + 1)
-
-
-def _about(read: ScoreRead, labels: Sequence[str], key: int, against: int | None) -> str:
-    """The score, what it is compared with, and how many keys there are."""
-    scores = read.scores.row()
-    if len(scores) != len(read.keys):
-        return ""
-    kept = f"{count(len(read.keys))} keys"
-    if len(read.keys) < read.visible:
-        kept = f"{kept} of {count(read.visible)} (the heaviest, the first, the last)"
-    other = f"the mean of {kept}" if against is None else f"token {against + 1} {quoted(labels[against])}"
-    score, whole = signed(scores[read.keys.index(key)]), signed(compared_to(read, scores, key, against))
-    before = " before the softcap" if read.softcap else ""
-    return f"Token {key + 1}: score {score}{before}, {whole} against {other}."
-
-
-def _list(on: Canvas, title: str, shares: Sequence[ScoreShare], width: int, rows: int) -> list[Row]:
-    """A heading, the largest shares as bars, and what the others sum to."""
-    cut = len(shares) > rows
-    shown = shares[: max(1, rows - 1)] if cut else shares
-    others = f"{len(shares) - len(shown)} others"
-    longest = max(len(text) for text in (others, *(each.name for each in shown)))
-    names = min(longest, max(8, min(2 * NAMED, width // 2)))
-    to = spread([each.value for each in shown], max(4, width - names - NUMBER - 3))
-    made: list[Row] = [[Segment(pad(title, width), on.ink("muted"))]]
-    for each in shown:
-        left, right = bar_texts(each.value, False, to)
-        made.append([
-            Segment(f"{pad(each.name, names)} {signed(each.value):>{NUMBER}} ", on.rich_style),
-            Segment(left, on.ink("warn")), Segment(AXIS, on.ink("muted")), Segment(right, on.ink("primary")),
-        ])  # fmt: skip
-    if cut:
-        told = f"{pad(others, names)} {signed(sum(each.value for each in shares[len(shown) :])):>{NUMBER}}"
-        if title == PAIRS:  # of pairs only the largest are known
-            told = f"{len(shares) - len(shown)} more"
-        made.append([Segment(told, on.ink("muted"))])
-    return made

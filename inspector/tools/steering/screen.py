@@ -3,14 +3,10 @@ the dialogs for what a direction is made of, and for its file."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from msgspec import Struct
-from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
 from textual import on
 from textual.containers import VerticalGroup
@@ -20,24 +16,24 @@ from textual.widgets import Input, Label
 from engine.errors import EngineError, PathError
 from engine.files import typed
 from engine.protocol import (
-    CandidateChange,
     Command,
     Direction,
     HoldInterventions,
     Intervened,
     Intervention,
-    SteeredStrength,
     Step,
     StrengthsSwept,
 )
+from inspector.blocks.blocks import GAP, Beside
+from inspector.blocks.paint import Painter
 from inspector.config.directions import END, name_of, read_direction, write_direction
-from inspector.display import pad, quoted, token_label, token_text, truncate, truncate_start, visible
+from inspector.display import token_text, truncate_start, visible
+from inspector.documents.steering import candidates, curve, head
 from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.main.inside.screen import InsideScreen, Notice, not_recorded, refused, under_way
+from inspector.main.inside.screen import InsideScreen, Notice, not_recorded, noticed, refused, under_way
 from inspector.main.tool import Host
-from inspector.scales import bits, left_over, percent
-from inspector.state.inside import interventions_words, sides, steered_words
+from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
 from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.steering.control import (
@@ -50,11 +46,12 @@ from inspector.tools.steering.control import (
     other_ends,
 )
 from inspector.widgets.actions import ActionTable, KeyLine
-from inspector.widgets.canvas import Canvas, Row, centred, wrapped
-from inspector.widgets.charts import bar
+from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 
+SIDE_BY_SIDE = 116
+"""Cells from which on the candidates stand beside the curve."""
 MOST_ENDS, ENDING = 6, 28
 """Branches that are offered to make a direction of, and cells of the end of the text of each."""
 
@@ -160,11 +157,11 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         direction, answer = self.direction, self.answer
         if direction is None or self._under or self.failure is not None or self.failed is not None:
             return centred(self._instead(on), width, height)
-        tried = self._tried
-        page = SteeringPage(
-            self._unit(direction), self._reach_words(answer), answer, tried, self._why(on, tried)
-        )
-        return page.rows(on, width, height)
+        unit, tried, why = self._unit(direction), self._tried, self._why(on, self._tried)
+        main = *curve(answer, unit.scale), GAP
+        side = [*candidates(tried, unit.scale)] if tried is not None and not why else [noticed(why)]
+        blocks = *head(unit, self._reach_words(answer), answer), Beside(main, side, SIDE_BY_SIDE, (0, width))
+        return Painter(on).draw(blocks, width, height)
 
     def _unit(self, direction: Direction) -> Intervention:
         recorded = self._recorded
@@ -277,204 +274,6 @@ def _ending(path: Sequence[Item]) -> str:
     """The end of a path's text; printable."""
     text = "".join(token_text(item.text, item.raw) for item in path[-12:])
     return truncate_start(text, ENDING)
-
-
-# ---- the page -----------------------------------------------------------------------------------
-
-NAME, NUMBER = 6, 7
-"""Cells of a strength, and of a number."""
-SIDE_BY_SIDE, WIDE = 116, 74
-"""Cells from which on the candidates stand beside the curve, and from which on it has the leading token."""
-TOP = 14
-DOT, BAND, NONE, AXIS = "●", "░", " ", "┊"
-_HEADS = ("KL bits", "logits")
-
-
-class SteeringPage(Struct, frozen=True):
-    """The page, ready to be drawn.
-
-    Args:
-        unit: The direction as it is added now.
-        reach: How much of the path is steered.
-        swept: What all strengths do; None while that isn't known.
-        tried: The candidates with the present one.
-        why: Why there are none.
-    """
-
-    unit: Intervention
-    reach: str
-    swept: StrengthsSwept | None
-    tried: Intervened | None
-    why: list[tuple[str, Style]]
-
-    def rows(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """All of it, as far as there is room."""
-        head = self._head(on, width)
-        beside = width >= SIDE_BY_SIDE
-        left = width * 3 // 5 if beside else width
-        room = height - len(head)
-        curve = self._curve(on, left - (2 if beside else 0), room if beside else max(5, min(14, room - 5)))
-        if not beside:
-            gap: list[Row] = [[]] if room - len(curve) > 6 else []
-            return [*head, *curve, *gap, *self._candidates(on, width, room - len(curve) - len(gap))]
-        right = self._candidates(on, width - left, room)
-        lines = max(len(curve), len(right))
-        both = zip(
-            [*curve, *[[]] * (lines - len(curve))], [*right, *[[]] * (lines - len(right))], strict=True
-        )
-        return [*head, *([*_filled(one, left), *other] for one, other in both)]
-
-    def _head(self, on: Canvas, width: int) -> list[Row]:
-        label = visible(self.unit.label)
-        swept = self.swept
-        says = f"{label}, {self.reach}"
-        if swept is None:
-            return [[Segment(truncate(says, width), on.ink("accent"))]]
-        long = f"{says} · {swept.share:.2f} of the stream's length"
-        first = long if cell_len(long) <= width else says
-        token, other = (quoted(token_label(text)) for text in (swept.text, swept.other_text))
-        probs = percent(swept.prob), percent(swept.other_prob)
-        forms = (
-            f"Followed: the logit of {token} ({probs[0]}) less that of {other} ({probs[1]})",
-            f"Followed: logit of {token} less that of {other}",
-            f"{token} - {other}",
-        )
-        second = next((form for form in forms if cell_len(form) <= width), forms[-1])
-        return [
-            [Segment(truncate(first, width), on.ink("accent"))],
-            [Segment(truncate(second, width), on.ink("muted"))],
-        ]
-
-    # ---- the curve --------------------------------------------------------------------------------
-
-    def _curve(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """A row for each strength: what the direction does, as a dot on the band of random ones."""
-        swept = self.swept
-        if swept is None:
-            return [[Segment("All strengths are tried next, with random directions.", on.ink("muted"))]]
-        legend = self._legend(on, width, swept)
-        shown = self._shown(swept, max(3, height - 1 - len(legend)))
-        leads = width >= WIDE
-        cells = max(4, (width - NAME - 2 * NUMBER - 4 - (TOP if leads else 0)) // 2)
-        kl, change = _Scale.of(swept, "kl"), _Scale.of(swept, "change")
-        first, second = (f"{name:>{NUMBER}}  {'':{cells}}" for name in _HEADS)
-        rows: list[Row] = [
-            [Segment(f"{'':{NAME}}{first}{second}{'leads' if leads else ''}", on.ink("muted"))]
-        ]
-        for each in shown:
-            here = each.strength == self.unit.scale
-            name = Segment(f"x{each.strength:g}".rjust(NAME), on.ink("cursor" if here else "base"))
-            top = [Segment(truncate(f" {token_label(each.top_text)}", TOP), on.ink("base"))] if leads else []
-            rows.append([
-                name,
-                Segment(f"{each.kl_bits:>{NUMBER}.2f}  ", on.ink("base")),
-                *kl.drawn(on, cells, each.kl_bits, each.kl_low, each.kl_high),
-                Segment(f"{each.change:>+{NUMBER}.2f}  ", on.ink("base")),
-                *change.drawn(on, cells, each.change, each.change_low, each.change_high),
-                *top,
-            ])  # fmt: skip
-        return [*rows, *legend]
-
-    def _shown(self, swept: StrengthsSwept, room: int) -> Sequence[SteeredStrength]:
-        """As many strengths as fit, around the present one."""
-        every = swept.strengths
-        if len(every) <= room:
-            return every
-        at = min(range(len(every)), key=lambda place: abs(every[place].strength - self.unit.scale))
-        first = max(0, min(at - room // 2, len(every) - room))
-        return every[first : first + room]
-
-    def _legend(self, on: Canvas, width: int, swept: StrengthsSwept) -> list[Row]:
-        forms = (
-            f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones of the same length: "
-            "outside of it, the effect is no chance",
-            f"{DOT} this direction   {BAND * 2} 90 % of {swept.random} random ones as long",
-            f"{DOT} this   {BAND * 2} random ones",
-        )
-        return [
-            [Segment(next((form for form in forms if cell_len(form) <= width), forms[-1]), on.ink("muted"))]
-        ]
-
-    # ---- the candidates ---------------------------------------------------------------------------
-
-    def _candidates(self, on: Canvas, width: int, height: int) -> list[Row]:
-        if self.tried is None or self.tried.facts.failed is not None:
-            return [[Segment(line, style)] for text, style in self.why for line in wrapped(text, width)]
-        said = f"With x{self.unit.scale:g}: KL {bits(self.tried.kl_bits)} bits"
-        label = min(24, max(8, width - 38))
-        rows: list[Row] = (
-            [] if cell_len(said) <= label else [[Segment(truncate(said, width), on.ink("accent"))]]
-        )
-        first = Segment(pad("" if rows else said, label), on.ink("accent"))
-        rows.append(
-            [
-                first,
-                Segment("".join(f"{name:>9}" for name in sides(self.tried.interventions)), on.ink("muted")),
-            ]
-        )
-        likely = sorted(self.tried.candidates, key=lambda each: -max(each.before.prob, each.after.prob))
-        shown = {id(each) for each in likely[: max(1, height - len(rows) - 1)]}
-        listed = [each for each in self.tried.candidates if id(each) in shown]
-        sides_left = (
-            left_over(each.before.prob for each in listed),
-            left_over(each.after.prob for each in listed),
-        )
-        rest = pad("others", label) + "".join(f"{percent(share):>9}" for share in sides_left)
-        made = [self._candidate(on, each, label, width) for each in listed]
-        return [*rows, *made, [Segment(rest, on.ink("muted"))]]
-
-    def _candidate(self, on: Canvas, each: CandidateChange, label: int, width: int) -> Row:
-        arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
-        row: Row = [
-            Segment(pad(truncate(token_label(each.before.text, each.before.raw), label), label)),
-            Segment(f"{percent(each.before.prob):>9}", on.ink("muted")),
-            Segment(f"{percent(each.after.prob):>9}"),
-            Segment(f"{arrow} ", on.ink("accent")),
-        ]
-        if (room := min(24, width - label - 20)) >= 4:
-            row.append(Segment(bar(each.after.prob, room), on.data(each.after.prob)))
-        return row
-
-
-def _filled(row: Row, width: int) -> Row:
-    """A row of so many cells."""
-    return [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]
-
-
-class _Scale(Struct, frozen=True):
-    """From numbers to the cells of a row."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, swept: StrengthsSwept, name: str) -> _Scale:
-        """The scale that all strengths have room on; 0 is on it."""
-        values = [0.0]
-        for each in swept.strengths:
-            three = (
-                (each.kl_bits, each.kl_low, each.kl_high)
-                if name == "kl"
-                else (each.change, each.change_low, each.change_high)
-            )
-            values += filter(math.isfinite, three)
-        return cls(min(values), max(values))
-
-    def drawn(self, on: Canvas, cells: int, value: float, low: float, high: float) -> list[Segment]:
-        """A value as a dot on the band between two others."""
-        first, last, zero = self._at(low, cells), self._at(high, cells), self._at(0.0, cells)
-        beyond = not low <= value <= high
-        drawn = [Segment(BAND if first <= at <= last else AXIS if at == zero else NONE, on.ink("faint"))
-                 for at in range(cells)]  # fmt: skip
-        if math.isfinite(value):
-            drawn[self._at(value, cells)] = Segment(DOT, on.ink("accent" if beyond else "base"))
-        return drawn
-
-    def _at(self, value: float, cells: int) -> int:
-        span = self.high - self.low
-        if not math.isfinite(value) or not span:
-            return 0 if value <= 0 or not span else cells - 1
-        return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))
 
 
 # ---- dialogs ------------------------------------------------------------------------------------

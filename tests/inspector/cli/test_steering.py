@@ -71,7 +71,8 @@ def test_the_tables_say_what_is_beyond_chance(saved: Path, capsys: pytest.Captur
     assert "L4 +happy-sad x1 #" in out
     assert "this token (1 of the path's positions)" in out
     line = next(line for line in out.splitlines() if line.split()[:1] == ["x2"])
-    assert "+4.64*" in line
+    assert "+4.64" in line
+    assert "+2.50 *" in line
     assert "L4 +happy-sad x2 #" in out
     assert out.count("checked:") == 2
 

@@ -18,10 +18,10 @@ from textual.content import Content
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.blocks.elements import row, table
 from inspector.display import visible
 from inspector.keys import KEYS, TABS_OF, with_keys
 from inspector.main.dialogs.help import HelpDialog
-from inspector.main.elements import row, table
 from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.main.key_table import available
 from inspector.main.tool import PanelSpec, Tool, ToolActions

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.scales import step_of
-from inspector.tools.attention.control import (
+from inspector.blocks.paint import Painter
+from inspector.blocks.shades import GLYPHS, Shades, stretches
+from inspector.documents.attention import (
     MAX,
     MEAN,
     Head,
@@ -16,10 +17,10 @@ from inspector.tools.attention.control import (
     ranked,
     score,
     sink_of,
-    stretches,
     weights_of,
 )
-from inspector.tools.attention.maps import GLYPHS, Shades, Triangle
+from inspector.documents.triangle import Triangle
+from inspector.scales import step_of
 from inspector.widgets.canvas import PageView
 from tests.inspector.fakes import session
 from tests.inspector.panels_app import on_screen, shown
@@ -104,7 +105,7 @@ async def test_the_causal_mask_is_seen_in_the_triangle() -> None:
     items = session(6).timeline().items
     count = len(items)
     async with shown(PageView(), colours=False) as (view, _):
-        drawn = Triangle(triangle(1, 0, 0, count), items, count - 1, view)
+        drawn = Triangle(triangle(1, 0, 0, count), items, count - 1, Painter(view))
         _, *rows = texts(drawn, 76, 30)
         assert drawn.fits
         for place, row in enumerate(rows[:count]):
@@ -120,7 +121,7 @@ async def test_a_window_hides_what_is_long_past() -> None:
     items = session(6).timeline().items
     count = len(items)
     async with shown(PageView(), colours=False) as (view, _):
-        drawn = Triangle(triangle(1, 0, 0, count, window=3), items, count - 1, view)
+        drawn = Triangle(triangle(1, 0, 0, count, window=3), items, count - 1, Painter(view))
         rows = texts(drawn, 76, 30)
         assert rows[count][16:].lstrip() == "··██··"
         assert "or by a window" in " ".join(rows)
@@ -132,12 +133,12 @@ async def test_a_large_triangle_is_scrolled_to_the_token_or_squeezed() -> None:
     count = len(items)
     async with shown(PageView()) as (view, _):
         whole = triangle(1, 0, 0, count)
-        drawn = Triangle(whole, items, count - 1, view)
+        drawn = Triangle(whole, items, count - 1, Painter(view))
         rows = texts(drawn, 56, 14)
         assert not drawn.fits
         assert any(row.strip().startswith(f"{count}▸") for row in rows)
-        assert any("3▸" in row for row in texts(Triangle(whole, items, 2, view), 56, 14))
-        rows = texts(Triangle(whole, items, count - 1, view, squeezed=True), 56, 14)
+        assert any("3▸" in row for row in texts(Triangle(whole, items, 2, Painter(view)), 56, 14))
+        rows = texts(Triangle(whole, items, count - 1, Painter(view), squeezed=True), 56, 14)
         assert rows[1].split()[0] == "1"
         assert any(row.strip().startswith(f"{count}▸") for row in rows)
         assert any("× " in row for row in rows)

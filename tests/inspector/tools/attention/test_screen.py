@@ -23,7 +23,7 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.attention.control import MAX, MEAN, Head
+from inspector.documents.attention import MAX, MEAN, Head
 from inspector.tools.attention.screen import AttentionScreen
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
@@ -322,7 +322,7 @@ async def test_the_kite_and_the_ball_on_the_real_model() -> None:
         await pilot.press("a")
         await until("17 tokens, 306 B of 16 bits", "␣played   14", "17▸")
         await pilot.press("o", "o")
-        await until("Heads sorted by: same token again", "▸ L7 h1")
+        await until("Heads sorted by: same token again", "▶ L7 h1")
 
 
 @pytest.mark.slow

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import DrawMany, DrawnToken, Failure
-from inspector.tools.draws.evidence import frequency_lines, verdict
+from inspector.blocks.paint import Painter, PlainInks, plain_lines
+from inspector.documents.draws import frequencies, verdict
 from inspector.tools.draws.screen import DrawsScreen
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import DRAWN, draws
@@ -61,8 +62,9 @@ async def test_the_test_of_a_long_table_stays_in_sight(rig: Rig, size: tuple[int
 
 def test_no_column_of_the_shares_is_cut_where_there_is_no_room_for_the_counts() -> None:
     for width in (44, 46, 50, 60, 100):
-        head, *rows, _ = frequency_lines(DRAWN, width)
-        assert max(len(row.rstrip(" !")) for row in (head, *rows)) <= width
+        drawn = Painter(PlainInks()).draw(frequencies(DRAWN), width, 30)
+        head, *rows = ["".join(part.text for part in row) for row in drawn]
+        assert max(map(len, (head, *rows))) <= width
         assert "95 % of it" in head
         assert ("draws" in head) == (width > 52)
 
@@ -76,8 +78,8 @@ async def test_a_failure_is_told_and_greedy_explained(rig: Rig) -> None:
 
 
 def test_outliers_are_marked_where_enough_was_expected():
-    lines = frequency_lines(DRAWN)
-    assert [line.endswith("!") for line in lines[1:4]] == [False, True, False]
+    lines = [*plain_lines(frequencies(DRAWN))]
+    assert ["!" in line for line in lines[1:4]] == [False, True, False]
     assert lines[4].split()[0] == "others"
 
 

@@ -15,13 +15,13 @@ from msgspec.structs import fields, replace
 from engine.protocol import Candidates, RaceStep
 from engine.recording import RecordingReader, save_as
 from engine.settings import LoadSettings
+from inspector.blocks.elements import element, row, written
 from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.lessons.catalogue import Listed, of_recording, recording_of, shipped
 from inspector.lessons.headless import record
 from inspector.lessons.lesson import Beat
 from inspector.lessons.reading import read
-from inspector.main.elements import element, row, written
 from inspector.state.timeline import Timeline
 from inspector.tools.export.lesson_page import done, page, shown
 from inspector.tools.exports import EXPORTS

@@ -30,7 +30,8 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.main.inside.screen import TITLED, part_shown
+from inspector.blocks.paint import part_shown
+from inspector.main.inside.screen import TITLED
 from inspector.main.panels.text import TextPanel
 from inspector.scales import INSIDE
 from inspector.state.inside import Answers

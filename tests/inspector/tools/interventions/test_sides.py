@@ -7,7 +7,8 @@ import re
 import pytest
 
 from engine.protocol import Intervene, Intervention
-from inspector.cli.writers.inside import intervened_table
+from inspector.blocks.paint import plain_lines
+from inspector.documents.interventions import candidates
 from inspector.main.evidence import Exported
 from inspector.state.inside import sides
 from inspector.tools.export.documents import FORMATS
@@ -43,9 +44,9 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
     report = FORMATS["md"].make(recording)
     assert re.search(rf"\| candidate \| {words[0]} \| {words[1]} \| logit \|", report)
     assert re.search(r"80\.00 % \| 12\.50 %", report)
-    _, head, first, *_ = intervened_table(read)
-    assert re.search(rf" {words[0]} +rank +{words[1]} +rank", head)
-    assert re.search(r"80\.00 % +1 +12\.50 % +3", first)
+    _, _, head, first, *_ = plain_lines(candidates(read))
+    assert re.search(rf" {words[0]} +{words[1]} +logit +rank +rank then", head)
+    assert re.search(r"80\.00 % +12\.50 % +[−+.0-9]+ +1 +3", first)
 
 
 async def test_the_screen_has_them_in_the_same_order(rig: Rig) -> None:

@@ -22,8 +22,8 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.inside import KEYS
+from inspector.state.positions import OFFSETS, PositionTrial, facts_line, trials
 from inspector.tools.positions.screen import PositionsScreen
-from inspector.tools.positions.trials import OFFSETS, PositionTrial, facts_line, trials
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 
@@ -65,7 +65,7 @@ async def test_the_chosen_what_if_is_asked_first_and_then_all_others(rig: Rig) -
         ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
     ]  # fmt: skip
     text = rig.screen_text()
-    assert f"▸ it is given position 0, not {at}" in text
+    assert f"▶ it is given position 0, not {at}" in text
     assert text.count("0.250") == 6
     assert "[odd]" in text
     assert "50.00 %" in text
@@ -90,7 +90,7 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
     await rig.push([told(question)])
     await rig.end("TryPosition")
     at = len(rig.timeline.items) - 1
-    assert f"▸ it is given position {at - 2}, not {at}" in rig.screen_text()
+    assert f"▶ it is given position {at - 2}, not {at}" in rig.screen_text()
     assert "off by 2" in rig.screen_text()
     await rig.press("plus", "down", "down", "down")
     assert "So the same number for all" in rig.answer_words()

@@ -8,7 +8,7 @@ import pytest
 from textual.selection import SELECT_ALL
 
 from engine.protocol import CheckToolCall, Ended, Failure, ToolCallChecked
-from inspector.main.elements import written
+from inspector.blocks.elements import written
 from inspector.main.evidence import Exported, exhibits_of
 from inspector.main.panels.text import TextPanel
 from inspector.state.segments import Segments

@@ -26,14 +26,16 @@ from engine.protocol import (
 from engine.recording import Entry, load, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.blocks.paint import Painter
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
+from inspector.documents.steering import curve, head
 from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line
 from inspector.tools.exports import EXPORTS
 from inspector.tools.registry import TOOLS, with_steering
-from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringPage, SteeringScreen
+from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringScreen
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session
@@ -357,10 +359,10 @@ async def test_what_a_file_made_up_is_drawn_and_exported_all_the_same(
     unit = Intervention("direction", 10**6, None, 2.0, replace(UP, vector=Floats((2**40,), b"")))
     swept = strengths(SweepStrengths(session.node, UP, 1))
     odd = replace(swept, strengths=found, text="\x1b[2J", stream_norm=0.0, begin=-7, layer=10**6)
-    page = SteeringPage(unit, "whole\x1b context"[:5], odd, None, [])
+    page = *head(unit, "whole", odd), *curve(odd, 2.0)
     for width in (120, 80, 40, 12):
         for height in (30, 12, 4):
-            rows = page.rows(screen.view, width, height)
+            rows = Painter(screen.view).draw(page, width, height)
             assert "\x1b" not in "".join(segment.text for row in rows for segment in row)
     session.records.append(odd)
     assert "\x1b" not in FORMATS["html"].make(line(Recording(session.timeline(), parts=EXPORTS)))

@@ -1,9 +1,10 @@
-"""What a step costs, as tables of characters."""
+"""The costs of a step as lines of text."""
 
 from __future__ import annotations
 
 from engine.protocol import KVCompared, KVCost, Profiled, ProfilePart, RooflineMeasured, Work
-from inspector.tools.costs.tables import by_role, kv_table, profile_table, roofline_table
+from inspector.blocks.paint import plain_lines
+from inspector.documents.costs import by_role, document
 
 PROFILED = Profiled(
     node=9, tokens=40, repeats=5, fenced_ms=10.0, unfenced_ms=8.0, how="As it was.",
@@ -25,10 +26,12 @@ def test_parts_are_summed_by_what_they_do_and_the_unknown_ones_keep_their_path()
         ("other", 1.0),
     ]  # fmt: skip
     assert sum(ms for _, ms in by_role(PROFILED)) == PROFILED.fenced_ms
-    head, *rows = profile_table(PROFILED)
-    assert head == "One step after 40 tokens: 8.0 ms; 10.0 ms with fences"
-    assert rows[3].split()[:4] == ["MLP", "4.000", "ms", "40.0%"]
-    assert rows[-1].split() == ["1", "0.500", "3.000", "4.000", "0.500", "8.000"]
+    head, whole, *rows = plain_lines(document(PROFILED))
+    assert head == "One step after 40 tokens"
+    assert whole == "whole step: fenced 10.0 ms   unfenced 8.0 ms   fences make it 1.25 times as long"
+    assert next(row for row in rows if row.startswith("MLP")).split()[:4] == ["MLP", "4.000", "ms", "40.0%"]
+    layer = next(row for row in rows if row.split()[:1] == ["1"])
+    assert layer.split()[:6] == ["1", "0.500", "3.000", "4.000", "0.500", "8.000"]
 
 
 def test_the_roofline_tells_both_forwards_and_the_limits() -> None:
@@ -37,17 +40,20 @@ def test_the_roofline_tells_both_forwards_and_the_limits() -> None:
     found = RooflineMeasured(
         9, 4.0, "an array", 16.0, "a product", decode, prefill, 10_000_000, "So.", ("A note.",)
     )
-    lines = roofline_table(found)
-    assert lines[2].split()[-4:] == ["2", "1", "2", "25%"]  # 2 of min(16, 4 x 2) GFLOP/s
-    assert lines[3].split()[-4:] == ["80", "0.1", "8", "50%"]
-    assert "ridge   4 operations a byte" in lines[6]
-    assert lines[-1].strip() == "note    A note."
+    text = " ".join(" ".join(plain_lines(document(found))).split())
+    assert "2 operations a byte, 2 GFLOP/s, 25% of the roof" in text  # 2 of min(16, 4 x 2) GFLOP/s
+    assert "at 1 GB/s, 20 M operations" in text
+    assert "80 operations a byte, 8 GFLOP/s, 50% of the roof" in text
+    assert "ridge 4 operations a byte" in text
+    assert "note A note." in text
+    assert "● decode" in text
 
 
 def test_quantized_kv_is_told_or_refused() -> None:
     eight = KVCost(8, 64, 2176, 2176, 4352, 0.25, 0.05, False, 6.0, note="Some stay.")
     four = KVCost(4, None, 0, 0, 0, 0.0, 0.0, False, 0.0, refused="The heads have 16 numbers.")
-    lines = kv_table(KVCompared(9, 41, (COST, eight, four), "words", True))
-    assert lines[2].split()[:6] == ["16", "·", "4,096", "B", "4,096", "B"]
-    assert lines[3].split()[-3:] == ["0.25", "0.05", "another"]
-    assert lines[4:] == ["  4 bits: The heads have 16 numbers.", "  Some stay."]
+    lines = [*plain_lines(document(KVCompared(9, 41, (COST, eight, four), "words", True)))]
+    assert lines[2].split()[:8] == ["16", "bits", "·", "4", "KiB", "4", "KiB", "8"]
+    assert lines[3].split()[9:12] == ["0.25", "0.05", "another"]
+    assert "4 bits       The heads have 16 numbers." in lines
+    assert "note         Some stay." in lines

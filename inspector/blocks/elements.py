@@ -10,7 +10,6 @@ from engine.protocol import Candidate, CaptureFacts
 from inspector.display import token_label
 from inspector.scales import percent
 from inspector.state.inside import checks_words
-from inspector.state.session_tree import Item
 
 Child = Element | str | None
 
@@ -92,11 +91,6 @@ def hint(*texts: str) -> Element:
 def explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Element:
     """The elements of a view of the inside, and below them how to read it and how it was checked."""
     return element("div", *shown, hint(says, f"Checked: {checks_words(facts)[0]}." if facts.checks else ""))
-
-
-def token_span(of: Item | Candidate) -> Element:
-    """The label of a token."""
-    return element("span", token_label(of.text, of.raw), class_="label")
 
 
 def likeliest(candidates: Sequence[Candidate]) -> str:

@@ -1,0 +1,327 @@
+"""The blocks of a document: sentences, tables, facts and drawings. No block knows a width, a color or Textual.
+
+Every text in them is printable, except for facts, which the painters make printable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Literal, overload
+
+from msgspec import Struct
+
+Tone = Literal["", "muted", "faint", "strong", "accent", "primary", "warn", "bad", "good"]
+KEEP = 5
+"""The priority of what is never left out: if there is no room, it is scrolled to."""
+
+
+# ---- sentences ----------------------------------------------------------------------------------
+
+
+class Text(Struct, frozen=True):
+    """A text with a tone of its own.
+
+    Args:
+        text: In full.
+        tone: Its style.
+        short: Shown instead if the columns of a table don't fit otherwise; empty for the same text.
+    """
+
+    text: str
+    tone: Tone = ""
+    short: str = ""
+
+
+Form = str | tuple[str | Text, ...]
+"""A sentence, or its pieces. `\\n` in it begins a new line."""
+
+
+class Sentence(Struct, frozen=True):
+    """The first of several forms of a sentence that fits.
+
+    Args:
+        forms: The longest first. If none fits, the last takes as many lines as it needs.
+        tone: Its style.
+        lines: The lines that a form must fit on.
+        priority: If there is no room for all blocks, those of the lowest priority are left out first.
+    """
+
+    forms: tuple[Form, ...]
+    tone: Tone = ""
+    lines: int = 1
+    priority: int = KEEP
+
+
+def sentence(*forms: Form, tone: Tone = "", lines: int = 1, priority: int = KEEP) -> Sentence:
+    """A sentence of these forms; see `Sentence`."""
+    return Sentence(forms, tone, lines, priority)
+
+
+def sentences(texts: Iterable[str], tone: Tone = "muted", priority: int = KEEP) -> Iterator[Sentence]:
+    """A sentence for each text that isn't empty."""
+    return (Sentence((text,), tone, 1, priority) for text in texts if text)
+
+
+def plain(form: Form) -> str:
+    """The text of a form."""
+    return form if isinstance(form, str) else "".join(p if isinstance(p, str) else p.text for p in form)
+
+
+GAP = sentence("", priority=0)
+"""A blank line."""
+
+
+# ---- tables -------------------------------------------------------------------------------------
+
+
+class Bar(Struct, frozen=True):
+    """A number as a bar from zero; a thin one for a share of the row above."""
+
+    value: float
+    thin: bool = False
+
+
+class Dot(Struct, frozen=True):
+    """A number as a dot on the scale of its column.
+
+    Args:
+        value: The number.
+        low: The lower end of the band that the dot is drawn on; NaN for no band.
+        high: The upper end.
+        text: The band in words, for where nothing is drawn.
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    text: str = ""
+
+
+class Strip(Struct, frozen=True):
+    """Shares of a text as a strip of colors; they are read when it is drawn."""
+
+    shares: Callable[[], Sequence[float]]
+
+
+Cell = str | Text | Bar | Dot | Strip | Sentence
+"""A cell of a table. A sentence takes the rest of its row."""
+
+
+class Column(Struct, frozen=True):
+    """A column of a table.
+
+    Args:
+        head: Its name.
+        align: The side at which its texts are.
+        tone: The style of its texts.
+        priority: If there is no room for all columns, those of the lowest priority are left out first; one of 1 already
+            before cells are short and drawings have less than their `ease`.
+        short: Shown instead of `head` if the columns don't fit otherwise.
+        cells: The least and the most cells of a column of drawings; texts take as many as they need. Given with `top`
+            for all columns, only the rows in sight are made.
+        ease: The cells of a drawing that are worth more than a column of priority 1.
+        ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
+        top: The value of a full bar; None for the largest of the column.
+        sums: Whether it is about the other columns, and isn't counted as one.
+    """
+
+    head: str = ""
+    align: Literal["left", "right"] = "left"
+    tone: Tone = ""
+    priority: int = KEEP
+    short: str = ""
+    cells: tuple[int, int] = (0, 0)
+    ease: int = 0
+    ends: tuple[tuple[str, ...], ...] = ()
+    top: float | None = None
+    sums: bool = False
+
+
+class TableRow(Struct, frozen=True):
+    """A row of a table."""
+
+    cells: tuple[Cell, ...]
+    tone: Tone = ""
+
+
+class Rows(Sequence[TableRow]):
+    """Rows that are made when they are drawn: of a large model there are thousands, of which a few are in sight.
+
+    Args:
+        of: The things that the rows are about.
+        make: From one of them to its row.
+    """
+
+    def __init__(self, of: Sequence[Any], make: Callable[[Any], TableRow]) -> None:
+        self._of, self._make = of, make
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    @overload
+    def __getitem__(self, place: int) -> TableRow: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[TableRow]: ...
+    def __getitem__(self, place: int | slice) -> TableRow | Sequence[TableRow]:
+        return Rows(self._of[place], self._make) if isinstance(place, slice) else self._make(self._of[place])
+
+
+class Table(Struct, frozen=True):
+    """Rows under the names of their columns.
+
+    Args:
+        columns: From the left.
+        rows: From the top.
+        at: The index of the selected row; None for none.
+        foot: The last row, which is always shown.
+        rest: From the indices of the rows that are shown to a row about the others; None for nothing to say.
+        keep: The indices of rows in the order in which they are kept; empty for the order of the rows.
+        least: The rows that are shown at least.
+        tall: The lines of a row at most, if there is room.
+        whole: Whether all rows are drawn, and scrolled to.
+        across: The index of the selected column of a table of drawings, which shows the columns around it.
+        nouns: Names of rows and columns, for such a table, to say which are shown.
+        curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
+        priority: See `Sentence`.
+    """
+
+    columns: tuple[Column, ...]
+    rows: Sequence[TableRow]
+    at: int | None = None
+    foot: TableRow | None = None
+    rest: Callable[[Collection[int]], TableRow | None] | None = None
+    keep: Sequence[int] = ()
+    least: int = 3
+    tall: int = 1
+    whole: bool = False
+    across: int | None = None
+    nouns: tuple[str, str] = ("", "")
+    curve: str = ""
+    priority: int = KEEP
+
+    @property
+    def headed(self) -> bool:
+        """True if any column has a name."""
+        return any(column.head or any(column.ends) for column in self.columns)
+
+
+def number(head: str, priority: int = KEEP, tone: Tone = "", short: str = "") -> Column:
+    """A column of numbers, aligned at the right."""
+    return Column(head, "right", tone, priority, short)
+
+
+# ---- other blocks -------------------------------------------------------------------------------
+
+Fact = tuple[str, str]
+
+
+class Facts(Struct, frozen=True):
+    """Names, each with a sentence, below a blank line."""
+
+    facts: tuple[Fact, ...]
+    priority: int = KEEP
+
+
+class HeatText(Struct, frozen=True):
+    """A text whose pieces are colored by value: each with a share from -1 to 1, and words about it.
+
+    It is drawn on pages alone: the screen has a text of its own, which takes the shares.
+    """
+
+    pieces: tuple[tuple[str, float, str], ...]
+    priority: int = 0
+
+
+class Legend(Struct, frozen=True):
+    """The meaning of the colors of strips."""
+
+    priority: int = KEEP
+
+
+class Drawn(Struct, frozen=True):
+    """Rows that no other block can draw; a page leaves them out.
+
+    Args:
+        draw: From the painter, the cells of a row and the number of lines to the rows.
+        lines: The least and the most.
+        priority: See `Sentence`.
+    """
+
+    draw: Callable[[Any, int, int], list[Any]]
+    lines: tuple[int, int]
+    priority: int = KEEP
+
+
+class Beside(Struct, frozen=True):
+    """Two documents side by side, or one below the other if there are too few cells.
+
+    Args:
+        main: The left one, or the upper one.
+        side: The other.
+        least: Cells from which on they are side by side.
+        cells: The least and the most cells of the side.
+        share: Of the cells that the side has between these.
+        brief: Shown instead of the side if it is not beside the main document: above it if there is room for both.
+        priority: See `Sentence`.
+    """
+
+    main: Sequence[Block]
+    side: Sequence[Block]
+    least: int
+    cells: tuple[int, int]
+    brief: Sequence[Block] = ()
+    share: float = 0.4
+    priority: int = KEEP
+
+
+Block = Sentence | Table | Facts | HeatText | Legend | Drawn | Beside
+
+
+# ---- where nothing is drawn ---------------------------------------------------------------------
+
+
+def words(cell: Cell) -> str:
+    """A cell as text."""
+    match cell:
+        case str():
+            return cell
+        case Text() | Dot():
+            return cell.text
+        case Bar():
+            return f"{cell.value:g}"
+        case Sentence():
+            return plain(cell.forms[0])
+    return ""
+
+
+def flat(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, those that are beside each other one after the other."""
+    for block in blocks:
+        if isinstance(block, Beside):
+            yield from flat((*block.main, *block.side))
+        else:
+            yield block
+
+
+def in_words(table: Table) -> Table:
+    """A table with words instead of dots, and without columns of drawings that have no words."""
+    first = table.rows[0].cells if table.rows else ()
+    drawn = {place for place, cell in enumerate(first) if isinstance(cell, Dot | Strip)}
+    kept = [place for place in range(len(table.columns)) if place not in drawn or words(first[place])]
+    columns = [
+        Column(each.head, each.align, each.tone) if place in drawn else each
+        for place, each in enumerate(table.columns)
+    ]
+
+    def row(of: TableRow | None) -> TableRow | None:
+        if of is None:
+            return None
+        cells = (words(cell) if isinstance(cell, Dot) else cell for cell in of.cells)
+        return TableRow(tuple(cell for place, cell in enumerate(cells) if place in kept), of.tone)
+
+    every = [*table.rows]
+    if table.rest is not None and (rest := table.rest(range(len(every)))) is not None:
+        every.append(rest)
+    rows = [made for each in every if (made := row(each)) is not None]
+    return Table(tuple(columns[place] for place in kept), rows, foot=row(table.foot), curve=table.curve)

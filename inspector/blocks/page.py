@@ -1,0 +1,164 @@
+"""A document as elements of a page, of which Markdown is made too; as HTML for a notebook; and its tables as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from xml.etree.ElementTree import Element
+
+from engine.protocol import CaptureFacts
+from inspector.blocks.blocks import (
+    Bar,
+    Block,
+    Cell,
+    Dot,
+    Facts,
+    HeatText,
+    Sentence,
+    Table,
+    TableRow,
+    flat,
+    in_words,
+    plain,
+    words,
+)
+from inspector.blocks.elements import bar_around_zero, element, explained, row, table, written
+from inspector.display import guarded, visible
+from inspector.scales import signed, step_of
+
+WIDE, HIGH, EDGE = 320, 120, 34
+"""The size of a curve's drawing, and the room for its numbers, in its own unit."""
+CLASSES = {"strong": "taken", "muted": "others"}
+"""The class of a row by its tone."""
+_GROUNDS = "".join(
+    f".{side}-{step} {{background: rgba({rgb}, {step / 6:.2f})}} "
+    for side, rgb in (("plus", "70,135,215"), ("minus", "214,120,24"))
+    for step in range(1, 6)
+)
+STYLE = f"<style>{_GROUNDS} svg .plus {{fill: #4687d7}} svg .minus {{fill: #d67818}} .bars svg {{width: 12em}}</style>"
+
+
+def elements(
+    blocks: Iterable[Block], facts: CaptureFacts | None = None, *first: Element
+) -> Iterator[Element]:
+    """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
+
+    Args:
+        blocks: The document. Its strong sentences stay among the tables. One of other sentences alone has no elements.
+        facts: The checks; None for none.
+        first: Elements above it.
+    """
+    shown = [*first]
+    says = []
+    for block in flat(blocks):
+        match block:
+            case Sentence(tone="strong"):
+                shown.append(element("p", plain(block.forms[0])))
+            case Sentence():
+                says.append(plain(block.forms[0]))
+            case Facts():
+                says += [f"{name}: {visible(text)}" if name else visible(text) for name, text in block.facts]
+            case HeatText(pieces=(_, *_)):
+                shown.append(element("p", *map(_colored, block.pieces), class_="gradients"))
+            case Table(rows=(_, *_)):
+                shown += [*_curves(block), _table(block)]
+    if shown:
+        yield explained(" ".join(filter(None, says)), facts or CaptureFacts((), 0.0, 0.0, ""), *shown)
+
+
+def notebook(blocks: Iterable[Block]) -> str:
+    """A document as HTML with its own styles."""
+    return STYLE + "".join(map(written, elements(blocks)))
+
+
+def csv_text(blocks: Iterable[Block]) -> str:
+    """The tables as CSV, one below the other; no cell is a formula to a spreadsheet."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for block in flat(blocks):
+        if isinstance(block, Table):
+            shown = in_words(block)
+            rows = [*shown.rows, *([shown.foot] if shown.foot is not None else [])]
+            writer.writerow(column.head for column in shown.columns)
+            writer.writerows(map(_csv_cell, each.cells) for each in rows)
+    return out.getvalue()
+
+
+def _csv_cell(cell: Cell) -> str:
+    return words(cell) if isinstance(cell, Bar) else guarded(words(cell))
+
+
+def _colored(piece: tuple[str, float, str]) -> Element:
+    """A text on its background: `plus` for what raises, `minus` for what lowers, and how strongly."""
+    text, share, about = piece
+    step = step_of(abs(share))
+    background = f"{'plus' if share >= 0 else 'minus'}-{step}" if step else None
+    return element("span", text, title=f"{about}, {signed(100 * share, 1)} %", class_=background)
+
+
+def _table(of: Table) -> Element:
+    of = in_words(of)
+    bars = [cell.value for line in of.rows for cell in line.cells if isinstance(cell, Bar)]
+    finite = [*filter(math.isfinite, bars), 0.0, 0.0]
+    low, high = min(finite), max(finite)
+
+    def cell(of: Cell) -> Element | str:
+        if isinstance(of, Bar) and math.isfinite(of.value):
+            return bar_around_zero(of.value, low, high)
+        return words(of)
+
+    def made(line: TableRow) -> Element:
+        return row(*map(cell, line.cells), class_=CLASSES.get(line.tone))
+
+    rows = [made(line) for line in (*of.rows, *([of.foot] if of.foot is not None else []))]
+    return table("", [each.head for each in of.columns], rows, class_="figured bars" if bars else "figured")
+
+
+# ---- curves -------------------------------------------------------------------------------------
+
+
+def _curves(of: Table) -> Iterator[Element]:
+    """A curve for each column of dots on bands, over the texts of the first column."""
+    for place, column in enumerate(of.columns if of.curve else ()):
+        dots = [
+            (words(line.cells[0]), cell)
+            for line in of.rows
+            if isinstance(cell := line.cells[place], Dot) and math.isfinite(cell.value)
+        ]
+        if len(dots) > 1:
+            name = of.columns[place - 1].head
+            band = f"the line is its own, the band that of {column.head} ones"
+            yield _curve(f"{name} as a function of {of.curve}", f"{name}: {band}", dots)
+
+
+def _curve(name: str, label: str, dots: Sequence[tuple[str, Dot]]) -> Element:
+    values = [value for _, dot in dots for value in (dot.value, dot.low, dot.high) if math.isfinite(value)]
+    low, high = min(0.0, *values), max(0.0, *values)
+    span = high - low or 1.0
+
+    def point(place: int, value: float) -> str:
+        x = EDGE + place * (WIDE - EDGE - 6) / (len(dots) - 1)
+        at = value if math.isfinite(value) else high
+        return f"{x:.1f},{6 + (high - at) / span * (HIGH - 24):.1f}"
+
+    upper = [point(place, dot.high) for place, (_, dot) in enumerate(dots)]
+    lower = [point(place, dot.low) for place, (_, dot) in enumerate(dots)]
+    line = [point(place, dot.value) for place, (_, dot) in enumerate(dots)]
+    zero = float(point(0, 0.0).partition(",")[2])
+    texts = [
+        element("text", text, x=line[place].partition(",")[0], y=HIGH - 4, text_anchor="middle")
+        for place, (text, _) in enumerate(dots)
+    ]
+    return element(
+        "svg",
+        element("title", name),
+        element("polygon", points=" ".join([*upper, *reversed(lower)]), fill="currentColor", fill_opacity="0.18"),
+        element("line", x1=EDGE, x2=WIDE - 6, y1=zero, y2=zero, stroke="currentColor", stroke_opacity="0.4"),
+        element("polyline", points=" ".join(line), fill="none", stroke="currentColor", stroke_width="1.6"),
+        element("text", f"{high:.1f}", x=EDGE - 4, y=12, text_anchor="end"),
+        element("text", f"{low:.1f}", x=EDGE - 4, y=HIGH - 18, text_anchor="end"),
+        *texts,
+        viewBox=f"0 0 {WIDE} {HIGH}", width=WIDE, role="img", font_size=8, fill="currentColor", aria_label=label,
+    )  # fmt: skip

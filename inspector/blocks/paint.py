@@ -1,0 +1,539 @@
+"""Draws a document as rows of segments, on a panel or with plain styles for a terminal or a file.
+
+If there is little room, tables get shorter and lose columns, then the blocks of the lowest priority are left out. What
+stays and has no room is below, to be scrolled to.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple, TypeVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from inspector.blocks.blocks import (
+    KEEP,
+    Bar,
+    Beside,
+    Block,
+    Cell,
+    Column,
+    Dot,
+    Drawn,
+    Facts,
+    Form,
+    HeatText,
+    Legend,
+    Sentence,
+    Strip,
+    Table,
+    TableRow,
+    Text,
+    in_words,
+    plain,
+)
+from inspector.blocks.shades import Inks, Shades, stretches
+from inspector.display import first_fitting, pad, truncate
+from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, spread
+from inspector.widgets.rows import Row, fact_rows, wrapped
+
+Thing = TypeVar("Thing")
+LEAST_DRAWING, LEAST_TEXT = 4, 8
+"""Cells that columns of drawings and of texts shrink to at least."""
+LEAST_MAIN = 14
+"""Lines of the main document at least if the brief one is below it."""
+READABLE = 104
+"""Cells of a line of sentences at most."""
+ENDLESS = 1_000_000
+"""Lines of a terminal that scrolls."""
+DOT, BAND, ZERO = "●", "░", "┊"
+
+
+class PlainInks:
+    """One style for everything: for a file, or a terminal without colors."""
+
+    rich_style = Style()
+    colorful, dark = False, True
+
+    def ink(self, name: str) -> Style:
+        """The same for each name."""
+        return self.rich_style
+
+    def data(self, level: float = 0.5) -> Style:
+        """The same for each level."""
+        return self.rich_style
+
+
+def plain_lines(blocks: Iterable[Block], width: int = 120) -> Iterator[str]:
+    """A document as lines of text; a table has all of its columns, however wide."""
+    painter = Painter(PlainInks())
+    for block in blocks:
+        cells = width
+        if isinstance(block, Table):
+            block = in_words(block)
+            cells = max(width, _cells([*_needs(block, 0)]))
+        for row in painter.draw([block], cells, ENDLESS):
+            yield "".join(part.text for part in row).rstrip()
+
+
+def around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:
+    """The things that there is room for, with the one at `place` in the middle if it can be."""
+    first = max(0, min(place - room // 2, len(things) - room))
+    return things[first : first + room]
+
+
+def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
+    """The part of some things that is shown: `Shown: layers 30 to 56 of 94`; empty if it is all of them.
+
+    Args:
+        width: Cells that it may take.
+        parts: Of each kind a noun in the plural, the indices of those that are shown, and how many there are.
+    """
+    texts, short = [], []
+    for noun, shown, total in parts:
+        if shown and len(shown) < total:
+            first, last = min(shown) + 1, max(shown) + 1
+            texts.append(f"{noun} {first} to {last} of {total}")
+            short.append(f"{noun[0]}{first}-{last}/{total}")
+    if not texts:
+        return ""
+    long = f"Shown: {', '.join(texts)}"
+    return first_fitting(width, long, long.replace(" to ", "-"), truncate(f"Shown: {' '.join(short)}", width))
+
+
+# ---- documents ----------------------------------------------------------------------------------
+
+
+class Painter:
+    """Draws documents in the styles of a panel, or in none."""
+
+    def __init__(self, on: Inks) -> None:
+        self.on, self.shades = on, Shades(on)
+
+    def draw(self, blocks: Iterable[Block], width: int, height: int) -> list[Row]:
+        """The rows of some blocks, one below the other.
+
+        Args:
+            blocks: From the top.
+            width: Cells of a row at most.
+            height: Lines that there is room for. There are more rows if what stays needs them.
+        """
+        needs = [(block, *self._lines(block, width)) for block in blocks]
+        if sum(most for _, _, most in needs) > height:
+            needs = [each for each in needs if each[0].priority]
+        while sum(least for _, least, _ in needs) > height:
+            lowest = min(needs, key=lambda each: each[0].priority)
+            if lowest[0].priority >= KEEP:
+                break
+            needs.remove(lowest)
+        sizes, mosts = [least for _, least, _ in needs], [most for _, _, most in needs]
+        spare = height - sum(sizes)
+        for place, (block, least, most) in enumerate(needs):
+            if spare < 0 and isinstance(block, Drawn):  # all of it is scrolled: no need for a small drawing
+                sizes[place] = max(least, min(most, height // 2))
+            elif isinstance(block, Table):
+                mosts[place] += (block.tall - 1) * (most - 1)
+                if block.at is not None and block.across is None:
+                    sizes[place] = min(least, height)  # the selected row is in sight
+        if sum(mosts) <= height:
+            sizes, spare = mosts, height - sum(mosts)
+        while spare > 0 and (growing := [place for place, size in enumerate(sizes) if size < mosts[place]]):
+            for place in growing[:spare]:
+                sizes[place], spare = sizes[place] + 1, spare - 1
+        rows: list[Row] = []
+        for (block, _, _), size in zip(needs, sizes, strict=True):
+            if isinstance(block, Beside):
+                size, spare = size + max(0, spare), 0
+            rows += self._block(block, width, size)
+        return rows
+
+    def _lines(self, block: Block, width: int) -> tuple[int, int]:
+        """The least and the most lines of a block."""
+        match block:
+            case Sentence():
+                lines = len(_lines_of(_fitting(block, width), width))
+                return lines, lines
+            case Table():
+                rows, others = len(block.rows), block.headed + (block.foot is not None)
+                least = rows if block.whole else min(rows, block.least)
+                rest = block.rest is not None and (least < rows or block.rest(range(rows)) is not None)
+                return least + others + rest, rows + others + rest
+            case Facts():
+                lines = len(self._block(block, width, 0))
+                return lines, lines
+            case Drawn():
+                return block.lines
+            case Beside(main=main, side=side, brief=brief):
+                if width >= block.least:
+                    both = self._all(main, width), self._all(side, width)
+                    return max(each[0] for each in both), max(each[1] for each in both)
+                return self._all((*main, *(brief or side)), width)
+        return (0, 0) if isinstance(block, HeatText) else (1, 1)
+
+    def _all(self, blocks: Sequence[Block], width: int) -> tuple[int, int]:
+        pairs = [self._lines(each, width) for each in blocks]
+        return sum(least for least, _ in pairs), sum(most for _, most in pairs)
+
+    def _block(self, block: Block, width: int, height: int) -> list[Row]:
+        match block:
+            case Sentence():
+                return self._sentence(block, width)
+            case Table():
+                return self._table(block, width, height)
+            case Facts(facts=facts) if facts:
+                name = self.on.ink("muted")
+                return [[], *fact_rows(facts, min(width, READABLE), name, self.on.rich_style)]
+            case Legend():
+                return [self.shades.legend(width)]
+            case Drawn():
+                return block.draw(self, width, height)
+            case Beside():
+                return self._beside(block, width, height)
+        return []
+
+    def _beside(self, block: Beside, width: int, height: int) -> list[Row]:
+        if width >= block.least:
+            cells = max(block.cells[0], min(block.cells[1], int(width * block.share)))
+            main = self.draw(block.main, width - cells - 2, height)
+            side = self.draw(block.side, cells, height)
+            pairs = zip_longest(main, side, fillvalue=list[Segment]())
+            return [[*_filled(left, width - cells), *right] for left, right in pairs]
+        if not block.brief:
+            return self.draw((*block.main, *block.side), width, height)
+        brief = self.draw(block.brief, width, ENDLESS)
+        if height > len(brief) + LEAST_MAIN:
+            return [*brief, [], *self.draw(block.main, width, height - len(brief) - 1)]
+        return [*self.draw(block.main, width, max(height, LEAST_MAIN)), [], *brief]
+
+    def _sentence(self, block: Sentence, width: int) -> list[Row]:
+        form, tone = _fitting(block, width), self._tone(block.tone)
+        lines = _lines_of(form, width)
+        if isinstance(form, str) or lines != plain(form).split("\n"):
+            return [[Segment(line, tone)] for line in lines]
+        rows: list[Row] = [[]]
+        for piece in form:
+            if piece == "\n":
+                rows.append([])
+            elif isinstance(piece, Text):
+                rows[-1].append(Segment(piece.text, self._tone(piece.tone) if piece.tone else tone))
+            else:
+                rows[-1].append(Segment(piece, tone))
+        return rows
+
+    def _tone(self, tone: str) -> Style:
+        return self.on.ink(tone) if tone else self.on.rich_style
+
+    # ---- tables ---------------------------------------------------------------------------------
+
+    def _table(self, table: Table, width: int, height: int) -> list[Row]:
+        columns, count, at = _fitted(table, width), len(table.rows), table.at or 0
+        below = [self._row(table, columns, table.foot, width, below=True)] if table.foot is not None else []
+        room = max(1, height - table.headed - len(below))
+        if table.across is not None and room > 2:
+            own = [each.place - 1 for each in columns[1:] if not each.column.sums]
+            of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
+            rows_seen = around(range(count), room - (count > room), at)
+            if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
+                room -= 1
+                below.append([Segment(part, self.on.ink("warn"))])
+        if table.rest is not None and (count > room or table.rest(range(count)) is not None):
+            room = max(1, room - 1)
+        tall = max(1, min(table.tall, room // max(1, count)))
+        seen: Collection[int] = around(range(count), room // tall, at)
+        if table.keep:
+            seen = sorted(table.keep[:room])
+        if table.rest is not None and (rest := table.rest(seen)) is not None:
+            below.insert(0, self._row(table, columns, rest, width, below=True))
+        rows: list[Row] = []
+        if table.headed:
+            cut = table.at is not None and table.across is None and len(seen) < count
+            rows.append(
+                self._head(table, columns, f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else "")
+            )
+        for place in seen:
+            row = self._row(table, columns, table.rows[place], width, place == table.at)
+            rows += [row, *[[Segment(" " * row[0].cell_length), *row[1:]]] * (tall - 1)]
+        return [*rows, *below]
+
+    def _head(self, table: Table, columns: Sequence[Fitted], part: str) -> Row:
+        """The names of the columns; which rows are shown instead of the first one, or of two."""
+        first, muted = columns[0], self.on.ink("muted")
+        long = cell_len(part) > first.cells and len(columns) > 1
+        cells = first.cells + (columns[1].gap + columns[1].cells if long else 0)
+        name = pad(part or first.head, cells, first.column.align == "right" and not long)
+        row = [Segment(" " * _mark(table) + name, muted)]
+        for each in columns[2 if long else 1 :]:
+            row.append(Segment(" " * each.gap))
+            if isinstance(each.scale, Spread):
+                below, above = (
+                    next((text for text in (*texts, arrow) if cell_len(text) <= cells), "")
+                    for arrow, cells, texts in (
+                        ("◂", each.scale.left, [f"{end} ◂" for end in each.column.ends[0]]),
+                        ("▸", each.scale.right, [f"▸ {end}" for end in each.column.ends[1]]),
+                    )
+                )
+                row += self._around_axis(pad(below, each.scale.left, True), pad(above, each.scale.right))
+            else:
+                style = self.on.ink("strong") if each.place == table.across else muted
+                row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), style))
+        return row
+
+    def _row(
+        self,
+        table: Table,
+        columns: Sequence[Fitted],
+        row: TableRow,
+        width: int,
+        selected: bool = False,
+        below: bool = False,
+    ) -> Row:
+        accent, framed = self.on.ink("accent"), selected and table.across is not None
+        mark = 0 if below else _mark(table)
+        made: Row = [Segment("▶ " if selected else "  ", accent)] if mark else []
+        if below and columns:
+            columns = [columns[0]._replace(cells=columns[0].cells + _mark(table)), *columns[1:]]
+        for number, each in enumerate(each for each in columns if each.place < len(row.cells)):
+            cell = row.cells[each.place]
+            if framed and each.place == table.across:
+                made.append(Segment("▐", accent))
+            elif framed and columns[number - 1].place == table.across:
+                made.append(Segment("▌", accent))
+            elif number:
+                made.append(Segment(" " * each.gap))
+            if isinstance(cell, Sentence):
+                room = width - Segment.get_line_length(made)
+                text = next((form for form in map(plain, cell.forms) if cell_len(form) <= room), "")
+                made.append(Segment(text, self._tone(cell.tone)))
+                break
+            made += self._cell(
+                cell, each, self._tone("strong" if framed and not number else each.column.tone or row.tone)
+            )
+        if framed and columns[-1].place == table.across:
+            made.append(Segment("▌", accent))
+        if not selected or framed:
+            return made
+        ground, own = Style(bgcolor=self.on.ink("row").bgcolor), (None, self.on.rich_style.bgcolor)
+        return [
+            Segment(text, (style or Style()) + (ground if style is None or style.bgcolor in own else Style()))
+            for text, style, _ in _filled(made, width)
+        ]
+
+    def _cell(self, cell: Cell, fitted: Fitted, style: Style) -> Row:
+        column, cells, scale = fitted.column, fitted.cells, fitted.scale
+        match cell:
+            case Bar() if isinstance(scale, Spread):
+                return self._around_axis(*bar_texts(cell.value, cell.thin, scale))
+            case Bar() if isinstance(scale, BarScale):
+                share = abs(cell.value) / scale.top if scale.top else 0.0
+                style = self.on.data(share if column.top else 0.5)
+                if scale.signed:
+                    style = self.on.ink("primary" if cell.value >= 0 else "warn")
+                return [Segment(bar(share, cells), style)]
+            case Dot() if isinstance(scale, DotScale):
+                return scale.drawn(self.on, cells, cell)
+            case Strip():
+                shares = stretches(cell.shares(), self.shades.in_a_cell * cells)
+                return self.shades.strip(shares, cells)
+            case Text(tone=tone) if tone:
+                style = self.on.ink(tone)
+        return [Segment(pad(_text(cell, fitted.short), cells, column.align == "right"), style)]
+
+    def _around_axis(self, left: str, right: str) -> Row:
+        return [
+            Segment(left, self.on.ink("warn")),
+            Segment(AXIS, self.on.ink("muted")),
+            Segment(right, self.on.ink("primary")),
+        ]
+
+
+# ---- the columns that there is room for ---------------------------------------------------------
+
+
+class BarScale(NamedTuple):
+    """The scale of a column of bars without an axis: the value of a full bar, and whether some are below zero."""
+
+    top: float
+    signed: bool
+
+
+class DotScale(NamedTuple):
+    """The scale of a column of dots, from the least number to the largest."""
+
+    low: float
+    high: float
+
+    def drawn(self, on: Inks, cells: int, dot: Dot) -> Row:
+        """A value as a dot on the band between two others; in another style if it is outside of the band."""
+        first, last, zero = self._at(dot.low, cells), self._at(dot.high, cells), self._at(0.0, cells)
+        banded = not math.isnan(dot.low)
+        beyond = banded and not dot.low <= dot.value <= dot.high
+        drawn = [Segment(BAND if banded and first <= at <= last else ZERO if at == zero else " ", on.ink("faint"))
+                 for at in range(cells)]  # fmt: skip
+        if math.isfinite(dot.value):
+            drawn[self._at(dot.value, cells)] = Segment(DOT, on.ink("accent" if beyond else "base"))
+        return drawn
+
+    def _at(self, value: float, cells: int) -> int:
+        span = self.high - self.low
+        if not math.isfinite(value) or not span:
+            return 0 if math.isnan(value) or value <= 0 or not span else cells - 1
+        return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))
+
+
+class Fitted(NamedTuple):
+    """A column that is shown.
+
+    Args:
+        place: Its index.
+        column: The column.
+        cells: Its width.
+        scale: What its drawings are measured by; None for texts.
+        gap: Cells before it.
+        short: 0 for the full texts, 1 for a short name of the column, 2 for short cells, too.
+    """
+
+    place: int
+    column: Column
+    cells: int
+    scale: Spread | DotScale | BarScale | None = None
+    gap: int = 2
+    short: int = 0
+
+    @property
+    def head(self) -> str:
+        """Its name."""
+        return _head_of(self.column, self.short)
+
+
+def _mark(table: Table) -> int:
+    return 2 if table.at is not None and table.across is None else 0
+
+
+def _fitted(table: Table, width: int) -> list[Fitted]:
+    """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
+    short, then others of low priority go, then drawings shrink, then texts; drawings take what is left."""
+    if table.across is not None:
+        return _fitted_across(table, table.across, width)
+    room = width - _mark(table)
+    for short in (0, 1, 2):
+        left = [*_needs(table, short)]
+        while _cells(left) > room:
+            lowest = min(left, key=lambda each: each.column.priority)
+            if lowest.column.priority >= (1, 2, KEEP)[short]:
+                break
+            left.remove(lowest)
+        if _cells(left) <= room:
+            break
+    sizes = {each.place: each.cells for each in left}
+    drawings = [each for each in left if each.column.cells[1]]
+    texts = [each for each in left if not each.column.cells[1] and each.column.align == "left"]
+    spare = room - sum(sizes.values()) - 2 * len(left) + 2
+    for group, least in ((drawings, LEAST_DRAWING), (texts, LEAST_TEXT)):
+        for _ in range(max(0, -spare)):
+            widest = max(group, key=lambda each: sizes[each.place], default=None)
+            if widest is None or sizes[widest.place] <= least:
+                break
+            sizes[widest.place], spare = sizes[widest.place] - 1, spare + 1
+    for number, each in enumerate(drawings):
+        more = max(0, min(spare // (len(drawings) - number), each.column.cells[1] - sizes[each.place]))
+        sizes[each.place], spare = sizes[each.place] + more, spare - more
+    return [
+        each._replace(
+            cells=sizes[each.place],
+            scale=_scale(table, each.place, sizes[each.place]),
+            gap=2 if number else 0,
+        )
+        for number, each in enumerate(left)
+    ]
+
+
+def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
+    """The first column, and as many of the others as fit around the selected one, all of the same width."""
+    first, *others = _needs(table, 0)
+    label, (least, most) = first.cells + 1, others[0].column.cells
+    cells = max(least, min(most, (width - label - 1) // len(others) - 1))
+    kept = around(others, max(1, (width - label - 1) // (cells + 1)), across - 1)
+    return [first._replace(cells=label, gap=0), *(each._replace(cells=cells, gap=1) for each in kept)]
+
+
+def _needs(table: Table, short: int) -> Iterator[Fitted]:
+    """All columns with the cells that they need at least."""
+    for place, column in enumerate(table.columns):
+        cells = column.cells[0]
+        if not column.cells[1]:
+            rest = (
+                table.rest(range(table.least))
+                if table.rest is not None and len(table.rows) > table.least
+                else None
+            )
+            rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
+            texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
+            cells = max(map(_width, (_head_of(column, short), *texts)))
+        yield Fitted(place, column, cells, short=short)
+
+
+def _width(text: str) -> int:
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def _cells(columns: Sequence[Fitted]) -> int:
+    """The cells of some columns with the gaps between them, and the ease of drawings beside a column of priority 1."""
+    eased = any(each.column.priority == 1 for each in columns)
+    return sum(max(each.cells, each.column.ease if eased else 0) for each in columns) + 2 * len(columns) - 2
+
+
+def _head_of(column: Column, short: int) -> str:
+    return column.short if short and column.short else column.head
+
+
+def _text(cell: Cell, short: int) -> str:
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, Text):
+        return cell.short if short == 2 and cell.short else cell.text
+    return ""
+
+
+def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale | None:
+    """The scale of the drawings of a column; None for texts and strips."""
+    column = table.columns[place]
+    if column.top is not None:
+        return BarScale(column.top, False)
+    first = table.rows[0].cells[place : place + 1] if table.rows else ()
+    if not first or isinstance(first[0], Strip | Text) or (isinstance(first[0], str) and first[0]):
+        return None
+    drawn = [row.cells[place] for row in table.rows if place < len(row.cells)] if column.cells[1] else []
+    if dots := [cell for cell in drawn if isinstance(cell, Dot)]:
+        values = [value for dot in dots for value in (dot.value, dot.low, dot.high) if math.isfinite(value)]
+        return DotScale(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
+    bars = [cell.value for cell in drawn if isinstance(cell, Bar)]
+    if column.ends:
+        return spread(bars, cells)
+    return BarScale(max(map(abs, bars)), min(bars) < 0) if bars else None
+
+
+# ---- sentences ----------------------------------------------------------------------------------
+
+
+def _lines_of(form: Form, width: int) -> list[str]:
+    """A form in lines; blanks are kept in a line that fits."""
+    lines = plain(form).split("\n")
+    return [part for line in lines for part in ([line] if cell_len(line) <= width else wrapped(line, width))]
+
+
+def _fitting(block: Sentence, width: int) -> Form:
+    """The first form that fits, or the last."""
+    for form in block.forms:
+        lines = _lines_of(form, width)
+        if len(lines) <= block.lines and (block.lines > 1 or lines == [plain(form)]):
+            return form
+    return block.forms[-1]
+
+
+def _filled(row: Row, width: int) -> Row:
+    """A row of so many cells."""
+    return [*row, Segment(" " * max(0, width - Segment.get_line_length(row)))]

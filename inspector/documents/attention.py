@@ -1,0 +1,383 @@
+"""Attention: the weights of all heads as strips, the heads by a score, one head, and the strongest weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from operator import attrgetter
+from statistics import fmean
+from typing import NamedTuple
+
+from engine.protocol import AttentionLayer, AttentionRead, Candidate, HeadScore, HeadsScored
+from inspector.blocks.blocks import (
+    GAP,
+    Bar,
+    Block,
+    Column,
+    HeatText,
+    Legend,
+    Rows,
+    Strip,
+    Table,
+    TableRow,
+    Text,
+    number,
+    sentence,
+    sentences,
+)
+from inspector.display import token_label, visible
+from inspector.scales import bits, count, percent
+from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on, names_of
+from inspector.state.session_tree import Item
+
+# ---- weights of a head --------------------------------------------------------------------------
+
+MEAN, MAX = -2, -1
+"""Numbers instead of a head's: the mean of a layer's heads, and the largest of their weights for each token."""
+NAMES = {MEAN: "avg", MAX: "max"}
+RESTS = 0.5
+"""The share of a row from which on a head is said to rest on the first token, or on its sink."""
+
+
+class Head(NamedTuple):
+    """A head of a layer, or what stands for all heads of it; both count from 0."""
+
+    layer: int
+    head: int
+
+    @property
+    def name(self) -> str:
+        """The name, counted from 1: `L6 h2`, `L6 avg`."""
+        return f"L{self.layer + 1} {NAMES.get(self.head) or f'h{self.head + 1}'}"
+
+    @property
+    def title(self) -> str:
+        """The same in words."""
+        whole = {MEAN: "the mean of its heads", MAX: "the maximum of its heads"}
+        return f"layer {self.layer + 1}, {whole.get(self.head) or f'head {self.head + 1}'}"
+
+
+def columns(layer: AttentionLayer) -> tuple[int, ...]:
+    """The columns of a layer: its heads, their mean, their maximum."""
+    return (*range(layer.heads), MEAN, MAX)
+
+
+MOST_WHOLE = 64
+"""Means and maxima over the heads of a layer that are kept."""
+_WHOLE: dict[tuple[int, int, int], tuple[AttentionLayer, tuple[float, ...]]] = {}
+"""The last ones, by `id()` of a layer, which is kept alive so that the id stays its own: a hash of its weights would
+take as long as to read them."""
+
+
+def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ...]:
+    """The weights of a head, or of what stands for all of them, over a path.
+
+    Args:
+        layer: Its weights.
+        head: From 0, or `MEAN`, `MAX`.
+        tokens: Of the path.
+    """
+    row: tuple[float, ...]
+    if head >= 0:
+        row = layer.over(head, tokens)
+    elif (known := _WHOLE.get(key := (id(layer), head, tokens))) is not None:
+        row = known[1]
+    else:
+        rows = zip(*map(layer.over, range(layer.heads), repeat(tokens)), strict=True)
+        row = tuple(map(max if head == MAX else fmean, rows))
+        _WHOLE[key] = layer, row
+        if len(_WHOLE) > MOST_WHOLE:
+            del _WHOLE[next(iter(_WHOLE))]
+    return row if math.isfinite(sum(row)) else (0.0,) * tokens  # a file may say anything
+
+
+def sink_of(layer: AttentionLayer, head: int) -> float:
+    """The share that the sink of a head takes; 0 where there is none."""
+    if len(layer.sinks) <= max(head, 0):
+        return 0.0
+    return layer.sinks[head] if head >= 0 else (max if head == MAX else fmean)(layer.sinks)
+
+
+def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
+    """Entropy of a row of weights, its sink's share as one more outcome."""
+    entropy = 0.0
+    for share in (*weights, sink):
+        if share > 0:
+            entropy -= share * math.log2(share)
+    return entropy
+
+
+def most_focused(read: AttentionRead) -> Head | None:
+    """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
+
+    The first token is left out, since heads rest there that have nothing to do. Without such a head it is the one with
+    the largest weight.
+    """
+    found = []
+    for layer in read.layers:
+        for head in range(layer.heads):
+            row = layer.over(head, read.tokens)
+            weight = max(row[1:], default=1.0)
+            back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
+            found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
+    return max(found)[-1] if found else None
+
+
+# ---- orders of heads ----------------------------------------------------------------------------
+
+
+class Order(NamedTuple):
+    """An order of heads."""
+
+    name: str
+    meaning: str
+
+
+ORDERS = (
+    Order("by place", "a row for each layer, a column for each head"),
+    Order("previous token", "mean share on the token right before"),
+    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks"),
+    Order("duplicate token", "mean share on earlier occurrences of the token that looks"),
+    Order("first token", "mean share on the first token"),
+    Order("widest", "mean entropy of where it looks, in bits"),
+)  # fmt: skip
+"""The orders, as a key steps through them."""
+
+
+def score(of: HeadScore, order: int) -> float | None:
+    """The score that an order sorts by; None if the text has nothing to score."""
+    return (None, of.previous, of.induction, of.duplicate, of.first, of.entropy_bits)[order]
+
+
+def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
+    """The heads, the highest score first; without a score by place."""
+    return sorted(scores, key=lambda each: -(score(each, order) or 0.0))
+
+
+# ---- all heads ----------------------------------------------------------------------------------
+
+STRIPS = sentence("Each strip is the text up to this token: where a head looks.", tone="muted", priority=2)
+QUIET = sentence(
+    "Attention is not an explanation: it shows where a head looks, not what decides.", tone="muted"
+)
+
+
+def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
+    """A row for each layer, the last one on top, and a column for each head, then their mean and maximum."""
+    layers = [*reversed(read.layers)]
+    heads = columns(max(layers, key=attrgetter("heads")))
+
+    def row(layer: AttentionLayer) -> TableRow:
+        own = columns(layer)
+        strips = (_strip(read, layer, each) if each in own else "" for each in heads)
+        return TableRow((f"L{layer.layer + 1}", *strips))
+
+    names = (NAMES.get(head) or f"h{head + 1}" for head in heads)
+    drawn = (Column(name, cells=(3, 12), sums=name in NAMES.values()) for name in names)
+    shown = Column(tone="muted", cells=(3, 3)), *drawn
+    at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
+    across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
+    nouns = "layers", "heads"
+    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3)
+    yield from (GAP, STRIPS, Legend())
+
+
+def _strip(read: AttentionRead, layer: AttentionLayer, head: int) -> Strip:
+    return Strip(partial(weights_of, layer, head, read.tokens))
+
+
+def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) -> Iterator[Block]:
+    """The heads by a score, the highest first, each with its weights from this token.
+
+    Args:
+        read: The weights.
+        scored: The scores.
+        order: The index in `ORDERS`, not the first.
+        chosen: The selected head.
+    """
+    best, layers = ranked(scored.heads, order), {layer.layer: layer for layer in read.layers}
+    meaning = f"{ORDERS[order].meaning}; over {measured_on(scored)}."
+    yield sentence(meaning[:1].upper() + meaning[1:], tone="muted", priority=4)
+    if order <= len(ROLES):
+        yield sentence(found_words(scored)[order - 1], tone="strong", priority=3)
+    if best and score(best[0], order) is None:
+        yield sentence("No token of this text occurs again: there is nothing to score.", tone="warn")
+    last = order == len(ORDERS) - 1
+
+    def row(each: HeadScore) -> TableRow:
+        layer, value = layers.get(each.layer), score(each, order)
+        strip = _strip(read, layer, each.head) if layer is not None and each.head < layer.heads else ""
+        figure = "" if value is None else bits(value) if last else percent(value)
+        return TableRow((Head(each.layer, each.head).name, strip, figure, Bar(value or 0.0)))
+
+    at = next((place for place, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
+    top = max((score(each, order) or 0.0 for each in best), default=0.0)
+    shown = (
+        Column("head", tone="muted", cells=(8, 8)), Column(cells=(3, 24)),
+        Column("bits" if last else "share", "right", cells=(8, 8)), Column(cells=(10, 10), priority=2, top=top),
+    )  # fmt: skip
+    yield Table(shown, Rows(best, row), at)
+    yield from (GAP, STRIPS, Legend())
+
+
+# ---- one head -----------------------------------------------------------------------------------
+
+LEAST = 0.001
+"""The least weight of a token in the list."""
+BRIEF = 2
+"""Tokens on a narrow screen."""
+
+
+def details(
+    path: Sequence[Item],
+    layer: AttentionLayer,
+    chosen: Head,
+    known: tuple[HeadScore, HeadsScored] | None,
+    answer: Candidate | None,
+) -> Iterator[Block]:
+    """The strongest tokens of a head, remarks, and the next token.
+
+    Args:
+        path: The tokens up to the selected one.
+        layer: The weights of the head's layer.
+        chosen: The head.
+        known: Its scores, and all scores; None until they are computed.
+        answer: The first candidate for the next token; None if it isn't known.
+    """
+    yield sentence(f"{chosen.title.capitalize()} looks from {_label(path, len(path) - 1)} at", tone="strong")
+    yield _looked_at(weights_of(layer, chosen.head, len(path)), path)
+    yield GAP
+    yield from _remarks(path, layer, chosen)
+    if known is not None:
+        yield sentence(_over_text(*known), tone="muted", priority=2)
+    yield from (GAP, *_next(answer), QUIET)
+
+
+def brief(
+    path: Sequence[Item], layer: AttentionLayer, chosen: Head, answer: Candidate | None
+) -> Iterator[Block]:
+    """The same in a few lines for a narrow screen, without the head's name: the text above has it."""
+    yield _looked_at(weights_of(layer, chosen.head, len(path)), path, BRIEF)
+    yield from (*_next(answer), QUIET, *_remarks(path, layer, chosen))
+
+
+def _label(path: Sequence[Item], place: int) -> str:
+    return token_label(path[place].text, path[place].raw) if place < len(path) else ""
+
+
+def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None = None) -> Table:
+    """The tokens with the largest weights: weight, token, position, distance; and the sum of the others."""
+    order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
+    listed = [place for place in order if weights[place] >= LEAST][:most] or order[:1]
+
+    def row(place: int) -> TableRow:
+        weight, back = weights[place], len(path) - 1 - place
+        label = Text(_label(path, place), "strong" if weight >= RESTS else "")
+        where = f"{back} back" if back else "itself"
+        return TableRow((percent(weight), Bar(weight), label, str(place + 1), where))
+
+    def others(seen: Collection[int]) -> TableRow | None:
+        left = sorted({*order} - {listed[at] for at in seen})
+        words = sentence(f"{count(len(left))} other{'s' if len(left) > 1 else ''}", tone="muted")
+        sums = percent(math.fsum(weights[place] for place in left))
+        return TableRow((sums, "", words), "muted") if left else None
+
+    drawn = Column(cells=(8, 8), priority=1, top=1.0)
+    shown = number(""), drawn, Column(), number("", tone="muted"), Column(tone="muted")
+    return Table(shown, [*map(row, listed)], rest=None if most else others, least=most or 3)
+
+
+def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Iterator[Block]:
+    weights, sink = weights_of(layer, chosen.head, len(path)), sink_of(layer, chosen.head)
+    if len(weights) > 1 and weights[0] >= RESTS and chosen.head >= 0:
+        rests = f"Rests on the first token ({percent(weights[0])})"
+        yield sentence(f"{rests}: an attention sink, it has little to do here.", tone="warn")
+    if layer.sinks:
+        takes = f"Its sink takes {percent(sink)}: a share that goes to no token."
+        yield sentence(takes, tone="warn" if sink >= RESTS else "muted")
+    if (hidden := len(path) - layer.weights.shape[-1]) > 0:
+        yield sentence(f"It can't see {hidden:,} earlier tokens: they are outside its window.", tone="muted")
+    if chosen.head >= 0:
+        spread = entropy_bits(weights, sink)
+        evenly = f"{2 ** min(spread, 64):.1f} tokens evenly"
+        yield sentence(f"Spread: {bits(spread)} bits, as over {evenly}.", tone="muted")
+
+
+def _over_text(known: HeadScore, scored: HeadsScored) -> str:
+    shares = {"previous": known.previous, "induction": known.induction, "duplicate": known.duplicate,
+              "first": known.first}  # fmt: skip
+    listed = " · ".join(f"{name} {percent(share)}" for name, share in shares.items() if share is not None)
+    what = "head" if scored.texts is not None else "attention"
+    named = f" ({' and '.join(names_of(known))} {what})" if names_of(known) else ""
+    return f"Over {measured_on(scored)}: {listed}{named}"
+
+
+def _next(answer: Candidate | None) -> Iterator[Block]:
+    if answer is not None:
+        label, prob = Text(token_label(answer.text, answer.raw), "strong"), f" {percent(answer.prob)}"
+        yield sentence(
+            *((Text(words, "muted"), label, prob) for words in ("The model's next token: ", "Next: "))
+        )
+
+
+# ---- pages, terminals and notebooks -------------------------------------------------------------
+
+STRONGEST, ROLE_HEADS, TOP = 8, 3, 3
+"""Heads on a page, heads of each role, and tokens in the row of a head."""
+
+
+def document(read: AttentionRead, path: Sequence[Item]) -> Iterator[Block]:
+    """The text colored by the mean of all heads, and the heads with the strongest weights."""
+    every = [layer.over(head, read.tokens) for layer in read.layers for head in range(layer.heads)]
+    means = zip(path, map(fmean, zip(*every, strict=True)), strict=False)
+    yield HeatText(tuple((visible(item.text), mean, "mean of all heads") for item, mean in means))
+    yield from strongest(read, path)
+
+
+def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRONGEST) -> Iterator[Block]:
+    """The heads with the strongest weights on other tokens than the first one, on which many heads rest.
+
+    Args:
+        read: The weights.
+        path: The tokens up to the one that they are from.
+        most: The heads at most; None for all, by layer.
+    """
+    yield sentence(
+        "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
+    )
+    heads = [
+        (Head(layer.layer, head).name, layer.over(head, read.tokens))
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
+    if most is not None:
+        heads = sorted(heads, key=lambda each: -max(each[1][1:], default=0.0))[:most]
+    rows = []
+    for name, weights in heads:
+        best = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)[:TOP]
+        cells = (
+            cell
+            for place in best
+            for cell in (f"{_label(path, place)} ({place + 1})", percent(weights[place]))
+        )
+        rows.append(TableRow((name, *cells)))
+    pairs = (Column("looks at"), number("weight"), *(Column("then"), number("weight")) * (TOP - 1))
+    yield Table((Column("head"), *pairs), rows)
+    yield from sentences(map(visible, read.missing))
+
+
+def roles(scored: HeadsScored) -> Iterator[Block]:
+    """The heads with the highest score of each role, and what else they do."""
+    yield from sentences([f"Over {measured_on(scored)}.", *found_words(scored)], "")
+    rows = [
+        TableRow((
+            f"{role.name} head", Head(each.layer, each.head).name, percent(value), "named so" * (value >= NAMED),
+            percent(each.first), bits(each.entropy_bits),
+        ))
+        for role in ROLES
+        for value, each in best_of(role, scored.heads)[:ROLE_HEADS]
+    ]  # fmt: skip
+    shown = Column("as a"), Column("head"), number("share of its attention"), Column()
+    yield Table((*shown, number("on the first token"), number("entropy bits")), rows)

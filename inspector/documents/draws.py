@@ -1,0 +1,90 @@
+"""Many draws: the frequency of each first token beside its stated probability, and the tree of what came."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from rich.cells import cell_len
+
+from engine.protocol import DrawnToken, DrawsCounted
+from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, number, sentence
+from inspector.display import token_label, truncate, visible
+from inspector.scales import count, percent
+from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
+
+LABEL = 16
+"""Cells of a token at most."""
+DEEPEST = 12
+"""Levels of the tree at most."""
+ENOUGH = 5
+"""Expected draws from which on a frequency says something, as in the chi-square test."""
+TOSSED = "XTC tosses a coin for each draw: what is stated is the mean of both outcomes."
+COLUMNS = (
+    Column("token"), number("stated"), number("came"), Column("95 % of it"), number("draws", 2),
+    Column(cells=(3, 20), priority=1),
+)  # fmt: skip
+
+
+def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]:
+    """The first tokens, the most frequent first, and the test of all of them.
+
+    Args:
+        drawn: The count.
+        most: The tokens that have a row at most; the rest is counted with the others. None for all that fit.
+    """
+    listed = drawn.outcomes[:most]
+
+    def others(seen: Collection[int]) -> TableRow | None:
+        left = [
+            each for place, each in enumerate(drawn.outcomes) if place not in seen or place >= len(listed)
+        ]
+        came = drawn.others + sum(each.count for each in left)
+        stated = drawn.others_prob + sum(each.prob for each in left)
+        if not came and not stated > 0:
+            return None
+        return TableRow(("others", percent(stated), percent(came / drawn.draws), "", count(came)), "muted")
+
+    yield Table(COLUMNS, [_row(each, drawn.draws) for each in listed], rest=others, least=1)
+    yield GAP
+    yield sentence(f"{verdict(drawn)}.")
+    if drawn.tossed:
+        yield sentence(TOSSED, priority=2)
+
+
+def _row(each: DrawnToken, draws: int) -> TableRow:
+    share, label = each.count / draws, truncate(token_label(each.text), LABEL)
+    band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying(each, draws) else ''}"
+    return TableRow((label, percent(each.prob), percent(share), band, count(each.count), Bar(share)))
+
+
+def outlying(outcome: DrawnToken, draws: int) -> bool:
+    """True if the stated probability lies outside the interval, where five or more draws were expected.
+
+    Of rarer tokens only those that came are seen: their frequency is always above what is stated.
+    """
+    return outcome.prob * draws >= ENOUGH and not outcome.low <= outcome.prob <= outcome.high
+
+
+def verdict(drawn: DrawsCounted) -> str:
+    """The chi-square test in a sentence."""
+    if not drawn.degrees:
+        few = "one cell alone has five or more expected, so that nothing can be tested"
+        return f"{drawn.draws:,} draws: {few}"
+    freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
+    figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
+    fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
+    return f"{drawn.draws:,} draws: {figures}: {fits}"
+
+
+def tree_lines(batch: BatchSoFar, width: int = 100) -> list[str]:
+    """The tree of what came, a line a token, with the number of draws that took it."""
+    return [*_branches(drawn_tree(batch.lanes), "", width, 0)]
+
+
+def _branches(nodes: Sequence[DrawnNode], indent: str, width: int, depth: int) -> Iterator[str]:
+    for place, node in enumerate(nodes):
+        last = place == len(nodes) - 1
+        head = f"{indent}{'└' if last else '├'} {node.count:>3} "
+        yield head + truncate(visible(node.text), max(8, width - cell_len(head)))
+        if depth < DEEPEST:
+            yield from _branches(node.children, indent + ("  " if last else "│ "), width, depth + 1)

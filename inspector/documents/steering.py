@@ -1,0 +1,135 @@
+"""Steering: what each strength of a direction does beside random directions, and the candidates with one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+
+from engine.protocol import CandidateChange, Intervened, Intervention, SteeredStrength, StrengthsSwept
+from inspector.blocks.blocks import (
+    Bar,
+    Block,
+    Column,
+    Dot,
+    Table,
+    TableRow,
+    Text,
+    number,
+    sentence,
+    sentences,
+)
+from inspector.display import quoted, token_label, visible
+from inspector.scales import bits, left_over, percent, signed
+from inspector.state.inside import sides, steered_words
+
+BAND = Column("random", short="band", cells=(12, 999))
+COLUMNS = (
+    number("strength", short="x"),
+    number("KL bits"),
+    BAND,
+    number("logits"),
+    BAND,
+    Column("leads", priority=2),
+)
+
+
+def heading(swept: StrengthsSwept) -> str:
+    """The direction as it is added."""
+    unit = Intervention("direction", swept.layer, None, 1.0, swept.direction)
+    return f"Steered by {visible(unit.label)}, {steered_words(swept.scope, swept.begin)}"
+
+
+def document(swept: StrengthsSwept) -> Iterator[Block]:
+    """All strengths, for a page or a terminal; nothing without numbers."""
+    shown = [each for each in swept.strengths if math.isfinite(each.kl_bits) and math.isfinite(each.change)]
+    if not shown:
+        return
+    length = f"length {swept.norm:.2f}, {swept.share:.2f} of the stream's"
+    yield sentence(f"{heading(swept)} ({swept.steered} of the path's positions); {length}.")
+    token, other = _followed(swept)
+    unsteered = f"{signed(swept.difference)} unsteered"
+    yield sentence(f"Logits: what is added to that of {token} less that of {other}, {unsteered}.")
+    yield Table(COLUMNS, [*map(_strength, shown)], curve="the strength")
+    band = f"{swept.random} random directions of the same length (seed {swept.seed})"
+    yield sentence(f"Random: the 5th to the 95th percentile of {band}; * where the logits change by more.")
+    yield from sentences([visible(swept.note)], "")
+
+
+def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterator[Block]:
+    """The direction as it is added now, and the logits that are followed."""
+    label = visible(unit.label)
+    long = [f"{label}, {reach} · {swept.share:.2f} of the stream's length"] if swept is not None else []
+    yield sentence(*long, f"{label}, {reach}", label, tone="accent")
+    if swept is None:
+        return
+    (token, other), (own, others) = _followed(swept), _followed(swept, False)
+    yield sentence(
+        f"Followed: the logit of {token} less that of {other}", f"Followed: logit of {own} less that of {others}",
+        f"{own} - {others}", tone="muted",
+    )  # fmt: skip
+
+
+def curve(swept: StrengthsSwept | None, strength: float) -> Iterator[Block]:
+    """A row for each strength: the effect of the direction as a dot on the band of random ones.
+
+    Args:
+        swept: All strengths; None until they are known.
+        strength: The present one.
+    """
+    if swept is None:
+        yield sentence("All strengths are tried next, with random directions.", tone="muted")
+        return
+    every = swept.strengths
+    at = min(range(len(every)), key=lambda place: abs(every[place].strength - strength), default=None)
+    yield Table(COLUMNS, [*map(_strength, every)], at)
+    ones = f"● this direction   ░░ 90 % of {swept.random} random ones"
+    yield sentence(
+        f"{ones} of the same length: outside of it, the effect is no chance", f"{ones} as long",
+        "● this   ░░ random ones", tone="muted",
+    )  # fmt: skip
+
+
+def _followed(swept: StrengthsSwept, figures: bool = True) -> tuple[str, str]:
+    """The two tokens whose logits are followed, with their probabilities."""
+    token, other = (quoted(token_label(text)) for text in (swept.text, swept.other_text))
+    return (
+        (f"{token} ({percent(swept.prob)})", f"{other} ({percent(swept.other_prob)})")
+        if figures
+        else (token, other)
+    )
+
+
+def _strength(each: SteeredStrength) -> TableRow:
+    kl = Dot(each.kl_bits, each.kl_low, each.kl_high, f"{bits(each.kl_low)} to {bits(each.kl_high)}")
+    band = f"{signed(each.change_low)} to {signed(each.change_high)}{' *' if each.beyond else ''}"
+    change = Dot(each.change, each.change_low, each.change_high, band)
+    label = token_label(each.top_text)
+    leads = Text(f"{label} {percent(each.top_prob)}", short=label)
+    return TableRow((f"x{each.strength:g}", bits(each.kl_bits), kl, signed(each.change), change, leads))
+
+
+def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
+    """The candidates without the direction and with it; if there is no room for all, the likeliest on either side."""
+    every = tried.candidates
+    likely = sorted(
+        range(len(every)), key=lambda place: -max(every[place].before.prob, every[place].after.prob)
+    )
+
+    def others(seen: Collection[int]) -> TableRow:
+        before = left_over(every[place].before.prob for place in seen)
+        after = left_over(every[place].after.prob for place in seen)
+        return TableRow(("others", percent(before), f"{percent(after)} "), "muted")
+
+    own, changed = sides(tried.interventions)
+    columns = (
+        Column(f"With x{strength:g}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"), number(f"{changed} "),
+        Column(cells=(4, 24), priority=2, top=1.0),
+    )  # fmt: skip
+    yield Table(columns, [*map(_candidate, every)], rest=others, keep=likely)
+
+
+def _candidate(each: CandidateChange) -> TableRow:
+    arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
+    label = token_label(each.before.text, each.before.raw)
+    after = f"{percent(each.after.prob)}{arrow}"
+    return TableRow((label, percent(each.before.prob), after, Bar(each.after.prob)))

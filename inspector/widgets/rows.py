@@ -1,0 +1,77 @@
+"""Rows of segments without Textual: sentences in lines, and the styles of data on a color scale."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.color import Color
+from rich.segment import Segment
+from rich.style import Style
+
+from inspector import scales
+from inspector.display import visible
+
+Row = list[Segment]
+FACT_NAME = 13
+"""Cells of the names of facts."""
+_BREAK = re.compile(r"(?<!\d) | (?!(?:%|ms|s|min|B|KiB|MiB|GiB|TiB|bits?|tok/s)(?!\w))")
+"""A blank at which a line may end."""
+_UNDERLINED = 4
+"""The step of the color scale from which a token is underlined too: color is never the only carrier."""
+_COLORLESS = (Style(), Style(italic=True), Style(underline=True), Style(underline=True, italic=True),
+              Style(underline=True, bold=True), Style(underline=True, bold=True, italic=True))  # fmt: skip
+"""The steps of the scale if the terminal has no colors for them."""
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of `width` cells at most, broken at blanks; a longer word stays whole, and so does a number with
+    its unit."""
+    lines = [""]
+    for word in _BREAK.split(text):
+        if lines[-1] and cell_len(lines[-1]) + 1 + cell_len(word) > width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def fact_rows(
+    facts: Iterable[tuple[str, str]], width: int, name: Style, text: Style, height: int | None = None
+) -> list[Row]:
+    """Each fact on as many lines as it needs.
+
+    Args:
+        facts: Names and sentences.
+        width: Cells of a line.
+        name: Style of the names.
+        text: Style of the sentences.
+        height: Rows that there is room for, None for all: after the first a fact that wouldn't be all in sight is
+            left out.
+    """
+    rows: list[Row] = []
+    for label, sentence in facts:
+        lines = wrapped(visible(sentence), max(10, width - FACT_NAME))
+        if height is not None and rows and len(rows) + len(lines) > height:
+            continue
+        for n, line in enumerate(lines):
+            rows.append([Segment((label if n == 0 else "").ljust(FACT_NAME), name), Segment(line, text)])
+    return rows
+
+
+@lru_cache(maxsize=1024)  # a scale has a few steps, and every row of a panel asks for them again
+def rgb_style(ink: scales.Rgb | None = None, ground: scales.Rgb | None = None) -> Style:
+    """A style of data colors."""
+    return Style(
+        color=Color.from_rgb(*ink) if ink else None, bgcolor=Color.from_rgb(*ground) if ground else None
+    )
+
+
+@lru_cache(maxsize=64)  # a few steps, and each token that is drawn asks
+def heat_style(step: int, dark: bool, colourful: bool, signed: bool = False) -> Style:
+    """The style of a step of the scale, 0 (none) to 5; -5 to 5 of what has a sign, dim below 0 without colors."""
+    if not colourful or step == 0:
+        return _COLORLESS[step] if step >= 0 else _COLORLESS[-step] + Style(dim=True)
+    ink, ground = scales.opposed_heat(step, dark) if signed else scales.HEAT[step, dark]
+    return rgb_style(ink, ground) + Style(underline=abs(step) >= _UNDERLINED or None)

@@ -1,0 +1,1 @@
+"""Blocks of documents, and what draws them."""
