@@ -651,7 +651,8 @@ class ScreenNumbers:
         shown = [
             found
             for line in lines[1:-1]
-            if (found := re.search(rf"({PERCENT})  .*?(?: (#\d+|–))? *.$", line))
+            if not line[1:].lstrip().startswith("others ")
+            and (found := re.search(rf"({PERCENT})  .*?(?: (#\d+|–))? *.$", line))
         ]
         if span is None:
             assert not shown, f"of a token that was not read: {lines}"
