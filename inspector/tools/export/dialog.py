@@ -30,7 +30,7 @@ class Wanted(Struct, frozen=True):
     """The request for a document."""
 
     name: str
-    """Of one of the kinds."""
+    """Name of a format."""
     path: Path
     force: bool
     """True if an existing file is to be replaced: the dialog warned of it."""

@@ -41,7 +41,7 @@ SPOKEN_OF: Mapping[str, tuple[str, int]] = {
     "steering": ("steered", 1),
     "training": ("learned", 1),
 }
-"""By tool: the function of lessons whose arguments, so many, say what its screen shows."""
+"""The function of lessons that says what a view shows, with the number of its arguments, by tool."""
 KEPT = (LessonPhase.PREPARING, LessonPhase.REVEALED, LessonPhase.ENDED)
 """Phases at whose beginning the progress is saved: who leaves continues with the beat on show."""
 UNTIL = (LessonPhase.PREPARING, LessonPhase.ASKING)
@@ -53,7 +53,7 @@ HARMLESS = frozenset(
 )
 """Keys that need some of that, and show what is there already: each panel conceals what is to be predicted."""
 Keys = dict[str, Callable[[], object]]
-"""By the id of an action what its key does."""
+"""The effects of keys, by the ids of their actions."""
 
 
 class LessonActions(ToolActions):
@@ -405,7 +405,7 @@ class LessonActions(ToolActions):
 
     @property
     def phase(self) -> LessonPhase | None:
-        """Of the beat; None if there is no lesson, a problem, or the card was left."""
+        """The phase of the beat; None if there is no lesson, a problem, or the card was left."""
         held = self.exploring or self.play is None or self.play.problem is not None
         return None if held or self.play is None else self.play.phase
 
@@ -562,7 +562,7 @@ def _option(play: LessonPlay, place: int) -> Content:
 
 
 def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
-    """How it went, and what comes next in the course."""
+    """The lines of a lesson that has ended: its result, and the next lesson of the course."""
     asked = sum(beat.question is not None for beat in play.lesson.beats)
     if play.lesson.about:
         yield Content(visible(play.lesson.about))
@@ -582,7 +582,7 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
 # ---- presenting to a class ----------------------------------------------------------------------
 
 COLUMNS = 60
-"""Of the panel that is shown: on a projector the terminal's font may then be twice as large."""
+"""Columns of the panels: on a projector the terminal's font may then be twice as large."""
 HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
 """Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
