@@ -1211,9 +1211,9 @@ class Branch:
         Raises:
             EngineError: There is no prompt, or the file can't be written.
         """
+        from inspector.documents.exports import EXPORTS
         from inspector.tools.export.documents import web_page
         from inspector.tools.export.recording import line, snapshot
-        from inspector.tools.exports import EXPORTS
 
         own, node = self._line, self.node
         with own.arrived:

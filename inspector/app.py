@@ -45,7 +45,7 @@ from inspector.config.preferences import Preferences, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
 from inspector.keys import key_for
-from inspector.main.ahead import ImportsAhead, packages_of
+from inspector.main.ahead import ImportsAhead, modules_of
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
 from inspector.main.remembered import Remembered
@@ -57,8 +57,8 @@ from inspector.session.client import Backend, RecordInbox, Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
-from inspector.tools.registry import TOOLS
 from inspector.version import program
+from inspector.views import TOOLS
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.overlay import read_styles
@@ -182,7 +182,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._ahead = ImportsAhead(packages_of(tools), (program,), (self._read_styles,))
+        self._ahead = ImportsAhead(modules_of(tools), (program,), (self._read_styles,))
         self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
 
     @staticmethod
@@ -242,7 +242,7 @@ class InspectorApp(App[int]):
     @property
     def top(self) -> Screen[Any] | Widget:
         """The dialog that is on top, or else the open view, or else the main screen."""
-        opened = self.main.tool_screen if self.screen is self.main else None
+        opened = self.main.open_view if self.screen is self.main else None
         return self.screen if opened is None else opened
 
     def get_css_variables(self) -> dict[str, str]:
@@ -289,7 +289,7 @@ class InspectorApp(App[int]):
                 return  # not in dialogs
             if (
                 top is self.main
-                and self.main.tool_screen is None
+                and self.main.open_view is None
                 and self.keys.typed < self.main.in_sight_since
                 and self.main.refuses(event.key)
             ):

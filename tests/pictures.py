@@ -38,7 +38,7 @@ from inspector.main.tool import Tool
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.session.playback import Opening
 from inspector.tools.export.documents import alone
-from inspector.tools.registry import TOOLS, with_lesson, with_request
+from inspector.views import TOOLS, with_lesson, with_request
 from tests.film import film
 from tests.templates import source
 

@@ -19,8 +19,9 @@ from textual.css.model import SelectorType
 from textual.css.parse import parse_selectors
 from textual.dom import DOMNode
 
-from inspector.tools.exports import EXPORTS
-from inspector.tools.registry import TOOLS
+from inspector.documents.exports import EXPORTS
+from inspector.main.tool import found
+from inspector.views import TOOLS
 
 TOP = Path(__file__).parents[1]
 
@@ -87,9 +88,13 @@ def test_a_class_name_is_used_once() -> None:
 
 
 def imported(path: Path, tree: ast.Module, modules: frozenset[str]) -> Iterator[str]:
-    """The modules of ours that a module imports, also for its types alone, or inside a function."""
+    """The modules of ours that a module imports, also inside a function, but for what only its types name."""
     own = _module(path)
+    typed = {id(each) for node in ast.walk(tree) if isinstance(node, ast.If)
+             and ast.unparse(node.test) == "TYPE_CHECKING" for each in node.body}  # fmt: skip
     for node in ast.walk(tree):
+        if id(node) in typed:
+            continue
         if isinstance(node, ast.Import):
             yield from {each.name for each in node.names} & modules - {own}
         elif isinstance(node, ast.ImportFrom):
@@ -116,7 +121,7 @@ def circles(imports: dict[str, set[str]]) -> set[frozenset[str]]:
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
-    """A circle can be read in no order; one that only types or a function close is one for the reader too."""
+    """A circle can be read in no order; one that a function closes is one for the reader too."""
     modules = frozenset(map(_module, sources()))
     imports = {_module(path): set(imported(path, parsed(path), modules)) for path in sources()}
     assert circles(imports) == set()
@@ -136,7 +141,7 @@ def test_the_exporter_knows_no_tool() -> None:
 
 
 def test_the_parts_without_a_screen_are_those_of_the_tools() -> None:
-    assert [part for tool in TOOLS for part in tool.exports()] == list(EXPORTS)
+    assert [part for tool in TOOLS for part in map(found, tool.exports)] == list(EXPORTS)
     names = [part.name for part in EXPORTS]
     assert len(names) == len(set(names))
 

@@ -111,7 +111,7 @@ def run_screen(args: argparse.Namespace) -> int:
             f"Leave --steer out; {key_for('steering')} steers from a token on.",
         )
     from inspector.config.directions import steering
-    from inspector.tools.registry import TOOLS, with_against, with_steering
+    from inspector.views import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
     return run_app(

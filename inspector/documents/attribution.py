@@ -21,6 +21,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.display import quoted, token_label, visible
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.keys import with_keys
 from inspector.scales import count, percent, signed
 from inspector.state.attribution import ContributionRow, head_rows, part_rows
@@ -145,3 +146,9 @@ def _strongest(heads: Sequence[ContributionRow], most: int, of: str = "") -> str
     names = (head.name.partition(" ")[2] if of else head.name for head in found)
     words = ", ".join(f"{name} {signed(head.value)}" for name, head in zip(names, found, strict=True))
     return f"Heads: {words}." if words else ""
+
+
+CONTRIBUTIONS_PART = ExportPart(
+    "contributions",
+    looked_at(AttributionRead, "contributions", heading, lambda read, path: document(read), explains=True),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,7 +25,6 @@ from inspector.main.tabs import QUESTIONS
 from inspector.main.tool import (
     CandidateChosen,
     CandidateClicked,
-    Host,
     SlotSelected,
     Tool,
     ToolActions,
@@ -38,6 +38,9 @@ from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, both
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
 VIEW_WORDS = {
@@ -276,7 +279,7 @@ LOOKING = Tool(
 class SetupActions(ToolActions):
     """Asks for what the engine works on."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
         """The prompt in the dialog when it is opened, unless it was given and has become a conversation."""

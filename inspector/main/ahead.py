@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib import import_module
 
@@ -20,7 +20,7 @@ class ImportsAhead:
     """Imports modules one by one, between frames.
 
     Args:
-        packages: Names of packages, whose modules are imported.
+        modules: Their names.
         prepare: Called after the imports, one at a time: what else would be made at its first use.
         first: Called before the imports.
         clock: Seconds.
@@ -28,15 +28,15 @@ class ImportsAhead:
 
     def __init__(
         self,
-        packages: Iterable[str],
+        modules: Iterable[str],
         prepare: Sequence[Callable[[], object]] = (),
         first: Sequence[Callable[[], object]] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._packages, self._modules = deque(packages), deque[str]()
+        self._modules = iter(modules)
         self._first, self._prepare, self._clock = deque(first), deque(prepare), clock
         self._idle_since: float | None = None
-        self.done = not (self._first or self._packages or self._prepare)
+        self.done = False
         """True if there is nothing left."""
 
     def tick(self, idle: bool) -> None:
@@ -51,20 +51,16 @@ class ImportsAhead:
             self._idle_since = self._clock()
         elif self._clock() - self._idle_since >= QUIET:
             self._next()
-            self.done = not (self._first or self._packages or self._modules or self._prepare)
 
     def _next(self) -> None:
         if self._first:
             self._first.popleft()()
-            return
-        while self._modules or self._packages:
-            if not self._modules:
-                self._modules += _modules_of(self._packages.popleft())
-            elif (name := self._modules.popleft()) not in sys.modules:
-                _import(name)
-                return
-        if self._prepare:
-            self._prepare.popleft()()
+        elif (name := next((each for each in self._modules if each not in sys.modules), None)) is not None:
+            _import(name)
+        else:
+            if self._prepare:
+                self._prepare.popleft()()
+            self.done = not self._prepare
 
 
 def _import(name: str) -> None:
@@ -73,15 +69,12 @@ def _import(name: str) -> None:
         import_module(name)
 
 
-def packages_of(tools: Iterable[Tool]) -> Iterable[str]:
-    """The packages of all that can be opened: the dialogs of the main screen, and the tools' own."""
-    return DIALOGS, *(tool.make.__module__.rpartition(".")[0] for tool in tools)
-
-
-def _modules_of(package: str) -> Iterable[str]:
-    """The modules of a package, those of packages within it left out."""
+def modules_of(tools: Iterable[Tool]) -> Iterator[str]:
+    """The modules of all that can be opened: the dialogs of the main screen, and the tools' own."""
     from pkgutil import iter_modules  # the first screen needs nothing of it
 
-    _import(package)
-    path = getattr(sys.modules.get(package), "__path__", ())
-    return [f"{package}.{found.name}" for found in iter_modules(path) if not found.ispkg]
+    _import(DIALOGS)
+    path = getattr(sys.modules.get(DIALOGS), "__path__", ())
+    yield from (f"{DIALOGS}.{found.name}" for found in iter_modules(path))
+    for tool in tools:
+        yield from tool.modules

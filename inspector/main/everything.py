@@ -5,10 +5,10 @@ What is done on that screen stays on it; for anything else whatever lies over th
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from textual.app import App
@@ -20,11 +20,14 @@ from inspector.keys import TABS, key_for
 from inspector.main.actions import SCREEN_TOOL
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.finder import Findable, Index
-from inspector.main.key_table import KeyTable, available
-from inspector.main.tool import Host, Tool, ToolActions
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.key_table import available
+from inspector.main.tool import Tool, found
+from inspector.main.view import View
 from inspector.widgets.actions import Action, ActionTable
 from inspector.widgets.dialog import Dialog
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
@@ -47,27 +50,6 @@ SHOWS: Mapping[HookPart, str] = {
 """The action that shows something of a part of the model that was named; the map of the modules shows the others."""
 
 
-class FinderGround(Host, Protocol):
-    """The part of the main screen that the finder needs."""
-
-    table: KeyTable
-    actions: dict[str, ToolActions]
-
-    @property
-    def app(self) -> App[Any]:
-        """The application."""
-
-    @property
-    def tool_screen(self) -> ToolScreen[Any] | None:
-        """The open view; a dialog may lie over it."""
-
-    async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
-        """Do what an action does, or something instead, or say why it can't be done."""
-
-    def call_later(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
-        """Call something once the messages that wait are dealt with."""
-
-
 class Everything:
     """All that can be found over the screen on top.
 
@@ -75,7 +57,7 @@ class Everything:
         main: The main screen.
     """
 
-    def __init__(self, main: FinderGround) -> None:
+    def __init__(self, main: MainScreen) -> None:
         self._main = main
         self._top = top_of(main)
 
@@ -104,21 +86,21 @@ class Everything:
 
     def _things(self) -> Iterator[Findable]:
         main = self._main
-        here = list(self._here(self._top)) if isinstance(self._top, Dialog | ToolScreen) else []
+        here = list(self._here(self._top)) if isinstance(self._top, Dialog | View) else []
         yield from here
         told = {each.id for each in here} | {"finder"}
         for action in main.table.actions:
             if action.id not in told and action.label:
                 yield _findable(action, TABS[action.tabs[0]] if action.tabs else "Everywhere", action.way)
-        for actions in main.actions.values():
-            yield from actions.findable()
+        for tool in main.table.tools:
+            yield from main.own(tool.id).findable()
         for tool in main.table.tools:
             yield from self._inside(tool)
         yield from beyond_keys(self._main.app)
 
-    def _here(self, top: Dialog[Any] | ToolScreen[Any]) -> Iterator[Findable]:
+    def _here(self, top: Dialog[Any] | View[Any]) -> Iterator[Findable]:
         """The actions of keys on the screen on top."""
-        where = self._main.table.titled(top.TOOL) if isinstance(top, ToolScreen) else top.HEADING
+        where = self._main.table.titled(top.TOOL) if isinstance(top, View) else top.HEADING
         for table in top.tables:
             for action in table.actions if table.when is None or table.when(top) else ():
                 if action.label and action.run and top.offers(action) and action.id != "finder":
@@ -126,9 +108,11 @@ class Everything:
 
     def _inside(self, tool: Tool) -> Iterator[Findable]:
         """The actions of keys on the screens that a tool opens, without those that only move about there."""
-        screens = (table for table in tool.owners if table.screen)
-        for opening, table in zip(tool.actions, screens, strict=False):
-            if isinstance(self._top, ToolScreen) and table in self._top.tables:
+        views = {found(each.opens): each for each in reversed(tool.actions) if each.opens}
+        screens = [(each, view.ACTIONS) for view, each in reversed(views.items())]
+        screens += zip(tool.actions, (table for table in tool.owners if table.screen), strict=False)
+        for opening, table in screens:
+            if isinstance(self._top, View) and table in self._top.tables:
                 continue
             for action in table.actions[:-1]:
                 own = action.id not in self._main.table and not MOVES & {*action.names[:1]}
@@ -151,7 +135,7 @@ class Everything:
         where = where if named.head is None else f" of head {named.head + 1}{where}"
         help = f"{named.hook.what[0].upper()}{named.hook.what[1:]}{where}, counted from 1."
         place = named.place if id in SHOWS.values() else ()
-        run = partial(self._open_at, id, table.tool(id).id, place)
+        run = partial(self._open_at, id, place)
         yield Findable("part", query.strip(), help, view.label, view.way, action=id, run=run)
 
     def _on_disk(self) -> Iterator[Findable]:
@@ -167,7 +151,7 @@ class Everything:
         if not thing.stays:
             # what is about the screen around a tool's own one lets that stay
             beside = thing.action and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
-            kinds = Dialog if beside else Dialog | ToolScreen
+            kinds = Dialog if beside else Dialog | View
             while isinstance(top := top_of(self._main), kinds):
                 top.leave()
                 if top_of(self._main) is top:  # it has something to say first
@@ -180,16 +164,16 @@ class Everything:
         elif thing.run is not None and (done := thing.run()) is not None:
             await done
 
-    async def _open_at(self, id: str, tool: str, place: Sequence[int]) -> None:
+    async def _open_at(self, id: str, place: Sequence[int]) -> None:
         """Open a view on a layer, or on a head of it."""
         if place:
-            self._main.point(tool, *place)
+            self._main.point(id, *place)
         await self._main.do(id)
 
     async def _open_and_do(self, opening: Action, table: ActionTable, action: Action) -> None:
         """Open a tool's screen, and do there what one of its keys does."""
         await self._main.do(opening.id)
-        top = self._main.tool_screen
+        top = self._main.open_view
         if top is not None and table in top.tables and top.offers(action):
             top.after_paint(partial(top.perform, action))
 
@@ -214,9 +198,9 @@ def _findable(
     )
 
 
-def top_of(main: FinderGround) -> Screen[Any] | ToolScreen[Any]:
+def top_of(main: MainScreen) -> Screen[Any] | View[Any]:
     """The dialog that is on top, or else the open view, or else the screen."""
-    screen, opened = main.app.screen, main.tool_screen
+    screen, opened = main.app.screen, main.open_view
     return screen if opened is None or isinstance(screen, Dialog) else opened
 
 

@@ -85,6 +85,8 @@ class KeyTable:
         """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
         self.openers = {tool.id: tool.opener for tool in tools}
         """The action that shows a tool's panel or screen, by the id of the tool: see `Tool.opener`."""
+        self.opening = {tool.id: [each for each in tool.actions if each.opens] for tool in tools}
+        """The actions that open its views, by the id of a tool."""
         self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
         """All of them, the topmost first, each with the id of its tool."""
         self._holding = {
@@ -129,8 +131,8 @@ class KeyTable:
 
     @property
     def tables(self) -> Iterator[ActionTable]:
-        """The tables of the tools' contexts, views and dialogs."""
-        return (table for tool in self.tools for table in (*tool.contexts, *tool.owners))
+        """The tables of the tools' contexts, views and dialogs; imports these."""
+        return (table for tool in self.tools for table in (*tool.contexts, *tool.tables))
 
     def places(self) -> Iterator[tuple[str, Mapping[str, str]]]:
         """Places where actions hold together, as the end of a sentence, and their usual keys by their ids."""
@@ -153,7 +155,7 @@ class KeyTable:
             tab: Key of theirs.
         """
         tools = ((self.tool(each.id), each) for each in self.views[tab] if not each.view.endswith("…"))
-        return [each.id for tool, each in tools if tool.panel is not None or tool.owners]
+        return [each.id for tool, each in tools if tool.panel is not None or tool.screen or tool.owners]
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
@@ -330,7 +332,7 @@ def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = (), tab: str =
 
 def screen_markdown(tool: Tool, first: Sequence[ActionTable] = ()) -> str:
     """The page of keys of a screen that a tool opens, after the tables that it begins with."""
-    return _page((*first, *tool.contexts, *tool.owners, EVERYWHERE))
+    return _page((*first, *tool.contexts, *tool.tables, EVERYWHERE))
 
 
 def _page(tables: Iterable[ActionTable | str]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, TypeVar, cast
 
 from textual import events, on
@@ -24,7 +23,7 @@ from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.display import visible
-from inspector.keys import TABS, go_to, key_for, with_keys
+from inspector.keys import KEYS, TABS, go_to, key_for, names_of, with_keys
 from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
@@ -50,8 +49,8 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
 from inspector.main.tabs import TabLines
-from inspector.main.tool import OfferedHeat, Opened, PanelSpec, Tool, ToolActions, ToolMessage
-from inspector.main.tool_screen import EVERYWHERE, REPLAY, VIEWS, ToolScreen
+from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
+from inspector.main.view import View
 from inspector.scales import INSIDE
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
@@ -101,14 +100,19 @@ class MainScreen(KeyedScreen[None]):
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
-        self._panel_layout.opened = lambda: self.tool_screen
+        self._panel_layout.opened = lambda: self.open_view
         self.playback, self.clipboard = playback, Clipboard(self)
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
-        self.actions.update({tool.id: tool.make(self) for tool in self.table.tools})
+        self._kept: dict[str, View[Any]] = {}
+        """The views that were made, by their places: see `Action.opens`."""
+        for tool in self.table.tools:
+            self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
+        self._unmade = {tool.id: tool.make for tool in self.table.tools if isinstance(tool.make, str)}
+        """Places of the actions that are made when they are first needed, by the id of their tool."""
         self._hooked = self._with_hooks()
         """Tools with a hook of their own, by the name of the hook: most have none."""
-        self._opened: ToolScreen[Any] | None = None
+        self._opened: View[Any] | None = None
         """The open view."""
         self._then: Callable[[Any], None] | None = None
         """Called with its result."""
@@ -120,7 +124,7 @@ class MainScreen(KeyedScreen[None]):
         """The answer that was shown last, by tab."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
-        self._guide = CaptionGuide(self, self, self.table, self.actions, lambda: self.tool_screen)
+        self._guide = CaptionGuide(self)
         self.status = StatusLine(id="status")
         self._header = HeaderLine(id="header")
         self._text = TextPanel(id="text", classes="panel")
@@ -286,7 +290,7 @@ class MainScreen(KeyedScreen[None]):
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
             caption = "" if timeline.conceals("captions") else self.caption
-            held = self.controller.transport.captioned and self.tool_screen is None
+            held = self.controller.transport.captioned and self.open_view is None
             self.query_one(CaptionLine).put(caption, held)
         self._show_status(told)
         now = self._frame_reads()
@@ -296,7 +300,7 @@ class MainScreen(KeyedScreen[None]):
             if heard or tool.awake or id in self._shown or id in before:
                 tool.shown()
         self._session = reads[0] if told is None else None
-        if (opened := self.tool_screen) is not None:
+        if (opened := self.open_view) is not None:
             opened.changed()
 
     def _show_records(self, timeline: Timeline, heard: bool) -> None:
@@ -328,7 +332,7 @@ class MainScreen(KeyedScreen[None]):
         """All that the frame follows from: the lines of tabs and keys, the tab, and the places of the panels. The first
         is the session, of which tools that are out of sight hear, too.
 
-        What tools add to it by themselves, they tell with `Host.changed`.
+        What tools add to it by themselves, they tell with `MainScreen.changed`.
         """
         controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
@@ -344,7 +348,7 @@ class MainScreen(KeyedScreen[None]):
             timeline.trial is None,
         )  # fmt: skip
         screen = (
-            self.app.size, self._area.region.size, self.app.screen, self.tool_screen, self.focused, self.tab,
+            self.app.size, self._area.region.size, self.app.screen, self.open_view, self.focused, self.tab,
             self._view,
         )  # fmt: skip
         return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
@@ -362,7 +366,7 @@ class MainScreen(KeyedScreen[None]):
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
-        if (opened := self.tool_screen) is not None:
+        if (opened := self.open_view) is not None:
             opened.take_focus()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
@@ -450,22 +454,23 @@ class MainScreen(KeyedScreen[None]):
     # ---- keys -------------------------------------------------------------------------------
 
     def _bind_all(self) -> None:
-        """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys."""
-        tables = (
-            table
-            for tool in self.table.tools
-            for table in (*tool.contexts, *tool.owners)
-            if table.screen or table in tool.contexts
+        """Bind all keys, before the panel that has the focus, which would scroll on the arrow keys. What a key does is
+        looked up when it is pressed: it may belong to a view that was never opened."""
+        own = (each for each in self.table.actions if each.id not in KEYS)
+        names = dict.fromkeys(
+            name
+            for id, keys in (*KEYS.items(), *((each.id, each.keys) for each in own))
+            for name in names_of(id, keys)
         )
-        self._bindings = BindingsMap()
-        own = (each for table in (*tables, REPLAY, EVERYWHERE, VIEWS) for each in table.actions)
-        self.bind((*own, *self.table.actions), priority=True)
-        for key, bindings in self._bindings.key_to_bindings.items():
-            bindings.append(Binding(key, f"press_last('{key}')", show=False))
+        self._bindings = BindingsMap(
+            Binding(key, f"{action}('{key}')", show=False, priority=first)
+            for key in names
+            for action, first in (("press", True), ("press_last", False))
+        )
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        if (opened := self.tool_screen) is not None:
+        if (opened := self.open_view) is not None:
             found = opened.meaning(key)
             return self._in_tab(key) if found is None and not opened.typing else found
         return self.table.at(
@@ -474,7 +479,7 @@ class MainScreen(KeyedScreen[None]):
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
-        if (opened := self.tool_screen) is not None and opened.takes_keys:
+        if (opened := self.open_view) is not None and opened.takes_keys:
             return opened.hints()
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
@@ -493,7 +498,7 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here, and is left to what else may take it.
         """
-        if (opened := self.tool_screen) is not None:
+        if (opened := self.open_view) is not None:
             if not opened.takes_first(key) and self.focused is not None:
                 raise SkipAction  # see `action_press_last`
             if (found := self.meaning(key)) is None:
@@ -511,12 +516,12 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here.
         """
-        opened, found = self.tool_screen, self.meaning(key)
+        opened, found = self.open_view, self.meaning(key)
         if opened is None or found is None or opened.takes_first(key):
             raise SkipAction
         await self._do_in_view(opened, found, key)
 
-    async def _do_in_view(self, opened: ToolScreen[Any], action: Action, key: str) -> None:
+    async def _do_in_view(self, opened: View[Any], action: Action, key: str) -> None:
         if opened.meaning(key) is action:
             await opened.perform(action)
         else:
@@ -540,7 +545,7 @@ class MainScreen(KeyedScreen[None]):
         if refused := waits or refusal(usual, self.controller, usual_owner):
             self.answer(refused)
             return
-        if usual.view and (opened := self.tool_screen) is not None:
+        if usual.view and (opened := self.open_view) is not None:
             opened.goes_to(id)
             if not self._left_tool_screen():
                 return
@@ -550,11 +555,28 @@ class MainScreen(KeyedScreen[None]):
         for each in self.actions.values():
             if id in each.HEEDS:
                 each.pressed(id)
-        run = instead or (partial(action.run, owner) if action.run is not None else None)
-        if run is not None and (done := run()) is not None:
+        if done := instead() if instead is not None else self._run(action, owner):
             await done
         if self._frame_reads() != self._framed:
             self._follow_view()
+
+    def _run(self, action: Action, owner: ToolActions) -> Awaitable[None] | None:
+        if action.opens:
+            self.open_by(action)
+            return None
+        unmade = next((id for id, own in self.actions.items() if own is owner and id in self._unmade), "")
+        return action.run(self.own(unmade) if unmade else owner) if action.run is not None else None
+
+    def own(self, tool: str) -> ToolActions:
+        """The actions of a tool, made if they weren't.
+
+        Args:
+            tool: Its id.
+        """
+        if (place := self._unmade.pop(tool, None)) is not None:
+            self.actions[tool] = found(place)(self)
+            self._hooked = self._with_hooks()
+        return self.actions[tool]
 
     async def perform(self, action: Action) -> None:
         """Do what an action does now, or say why it can't be done."""
@@ -574,19 +596,42 @@ class MainScreen(KeyedScreen[None]):
     # ---- tabs -------------------------------------------------------------------------------
 
     @property
-    def tool_screen(self) -> ToolScreen[Any] | None:
+    def open_view(self) -> View[Any] | None:
         """The open view; a dialog may lie over it."""
         return self._opened if self._opened is not None and not self._opened.left else None
 
-    def open_view(self, view: ToolScreen[Any], then: Callable[[Any], None] | None) -> None:
+    def view_at(self, place: str) -> View[Any]:
+        """A view; made if it is the first time.
+
+        Args:
+            place: See `Action.opens`.
+        """
+        if place not in self._kept:
+            read_styles(self.app)
+            self._kept[place] = found(place)(self)
+        return self._kept[place]
+
+    def open_by(self, action: Action) -> None:
+        """Open the view of an action; a run pauses."""
+        self.controller.client.pause()
+        self.answer()
+        view = self.view_at(action.opens)
+        view.opener = action.id
+        self.open(view)
+
+    def show_view(self, view: View[Any], then: Callable[[Any], None] | None) -> None:
         """Show a view over the answer."""
         read_styles(self.app)
-        self._opened, self._then = view, then
-        self._area.mount(view)
+        self._opened, self._then, view.is_open = view, then, True
+        if view.is_attached:
+            view.display = True
+            view.call_next(view.activate)
+        else:
+            self._area.mount(view)
         self.status.tell("")
         self.changed()
 
-    def close_view(self, view: ToolScreen[Any], result: object) -> None:
+    def close_view(self, view: View[Any], result: object) -> None:
         """Close a view, and give its result to its opener."""
         if view is not self._opened:
             return
@@ -594,7 +639,8 @@ class MainScreen(KeyedScreen[None]):
         self.in_sight_since = Message().time
         self.status.tell(None)
         view.display = False
-        view.remove()
+        if view not in self._kept.values():
+            view.remove()
         self.changed()
         if then is not None:
             then(result)
@@ -602,7 +648,7 @@ class MainScreen(KeyedScreen[None]):
     @property
     def view(self) -> str:
         """Id of the action whose answer is on show."""
-        if (opened := self.tool_screen) is not None:
+        if (opened := self.open_view) is not None:
             return opened.opener or self.table.openers.get(opened.TOOL, "")
         return self.arrangement.by_id[self._panel_layout.places.answer].view
 
@@ -641,10 +687,10 @@ class MainScreen(KeyedScreen[None]):
 
     def _left_tool_screen(self) -> bool:
         """Leave the tool's own screen that is on top; returns whether it went."""
-        opened = self.tool_screen
+        opened = self.open_view
         if opened is not None and self.is_active:
             opened.leave()
-        return self.tool_screen is None
+        return self.open_view is None
 
     async def open_tab(self, tab: str) -> None:
         """Open a tab with the answer that was shown there last.
@@ -660,7 +706,7 @@ class MainScreen(KeyedScreen[None]):
                 self.arrangement.look_at(places.answer)
             self.changed()
             return
-        if self.tool_screen is not None and not self._left_tool_screen():
+        if self.open_view is not None and not self._left_tool_screen():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
@@ -683,12 +729,12 @@ class MainScreen(KeyedScreen[None]):
         single = self._panel_layout.places.layout is Layout.SINGLE
         if single:
             views = [text, *views]
-        at = text if single and self.tool_screen is None and arrangement.current == text else self.view
+        at = text if single and self.open_view is None and arrangement.current == text else self.view
         place = views.index(at) if at in views else -1 if by > 0 else 0
         for further in range(1, len(views) + 1):
             wanted = views[(place + by * further) % len(views)]
             if wanted == text:
-                if self.tool_screen is None or self._left_tool_screen():
+                if self.open_view is None or self._left_tool_screen():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
                     self.go_to(text)
                 return
@@ -747,7 +793,7 @@ class MainScreen(KeyedScreen[None]):
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
 
-    # ---- what it does for its tools: see `inspector.main.tool.Host` ---------------------------
+    # ---- what it does for its tools: see `inspector.main.tool.MainScreen` ---------------------------
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -757,7 +803,7 @@ class MainScreen(KeyedScreen[None]):
     def answer(self, answer: str = "") -> None:
         """Answer the last key, or take the answer back, and have everything shown again."""
         self.status.say(answer, self.controller.timeline.phase)
-        if answer and (opened := self.tool_screen) is not None:
+        if answer and (opened := self.open_view) is not None:
             opened.say(answer)
         self.show_soon()
 
@@ -846,21 +892,20 @@ class MainScreen(KeyedScreen[None]):
     # ---- the application --------------------------------------------------------------------
 
     def open(
-        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Opened[Result]:
+        self, screen: Overlay[Result] | View[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Overlay[Result] | View[Result]:
         """Show a view, or a dialog over the screen; returns the one that is shown, which may have been kept."""
         app = self.app
-        if isinstance(screen, ToolScreen):
+        if isinstance(screen, View):
             self._looked.pop(screen.TOOL, None)
             self._looked[screen.TOOL] = None
-            opened = self.tool_screen
+            opened = self.open_view
             if opened is not None and type(opened) is type(screen):  # a key that was pressed twice
                 return opened
             if opened is not None:
                 opened.leave()
-            self.open_view(screen, then)
+            self.show_view(screen, then)
             return screen
-        assert isinstance(screen, Screen)
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
         # if they are kept, the first of a class is shown instead of a later one
@@ -881,17 +926,17 @@ class MainScreen(KeyedScreen[None]):
     @property
     def over(self) -> str:
         """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
-        opened = self.tool_screen
+        opened = self.open_view
         return opened.TOOL if opened is not None and self.is_active else ""
 
     def to_main(self) -> None:
         """Close the open view."""
-        if (opened := self.tool_screen) is not None and self.is_active:
+        if (opened := self.open_view) is not None and self.is_active:
             opened.dismiss(None)
 
     def close(self, view: Widget, result: object) -> None:
         """Close a view, and give its result to its opener."""
-        assert isinstance(view, ToolScreen)
+        assert isinstance(view, View)
         self.close_view(view, result)
 
     def tell(self, said: str, alert: bool) -> None:
@@ -903,17 +948,27 @@ class MainScreen(KeyedScreen[None]):
         for line in self.query(KeyLine):  # it goes before a view as the program ends
             line.show()
 
-    def point(self, tool: str, *place: int) -> None:
-        """Choose what a tool's own screen shows, before it is opened."""
-        if (actions := self.actions.get(tool)) is not None:
-            actions.point(*place)
+    def point(self, id: str, *place: int) -> None:
+        """Choose what a view shows, before it is opened."""
+        own = [self.table[id]] if id in self.table else []
+        for each in own if own and own[0].opens else self.table.opening.get(id, ()):
+            self.view_at(each.opens).point(*place)
+        if id in self.actions:
+            self.actions[id].point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """Shares of the tokens by the view that was opened last, of those that have some."""
-        actions, concealed = self.actions, self.controller.timeline.concealed
-        tools = (id for id in (*reversed(self._looked), *actions) if id in actions and id not in concealed)
-        offered = (actions[id].heat() for id in tools)
+        concealed = self.controller.timeline.concealed
+        tools = dict.fromkeys((*reversed(self._looked), *self.actions))
+        offered = (self._heat_of(id) for id in tools if id not in concealed)
         return next((each for each in offered if each is not None), None)
+
+    def _heat_of(self, tool: str) -> OfferedHeat | None:
+        own = self.actions[tool]
+        for action in self.table.opening.get(tool, ()):
+            if action.opens in self._kept or action.recorded(own):
+                return self.view_at(action.opens).heat_of_text()
+        return own.heat()
 
     def colour(self) -> None:
         """Color the text again, if it is colored by that."""

@@ -1,221 +1,32 @@
 """A tool is a value that the main screen takes its keys, panel, help and refusals from.
 
-A tool is one line in `inspector.tools.registry` (or in the tuple that an application is given). The main screen makes
-its actions once, with itself as their host, and knows no tool by name.
+The tools that come with the program are listed in `inspector.views`; an application may be given others. The main
+screen makes their actions and views once, with itself as their host, and knows none of them by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import ClassVar, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from msgspec import Struct
-from textual.geometry import Region
 from textual.message import Message
 from textual.widget import Widget
 
-from engine.protocol import Candidate, Record
-from inspector.main.clipboard import Clipboard
-from inspector.main.evidence import ExportPart
+from engine.protocol import Record
 from inspector.main.finder import Findable
-from inspector.main.layout import Arrangement
-from inspector.main.narration import NarrationCard, Narrator
-from inspector.session.client import Severity
-from inspector.session.controller import Controller
-from inspector.session.playback import Playback
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable
+from inspector.widgets.actions import Action, ActionTable, Lack
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+    from inspector.main.view import View
+    from inspector.widgets.overlay import Overlay
 
 Result = TypeVar("Result")
 Given = TypeVar("Given", contravariant=True)
 Panel = TypeVar("Panel", bound=Widget)
-
-
-class Opened(Protocol[Given]):
-    """A view or a dialog."""
-
-    def dismiss(self, result: Given | None = None) -> object:
-        """Close it.
-
-        Args:
-            result: For the caller of `Host.open`.
-        """
-
-
-# ---- what the main screen does for it -----------------------------------------------------------
-
-
-class Host(Protocol):
-    """The services of the main screen to the tools."""
-
-    @property
-    def controller(self) -> Controller:
-        """The session on the screen."""
-
-    @property
-    def playback(self) -> Playback | None:
-        """Recordings shown instead of an engine; None if the application has no files."""
-
-    @property
-    def arrangement(self) -> Arrangement:
-        """The arrangement of the panels."""
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """All tools, in the order of their keys."""
-
-    @property
-    def clipboard(self) -> Clipboard:
-        """The terminal's clipboard."""
-
-    @property
-    def shown(self) -> frozenset[str]:
-        """Ids of the panels on screen."""
-
-    @property
-    def candidate(self) -> Candidate | None:
-        """The highlighted candidate."""
-
-    @property
-    def caption(self) -> str:
-        """The caption for an audience now, on every screen; printable, empty for none."""
-
-    @property
-    def stages(self) -> Sequence[tuple[str, str]]:
-        """Places for a caption now: ids and titles of the panels, and of tools whose screen has something."""
-
-    def answer(self, answer: str = "") -> None:
-        """Answer the last key, or take the answer back, and have everything shown again."""
-
-    def expect(self) -> None:
-        """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
-
-    def changed(self) -> None:
-        """Have everything shown again, also what the tool itself says of its keys (`Action.hint`, `Action.offered`,
-        `ActionTable.when`): once, however often this is called before."""
-
-    def open(
-        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Opened[Result]:
-        """Show a view over the answer, or a dialog over the screen.
-
-        Args:
-            screen: Dismissed with its result.
-            then: Called with the result.
-
-        Returns:
-            The one that is shown: another of its class, if that was kept.
-        """
-
-    def panel(self, kind: type[Panel]) -> Panel:
-        """The panel of a class."""
-
-    def go_to(self, panel: str) -> None:
-        """Make a panel the current one."""
-
-    async def open_tab(self, tab: str) -> None:
-        """Open a tab with the answer that was shown there last.
-
-        Args:
-            tab: Its key.
-        """
-
-    async def turn_view(self, by: int) -> None:
-        """Show the answer so many places further in the open tab."""
-
-    @property
-    def area(self) -> Region:
-        """The place of the answer on the terminal, for a tool's own screen."""
-
-    def close(self, view: Widget, result: object) -> None:
-        """Close a tool's view, and give its result to its opener."""
-
-    def tell(self, said: str, alert: bool) -> None:
-        """Show what the open view says in the status line; printable."""
-
-    def show_keys(self) -> None:
-        """Show the line of keys again, if there are other keys."""
-
-    @property
-    def over(self) -> str:
-        """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
-
-    def to_main(self) -> None:
-        """Leave the tool's own screen that is on top."""
-
-    def point(self, tool: str, *place: int) -> None:
-        """Choose what a tool's own screen shows, before it is opened: see `ToolActions.point`."""
-
-    def heat(self) -> OfferedHeat | None:
-        """Shares of the tokens by the view that was opened last, of those that have some."""
-
-    def colour(self) -> None:
-        """Color the text again, if it is colored by that."""
-
-    def help(self, tool: str = "", page: str = "keys") -> None:
-        """Show the keys and what is shown.
-
-        Args:
-            tool: Id of the one whose own screen is open; empty for the keys of the main screen.
-            page: The page to begin with, by its place in `help` without the ending.
-        """
-
-    def has(self, action: str) -> bool:
-        """True if the main screen has an action.
-
-        Args:
-            action: Its id.
-        """
-
-    def find_anything(self, typed: str = "") -> None:
-        """Find anything by a word.
-
-        Args:
-            typed: What the field begins with.
-        """
-
-    def press(self, key: str) -> None:
-        """Do what an action of the main screen does, by its id, once this one is on top."""
-
-    async def do(self, id: str) -> None:
-        """Do at once what an action of the main screen does, where that is on top, or say why it can't be done."""
-
-    def switch_theme(self) -> None:
-        """Switch between dark and light."""
-
-    def announce(self, text: str, title: str, severity: Severity = "information") -> None:
-        """Notify the user of something that is no answer to a key; printable."""
-
-    def in_background(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """Do what takes long in a thread of its own.
-
-        Args:
-            work: Must not touch the screen.
-            then: Called with what it returned, in the screen's thread.
-        """
-
-    @property
-    def card(self) -> NarrationCard | None:
-        """The narrator's card; None under a dialog."""
-
-    @property
-    def narrator(self) -> Narrator | None:
-        """The narrator beside the panels, if any."""
-
-    def narrate(self, narrator: Narrator | None) -> None:
-        """Set the narrator beside the panels, who is asked first about each key.
-
-        Args:
-            narrator: None for no narrator.
-        """
-
-    def screenshot(self, title: str, then: Callable[[str], None]) -> None:
-        """Take a picture of the screen without the dialog that is about to close.
-
-        Args:
-            title: Of the picture's frame.
-            then: Called with the SVG.
-        """
 
 
 # ---- a tool -------------------------------------------------------------------------------------
@@ -257,7 +68,7 @@ class ToolActions:
     HEEDS: ClassVar[tuple[str, ...]] = ()
     """Ids of the actions of the main screen before which `pressed` is called."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         self.awake = False
         """True if it hears of each change though no panel of its own is on screen."""
         self.host = host
@@ -270,7 +81,7 @@ class ToolActions:
         return self.controller.timeline
 
     def open_screen(
-        self, screen: Opened[Result], then: Callable[[Result | None], None] | None = None
+        self, screen: Overlay[Result] | View[Result], then: Callable[[Result | None], None] | None = None
     ) -> None:
         """Open the tool's own screen; a run pauses.
 
@@ -305,12 +116,11 @@ class ToolActions:
         yield from ()
 
     def heat(self) -> OfferedHeat | None:
-        """Shares of the tokens by its last view; None while it has none. Called each time the text is shown in that
-        color: returns the same object while nothing changed."""
+        """See `View.heat_of_text`."""
         return None
 
     def point(self, *place: int) -> None:
-        """Choose what its own screen shows: a layer, or a layer and a head, counted from 1; a strength; a step."""
+        """See `View.point`."""
 
     def pressed(self, id: str) -> None:
         """An action of the main screen that it heeds is about to be done.
@@ -323,33 +133,66 @@ class ToolActions:
         """Take in what the tool's panel says."""
 
 
+def found(place: str) -> Any:
+    """Import what has a place such as `inspector.views.lens:Lens`.
+
+    Args:
+        place: Module and name.
+    """
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
 class Tool(Struct, frozen=True):
-    """One thing that the user opens."""
+    """One thing that the user opens, and what opens it."""
 
     id: str
     title: str
     """As the finder and the layout name it."""
-    make: Callable[[Host], ToolActions] = ToolActions
+    make: Callable[[MainScreen], ToolActions] | str = ToolActions
+    """Makes its actions at the start; or the place of their class, which is imported when they are first needed."""
     actions: tuple[Action, ...] = ()
     """Actions of the main screen."""
     panel: PanelSpec | None = None
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     owners: tuple[ActionTable, ...] = ()
-    """The actions of its own screens and dialogs, which are imported once they are opened. The first action opens the
-    first screen, the second one the second."""
+    """The keys of its dialogs, for the help."""
+    dialogs: tuple[str, ...] = ()
+    """The same, as places of tables that are imported for the help."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
-    screen: bool = False
-    """True if the actions with `recorded` open a screen of its own: a caption in a recording may have that opened."""
-
-    exports: Callable[[], tuple[ExportPart, ...]] = tuple
-    """Returns the parts that it contributes to an export, imported when something is exported."""
+    exports: tuple[str, ...] = ()
+    """Places of the parts that it contributes to an export: see `ExportPart`."""
 
     @property
     def opener(self) -> str:
-        """Id of the action that shows its panel or its screen; empty for none."""
+        """Id of the action that shows its panel or its view; empty for none."""
         return next((each.id for each in self.actions if each.view and not each.view.endswith("…")), "")
+
+    @property
+    def screen(self) -> bool:
+        """True if it has views: a caption in a recording may have one opened."""
+        return any(each.opens for each in self.actions)
+
+    @property
+    def tables(self) -> Iterator[ActionTable]:
+        """The keys of its views and dialogs; imports them."""
+        views = (found(each.opens) for each in self.actions if each.opens)
+        for view in dict.fromkeys(views):
+            yield view.ACTIONS
+            yield from view.DIALOGS
+        yield from self.owners
+        yield from map(found, self.dialogs)
+
+    @property
+    def modules(self) -> Iterator[str]:
+        """The modules that are imported when it is first opened."""
+        places = (*(each.opens for each in self.actions), *self.dialogs, self.make)
+        return (each.partition(":")[0] for each in places if isinstance(each, str) and each)
+
+
+NO_ATTENTION = Lack("attends", "This model has no attention: it keeps states. {Experts} shows them")
 
 
 def live(word: str) -> Callable[[ToolActions], str]:

@@ -85,6 +85,8 @@ class Action(Struct, frozen=True):
     view: str = ""
     """Word in the line under the tabs, if it shows an answer to the question of its tab.
     `…` at the end says that it asks for something first."""
+    opens: str = ""
+    """The view that it opens instead of `run`, as `module:Class`: imported when it is first opened."""
     offered: Callable[[Any], object] | None = None
     """True, or any thing, if the line under the tabs has that word now, given the owner; None if it always has."""
     lacks: Lack | None = None

@@ -14,7 +14,7 @@ from textual.keys import _character_to_key
 
 from inspector.keys import TABS_OF, names_of
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 from tests.inspector.fakes import HOSTILE
 
 TABLE = [

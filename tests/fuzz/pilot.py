@@ -37,7 +37,7 @@ from inspector.lessons.catalogue import ORDER, find
 from inspector.main.dialogs.help import HelpDialog
 from inspector.session.playback import Opening, checked
 from inspector.state.timeline import Phase
-from inspector.tools.registry import FOLLOWING, with_against, with_lesson
+from inspector.views import FOLLOWING, with_against, with_lesson
 from tests.fuzz.actions import MODES, PROBE, Action, Scenario
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside

@@ -226,7 +226,7 @@ class Rig:
             try:
                 await test(case)
                 while self.app.top is not self.app.main:
-                    opened = self.app.main.tool_screen if self.app.screen is self.app.main else None
+                    opened = self.app.main.open_view if self.app.screen is self.app.main else None
                     if opened is not None:
                         opened.dismiss(None)
                     else:

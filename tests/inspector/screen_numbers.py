@@ -33,7 +33,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.lockstep.screen import LockstepScreen
@@ -302,7 +302,7 @@ class ScreenNumbers:
         """Whether the panels were shown all that is known, and wait for no answer on what they show."""
         app, queries = self._app, self._app.controller.queries
         asking = queries._explain.waiting or queries._what_if.waiting
-        if isinstance(app.top, ToolScreen) and app.top._stale:
+        if isinstance(app.top, View) and app.top._stale:
             return False
         return not (asking or app.inbox.waiting or app.main._stale or app.main._expects)
 

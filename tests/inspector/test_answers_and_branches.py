@@ -19,11 +19,11 @@ from engine import protocol
 from engine.protocol import Record
 from inspector.api import Branch
 from inspector.display import quoted, token_label
+from inspector.documents.exports import EXPORTS
 from inspector.state.inside import KEYS, Answers, checked
 from inspector.state.session_tree import SessionTree
 from inspector.tools.export.documents import FORMATS, evidence
 from inspector.tools.export.recording import Recording, line, read, snapshot
-from inspector.tools.exports import EXPORTS
 from inspector.version import program
 from mlx_inspector import Session, open
 from tests.inspector.replays import on_recording

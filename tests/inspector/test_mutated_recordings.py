@@ -22,10 +22,10 @@ from engine.protocol import Deleted, Marked, Step, Undeleted
 from engine.recording import Entry, worth_keeping
 from engine.recording.file import MAGIC, FrameWriter
 from engine.settings import BeamSettings, LoadSettings, Settings
+from inspector.documents.exports import EXPORTS
 from inspector.state.timeline import Timeline
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import read
-from inspector.tools.exports import EXPORTS
 from tests.engine.unthreaded import Unthreaded
 from tests.inspector.replays import replayed
 from tests.inspector.rig import Rig

@@ -12,7 +12,7 @@ import pytest
 from inspector import keys
 from inspector.cli.main import main
 from inspector.main.dialogs.help import HelpDialog
-from inspector.tools.race.screen import RaceScreen
+from inspector.views.race import RaceView
 from tests.inspector.rig import Rig, run
 
 
@@ -60,17 +60,17 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.ready()
     await rig.press("f3")
     screen = rig.app.top
-    assert isinstance(screen, RaceScreen)
+    assert isinstance(screen, RaceView)
     text = rig.screen_text()
     assert "Press g to race to" in text
     assert (
         text.splitlines()[-1].strip()
         == "g start  ←f8 length  ⇥ next view  1-6 tabs  : find  ? help  esc back"
     )
-    last = screen.control.last
+    last = screen.last
     await rig.press("f8")
     await rig.press("right")  # which keeps its meaning
-    assert screen.control.lengths.index(screen.control.last) == screen.control.lengths.index(last) + 2
+    assert screen.lengths.index(screen.last) == screen.lengths.index(last) + 2
     await rig.press("f3")
     assert rig.app.top is rig.app.main
     dark = rig.app.current_theme.dark

@@ -12,7 +12,7 @@ import pytest
 from engine.breakpoints import CONDITIONS
 from engine.settings import BY_NAME, STAGES
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 
 ROOT = Path(__file__).parents[2]
 

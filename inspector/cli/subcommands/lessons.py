@@ -76,7 +76,7 @@ def run_learn(args: Namespace) -> int:
         return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
     from inspector.session.playback import Opening, checked
-    from inspector.tools.registry import with_lesson
+    from inspector.views import with_lesson
 
     recorded = args.recorded or find_spec("mlx") is None or find_spec("mlx_lm") is None  # without an engine
     trace = Opening(checked(listed.trace), play=True) if recorded else None

@@ -201,7 +201,7 @@ def list_keys(jsonl: bool) -> int:
     from inspector import keys
     from inspector.config import own_keys
     from inspector.main.key_table import key_table
-    from inspector.tools.registry import TOOLS
+    from inspector.views import TOOLS
 
     table = key_table(TOOLS)
     own = own_keys.read(list(table.places()))

@@ -82,7 +82,7 @@ def run_open(args: Namespace) -> int:
     opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
     load, request = loaded_for(args, exchanges), opened.request
     screen.check_terminal(instead="Without one, compare its reply with --check.")
-    from inspector.tools.registry import with_request
+    from inspector.views import with_request
 
     return screen.run_app(
         load,

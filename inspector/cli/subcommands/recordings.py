@@ -92,7 +92,7 @@ def run_replay(args: Namespace) -> int:
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
     from inspector.lessons.catalogue import listed
-    from inspector.tools.registry import FOLLOWING, TOOLS, with_lesson
+    from inspector.views import FOLLOWING, TOOLS, with_lesson
 
     if args.follow:
         look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
@@ -192,9 +192,9 @@ def run_export(args: Namespace) -> int:
 
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
+    from inspector.documents.exports import EXPORTS
     from inspector.tools.export.documents import FORMATS
     from inspector.tools.export.recording import line, read
-    from inspector.tools.exports import EXPORTS
 
     recording = read(trace)
     recording.parts = EXPORTS
@@ -208,8 +208,8 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
 
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
+    from inspector.documents.exports import EXPORTS
     from inspector.tools.export.lesson_page import page
-    from inspector.tools.exports import EXPORTS
 
     if args.node is not None:
         raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")

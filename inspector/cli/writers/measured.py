@@ -16,8 +16,8 @@ from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, truncate, visible
 from inspector.documents.costs import document
+from inspector.documents.race import progress, report
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.tools.race.report import progress, report
 
 SHOWN = 3
 """Candidates after the prompt that a line names."""

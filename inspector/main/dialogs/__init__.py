@@ -13,12 +13,12 @@ from textual.worker import get_current_worker
 from engine.errors import Cancelled, EngineError
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
 from inspector.state.disk_models import far
 from inspector.widgets.actions import Action, applies, both, dialog_table, leaves, note, picking, taking
 
 if TYPE_CHECKING:
     from engine.models_on_disk.download import DownloadProgress
+    from inspector.main.screen import MainScreen
 
 PROMPT_KEYS = dialog_table(
     "While a prompt is typed",
@@ -59,7 +59,7 @@ class Downloads:
         host: Has it done in a thread, and tells its end.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         self._host, self._stop = host, Event()
         self.spec = ""
         """The model that is being downloaded; empty for none."""

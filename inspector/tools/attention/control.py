@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.protocol import AttentionLayer, AttentionRead, HeadScore, HeadsScored, RepeatedTexts, TriangleRead
 from inspector.display import quoted, token_label
 from inspector.documents.attention import ORDERS, Head, columns, most_focused, ranked, score, weights_of
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.session.client import EngineClient
 from inspector.session.requests import Replies
@@ -132,7 +132,7 @@ class AttentionControl:
 # ---- keys ---------------------------------------------------------------------------------------
 
 
-ATTENTION_SCREEN = inside_table(
+ATTENTION_SCREEN = look_table(
     "While attention is looked at",
     *walking("Look from another token; the head stays."),
     *both(("attention.later_layer", "attention.earlier_layer"), ("Later layer", "Earlier layer"),

@@ -10,8 +10,8 @@ from engine.protocol import AttentionRead, HeadsScored, Record
 from inspector.blocks.elements import row, table
 from inspector.display import token_label
 from inspector.documents.attention import roles, strongest
+from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.lessons.lesson import Beat
-from inspector.main.evidence import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import count, percent
 from inspector.state.attribution import measured_on
 from inspector.state.inside import Answers

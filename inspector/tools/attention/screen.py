@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rich.style import Style
 
@@ -27,13 +27,15 @@ from inspector.display import quoted, token_label, visible
 from inspector.documents.attention import ORDERS, QUIET, Head, brief, details, maps, ranking, weights_of
 from inspector.documents.triangle import Triangle
 from inspector.keys import key_for
-from inspector.main.inside.screen import TITLED, InsideScreen, noticed, refused, told
-from inspector.main.tool import Host
+from inspector.main.inside_view import TITLED, InsideView, noticed, refused, told
 from inspector.scales import size
 from inspector.session.requests import Replies
 from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, centred
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 Known = TypeVar("Known", TriangleRead, HeadsScored)
 DETAILS = (36, 46)
@@ -46,7 +48,7 @@ TEXT_ROWS = 8
 """Rows of the text at most, its frame included."""
 
 
-class AttentionScreen(InsideScreen[AttentionRead]):
+class AttentionScreen(InsideView[AttentionRead]):
     """Looks at the heads of one token.
 
     Args:
@@ -58,7 +60,7 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = ATTENTION_SCREEN
 
-    def __init__(self, host: Host, control: AttentionControl) -> None:
+    def __init__(self, host: MainScreen, control: AttentionControl) -> None:
         super().__init__(host, control.rows)
         self.control = control
         self._sorted = True
@@ -135,14 +137,14 @@ class AttentionScreen(InsideScreen[AttentionRead]):
     # ---- what is shown --------------------------------------------------------------------------
 
     def look(self) -> None:
-        """See `InsideScreen`; the first head of a new order is chosen once their scores are known."""
+        """See `InsideView`; the first head of a new order is chosen once their scores are known."""
         super().look()
         if not self._sorted and self.scores:
             self._sorted = True
             self.control.first_of(self.scores)
 
     def text_rows(self, needed: int) -> int:
-        """See `InsideScreen`; up to a third of the screen: the maps can use the others."""
+        """See `InsideView`; up to a third of the screen: the maps can use the others."""
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from inspector.documents.attention import Head
-from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import NO_ATTENTION
-from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
+from inspector.main.tool import NO_ATTENTION, OfferedHeat, Tool, ToolActions
 from inspector.tools.attention.control import ATTENTION_SCREEN, AttentionControl
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class AttentionActions(ToolActions):
     """Opens the view, and keeps the chosen head and the answers of the engine."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.control = AttentionControl(host.controller.client)
 
@@ -33,17 +36,10 @@ class AttentionActions(ToolActions):
         self.control.choose(Head(layer - 1, head[0] - 1 if head else self.control.head))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.attention.evidence import ATTENTION_PART
-
-    return (ATTENTION_PART,)
-
-
 ATTENTION = Tool(
     "attention",
     "Attention",
     AttentionActions,
-    screen=True,
     actions=(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             AttentionActions.open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.control.rows.any,
@@ -53,5 +49,5 @@ ATTENTION = Tool(
             "previous-token head, duplicate-token head", view="attention"),
     ),
     owners=(ATTENTION_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.attention.evidence:ATTENTION_PART",),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.protocol import (
     AddLanes,
@@ -18,11 +18,14 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.requests import Job
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- what the engine is asked -------------------------------------------------------------------
 
@@ -33,7 +36,7 @@ SIZES = (1, 2, 4, 8, 16, 32, 64)
 class BatchActions(ToolActions):
     """Begins batches, continues them, and opens a lane in the session."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.size, self.static = 8, False
         """The size and kind of the next batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -27,8 +27,7 @@ from engine.protocol import (
 from inspector.config.presets import FORM
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import milliseconds, percent, size
 from inspector.state.batch import (
     EXAMPLES,
@@ -46,6 +45,9 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- the lanes ----------------------------------------------------------------------------------
 
@@ -278,7 +280,7 @@ LOW = 20
 """Rows below which one panel is shown at a time."""
 
 
-class BatchScreen(ToolScreen[int]):
+class BatchScreen(View[int]):
     """Steps a batch; returns the number of the lane that the session is to go to, None to stay.
 
     Args:
@@ -292,7 +294,7 @@ class BatchScreen(ToolScreen[int]):
     TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
 
-    def __init__(self, host: Host, control: BatchActions) -> None:
+    def __init__(self, host: MainScreen, control: BatchActions) -> None:
         super().__init__(host, control.job)
         self.control = control
         self.place = self._top = self._view = 0

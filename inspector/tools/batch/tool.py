@@ -25,7 +25,6 @@ BATCH = Tool(
     "batch",
     "Batch",
     BatchActions,
-    screen=True,
     actions=(
         Action("batch", "Batch",
             "Run several prompts at once, a lane for each, one forward for all; step them together.",

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from engine.protocol import GoOnBeams, MoveTo, SearchBeams
 from engine.settings import BeamSettings
 from inspector.keys import key_for
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, both, note, screen_table
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 
 class BeamActions(ToolActions):
     """Begins beam searches and continues with the one that waits."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.settings = BeamSettings()
         """The settings used last, as long as the program runs."""

@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element
 from engine.protocol import BeamEnded, Hypothesis, Record
 from inspector.blocks.elements import element, row, table
 from inspector.display import visible
+from inspector.documents.parts import ExportPart
 from inspector.lessons.lesson import Beat
-from inspector.main.evidence import ExportPart
 from inspector.scales import count
 from inspector.state.timeline import Timeline
 

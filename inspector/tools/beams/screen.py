@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -24,8 +24,7 @@ from engine.protocol import Step
 from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import SPACE, pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import milliseconds
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 from inspector.state.branches import ROOT
@@ -51,6 +50,9 @@ from inspector.widgets.canvas import PanelCanvas, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- the list -----------------------------------------------------------------------------------
 
@@ -569,7 +571,7 @@ LOW, TALL = 22, 32
 """Rows from which the list is above the tree, and from which there is room for a beam's text too."""
 
 
-class BeamScreen(ToolScreen[int]):
+class BeamScreen(View[int]):
     """Searches with beams; its result is the last node of the beam to go to, None to stay.
 
     Args:
@@ -587,7 +589,7 @@ class BeamScreen(ToolScreen[int]):
     reading = getters.query_one("#beam-reading", BeamTextPanel)
     lattice = getters.query_one("#beam-lattice", BeamTree)
 
-    def __init__(self, host: Host, control: BeamActions) -> None:
+    def __init__(self, host: MainScreen, control: BeamActions) -> None:
         super().__init__(host)
         self.control = control
         self.at: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.state.beams import BeamHistory
 from inspector.tools.beams.control import BEAM_FORM, BEAM_SCREEN, BeamActions
@@ -16,17 +15,10 @@ def _open(own: BeamActions) -> None:
     own.open_screen(BeamScreen(own.host, own), own.left)
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.beams.evidence import BEAMS_PART
-
-    return (BEAMS_PART,)
-
-
 BEAMS = Tool(
     "beams",
     "Beam search",
     BeamActions,
-    screen=True,
     actions=(
         Action("beams", "Beam search",
             "Follow several continuations at once from the selected token, step by step or to the end; a paused "
@@ -35,5 +27,5 @@ BEAMS = Tool(
             synonyms="beams, n best, hypotheses, search for the most probable text", view="beams"),
     ),
     owners=(BEAM_FORM, BEAM_SCREEN),
-    exports=_exports,
+    exports=("inspector.tools.beams.evidence:BEAMS_PART",),
 )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -18,13 +19,16 @@ from engine.protocol import Candidate, Step
 from inspector.config.preferences import SavedBreakpoints
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.scales import SURPRISE_BITS
 from inspector.state.breakpoints import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.breakpoints import BREAKPOINT_KEYS
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- places worth a look ------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ def _unread(timeline: Timeline) -> str:
 class BreakpointActions(ToolActions):
     """Sets where runs stop, and goes to where the model was unsure."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         host.controller.runs.keep = _kept
 

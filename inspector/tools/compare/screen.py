@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -23,8 +23,7 @@ from textual.widgets import Static
 from inspector import scales
 from inspector.display import joined_to_fit, pad, quoted, token_label, truncate, truncate_words, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.state.conditions import in_short, made_with
 from inspector.state.timeline import Timeline
 from inspector.tools.compare import COMPARE_SCREEN, ComparedPlace
@@ -55,6 +54,9 @@ from inspector.widgets.canvas import PanelCanvas, Row, centred, colourful, is_da
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import heat_style
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- the columns --------------------------------------------------------------------------------
 
@@ -518,7 +520,7 @@ LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
 
 
-class CompareScreen(ToolScreen[ComparedPlace]):
+class CompareScreen(View[ComparedPlace]):
     """Compares the current path, on the left, with one other branch.
 
     Args:
@@ -535,7 +537,7 @@ class CompareScreen(ToolScreen[ComparedPlace]):
     gap = getters.query_one("#compare-gap", GapChart)
     totals = getters.query_one("#compare-totals", TotalsPanel)
 
-    def __init__(self, host: Host, other: int) -> None:
+    def __init__(self, host: MainScreen, other: int) -> None:
         super().__init__(host)
         self.other = other
         self.comparison: Comparison

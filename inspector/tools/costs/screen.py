@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import getters
 from textual.app import ComposeResult
@@ -14,12 +14,14 @@ from inspector.blocks.paint import Painter
 from inspector.display import visible
 from inspector.documents.costs import fewer_bits, layers, parts, roof
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.tools.costs.control import BITS, COST_SCREEN, LAYERS, PARTS, CostControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import bar
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
 SHORT = ("Parts", "Layers", "Roofline", "Bits")
@@ -33,7 +35,7 @@ NEEDS: tuple[tuple[type[Measure], ...], ...] = (
 BAR = 16
 
 
-class ProfileScreen(ToolScreen[None]):
+class ProfileScreen(View[None]):
     """Measures the step to come, on copies: the session stays as it is.
 
     Args:
@@ -54,7 +56,7 @@ class ProfileScreen(ToolScreen[None]):
 
     view = getters.query_one("#cost-view", PageView)
 
-    def __init__(self, host: Host, control: CostControl, page: int = PARTS) -> None:
+    def __init__(self, host: MainScreen, control: CostControl, page: int = PARTS) -> None:
         super().__init__(host, control.job)
         self.control = control
         self._turn_to(page)

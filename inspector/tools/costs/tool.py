@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from inspector.main.tool import Host, Tool, ToolActions
+from typing import TYPE_CHECKING
+
+from inspector.main.tool import Tool, ToolActions
 from inspector.tools.costs.control import BITS, COST_SCREEN, PARTS, ROOFLINE, CostControl
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class CostActions(ToolActions):
     """Takes the step to come apart."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.control = CostControl(host.controller)
 
@@ -34,7 +39,6 @@ COSTS = Tool(
     "costs",
     "What a step costs",
     CostActions,
-    screen=True,
     actions=(
         Action("profile", "Take a step apart",
             "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "

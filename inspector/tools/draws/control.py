@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import DrawMany
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.requests import Job
 from inspector.state.batch import Batches
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- what the engine is asked -------------------------------------------------------------------
 
@@ -17,7 +22,7 @@ LENGTHS = (1, 2, 4, 8, 16, 32)
 class DrawsActions(ToolActions):
     """Starts draws and stops them."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.draws, self.tokens = 200, 1
         self.job = Job(self.controller.client, DrawMany)

@@ -7,7 +7,7 @@ from functools import partial
 
 from inspector.blocks.page import elements
 from inspector.documents.draws import frequencies
-from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count
 from inspector.state.batch import Batches
 

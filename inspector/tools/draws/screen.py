@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -13,12 +13,14 @@ from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label, visible
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.state.batch import Batches
 from inspector.tools.draws.control import DRAWS_SCREEN, DrawsActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 ABOUT = (
     "The sampler states a probability for each token. How often is the token really drawn?",
@@ -32,7 +34,7 @@ LEAST = 10
 """Rows up to which the panel has that of its heading, too."""
 
 
-class DrawsScreen(ToolScreen[None]):
+class DrawsScreen(View[None]):
     """Draws; the session stays as it is.
 
     Args:
@@ -45,7 +47,7 @@ class DrawsScreen(ToolScreen[None]):
     MEASURES: ClassVar[str] = "A count of draws"
     TELLING: ClassVar[tuple[type[Record], ...]] = Batches.changing()
 
-    def __init__(self, host: Host, control: DrawsActions) -> None:
+    def __init__(self, host: MainScreen, control: DrawsActions) -> None:
         super().__init__(host, control.job)
         self.control = control
         self._view = 0

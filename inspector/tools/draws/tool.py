@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.draws.control import DRAWS_SCREEN, DrawsActions
 from inspector.widgets.actions import Action, Needs
@@ -14,17 +13,10 @@ def _open(own: DrawsActions) -> None:
     own.open_screen(DrawsScreen(own.host, own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.draws.evidence import ODDS_PART
-
-    return (ODDS_PART,)
-
-
 DRAWS = Tool(
     "draws",
     "Draws",
     DrawsActions,
-    screen=True,
     actions=(
         Action("draws", "What are the odds",
             "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
@@ -33,5 +25,5 @@ DRAWS = Tool(
             view="odds"),
     ),
     owners=(DRAWS_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.draws.evidence:ODDS_PART",),
 )  # fmt: skip

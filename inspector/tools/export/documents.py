@@ -23,7 +23,7 @@ from msgspec import Struct
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.blocks.elements import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, quoted, token_label, visible
-from inspector.main.evidence import Exhibit, Exported, exhibits_of
+from inspector.documents.parts import Exhibit, Exported, exhibits_of
 from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
 from inspector.state.branches import ROOT, made
 from inspector.state.candidates import of_prompt, with_own

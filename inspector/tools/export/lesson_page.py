@@ -18,11 +18,11 @@ from engine.protocol import Candidate, Distribution, PromptToken, Record, Step
 from engine.settings import BY_NAME
 from inspector.blocks.elements import element, hint, row, table, written
 from inspector.display import token_label, visible
+from inspector.documents.parts import ExportPart
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
-from inspector.main.evidence import ExportPart
 from inspector.scales import METRIC, bits, count, milliseconds, percent, size
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import conditions
@@ -84,10 +84,10 @@ def shown(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> list[Show
         def settled(*phases: LessonPhase) -> None:
             settle(session, play, *phases)
             if play.phase in (LessonPhase.ASKING, LessonPhase.ACTING):
-                before.setdefault(play.beat_number, View(play, found).made())
+                before.setdefault(play.beat_number, BeatView(play, found).made())
 
         def revealed(_: str) -> None:
-            after = View(play, found).made()
+            after = BeatView(play, found).made()
             first = before.get(play.beat_number, after)
             changed = written(first) != written(after)
             beats.append(ShownBeat(play.beat, play.card, first, after if changed else None))
@@ -209,7 +209,7 @@ NUMBERS = frozenset({"probabilities", "candidates"})
 _HEAT = METRIC["surprisal"]
 
 
-class View:
+class BeatView:
     """One moment.
 
     Args:

@@ -17,7 +17,7 @@ from engine.recording import RecordingReader
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
-from inspector.main.evidence import Exported, ExportPart
+from inspector.documents.parts import Exported, ExportPart
 from inspector.recordings.recorder import UNFIT, unfit
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.beams import BeamHistory

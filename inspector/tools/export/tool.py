@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from engine.errors import EngineError
 from engine.files import replacing, shorter
 from inspector.display import visible
+from inspector.documents.parts import ExportPart, exhibits_of
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import of_recording
-from inspector.main.evidence import ExportPart, exhibits_of
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions, found
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
     from inspector.tools.export.dialog import Wanted
 
 INSIDE, EXAMPLES = "3", 3
@@ -30,7 +31,7 @@ Written = tuple[str, bool]
 class ExportActions(ToolActions):
     """Makes a document of the session on show."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._exported = "html"
         """The kind that was made last."""
@@ -52,7 +53,7 @@ class ExportActions(ToolActions):
         openers = [
             f"{key_for(tool.opener)} {part.name}"
             for tool in self.host.tools
-            for part in tool.exports()[:1]
+            for part in map(found, tool.exports[:1])
             if part.exhibits is not None and part.looked and self.host.has(tool.opener)
             if TABS_OF.get(tool.opener) == INSIDE
         ]
@@ -66,7 +67,7 @@ class ExportActions(ToolActions):
 
     @property
     def _parts(self) -> list[ExportPart]:
-        return [part for tool in self.host.tools for part in tool.exports()]
+        return [part for tool in self.host.tools for part in map(found, tool.exports)]
 
     @property
     def _lesson(self) -> Path | None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.tools.find import FIND_KEYS, TEXT_KEYS
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
     from inspector.tools.find.dialog import TextPlace
 
 
 class FindActions(ToolActions):
     """Searches the vocabulary at the selected token, and the text."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._query = ""
         """The last query."""

@@ -8,7 +8,7 @@ from typing import get_args
 from msgspec.structs import replace
 
 from engine.protocol import GradientBaseline, GradientMethod, ReadGradients
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.state.attribution import TokenChoices
 from inspector.widgets.actions import Action, both
 
@@ -38,7 +38,7 @@ class GradientChoices(TokenChoices):
         return (node, tokens, self.method, *line), asked
 
 
-GRADIENTS_SCREEN = inside_table(
+GRADIENTS_SCREEN = look_table(
     "In the gradients",
     *both(("gradients.token_above", "gradients.token_below"), ("Row above", "Row below"),
           "Look at another token of the list.", lambda own, by: own.turn_row(by), hint="row", worth=4),

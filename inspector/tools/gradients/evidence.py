@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.protocol import GradientsRead
 from inspector.documents.gradients import document, heading
-from inspector.main.evidence import ExportPart, looked_at
+from inspector.documents.parts import ExportPart, looked_at
 
 GRADIENTS_PART = ExportPart(
     "gradients", looked_at(GradientsRead, "gradients", heading, document, explains=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 
@@ -12,16 +12,18 @@ from inspector.blocks.paint import Painter
 from inspector.display import quoted
 from inspector.documents.gradients import listed
 from inspector.keys import key_for
-from inspector.main.inside.screen import TITLED, InsideScreen, Notice
-from inspector.main.tool import Host
+from inspector.main.inside_view import TITLED, InsideView, Notice
 from inspector.session.requests import Replies
 from inspector.state.attribution import METHODS, complete_words, label_of, largest, shares_of, told_here
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
-class GradientsScreen(InsideScreen[GradientsRead]):
+
+class GradientsScreen(InsideView[GradientsRead]):
     """Which tokens a logit hangs on.
 
     Args:
@@ -34,7 +36,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = GRADIENTS_SCREEN
 
-    def __init__(self, host: Host, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
+    def __init__(self, host: MainScreen, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
         super().__init__(host, answers)
         self._choices = choices
 
@@ -77,7 +79,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def text_rows(self, needed: int) -> int:
-        """See `InsideScreen`; up to half of the screen."""
+        """See `InsideView`; up to half of the screen."""
         return max(3, min(needed, self.area.height // 2 - 1))
 
     def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float], Collection[int]]:
@@ -103,7 +105,7 @@ class GradientsScreen(InsideScreen[GradientsRead]):
         return Painter(on).draw(listed(answer, shares, self.choices.row), width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        """See `InsideScreen`; of shares that stay incomplete the way on."""
+        """See `InsideView`; of shares that stay incomplete the way on."""
         lines, answer = super()._instead(on), self.answer
         if answer is not None and self.failed is not None and self.failed.name == "complete":
             held = f"; {key_for('gradients.experts')} holds the experts" if self.chooses else ""

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import GradientsRead
-from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, OfferedHeat, Tool, ToolActions
+from inspector.main.tool import OfferedHeat, Tool, ToolActions
 from inspector.session.requests import Replies
 from inspector.state.attribution import asked_words, shares_of
 from inspector.tools.gradients.control import GRADIENTS_SCREEN, GradientChoices
 from inspector.widgets.actions import Action, Needs
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 
 class GradientsActions(ToolActions):
     """Opens the view, and keeps what was chosen in it and the answers of the engine."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.answers = Replies(host.controller.client, GradientsRead)
         self.choices = GradientChoices()
@@ -40,17 +44,10 @@ class GradientsActions(ToolActions):
         self.open_screen(GradientsScreen(self.host, self.answers, choices))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.gradients.evidence import GRADIENTS_PART
-
-    return (GRADIENTS_PART,)
-
-
 GRADIENTS = Tool(
     "gradients",
     "Gradients",
     GradientsActions,
-    screen=True,
     actions=(
         Action("gradients", "Gradients",
             "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
@@ -59,5 +56,5 @@ GRADIENTS = Tool(
             "sensitivity, completeness, baseline", view="gradients"),
     ),
     owners=(GRADIENTS_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.gradients.evidence:GRADIENTS_PART",),
 )  # fmt: skip

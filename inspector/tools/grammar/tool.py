@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -13,7 +13,7 @@ from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
+from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import sentences, share, warning
@@ -23,11 +23,14 @@ from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import bar
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 
 class GrammarActions(ToolActions):
     """Sets what the text must match, and shows what that leaves."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable
 from functools import reduce
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,13 +28,16 @@ from engine.protocol import (
 )
 from inspector import scales
 from inspector.display import quoted, token_label
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, OfferedHeat, ToolActions
+from inspector.main.inside_view import SCROLLS, look_table, walking
+from inspector.main.tool import OfferedHeat, ToolActions
 from inspector.session.requests import Replies
 from inspector.state.inside import joined, tried_key
 from inspector.widgets.actions import Action, applies, both, dialog_table, note
 from inspector.widgets.canvas import Canvas, colourful, is_dark, rgb_style
 from inspector.widgets.token_lines import heat_style
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 SCALES = (0.0, 0.5, 2.0)
 """The factors that a key goes through: off, half, twice."""
@@ -48,7 +52,7 @@ class InterventionsActions(ToolActions):
     A unit is an intervention at scale 0.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         client = host.controller.client
         self.sweeps = Replies(client, HeadsSwept)
@@ -286,7 +290,7 @@ def legend(on: Canvas, steps: Iterable[tuple[int, str]], glyphs: bool, signed: b
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-INTERVENTIONS_SCREEN = inside_table(
+INTERVENTIONS_SCREEN = look_table(
     "While parts are switched off",
     *both(("interventions.later_layer", "interventions.earlier_layer"), ("Later layer", "Earlier layer"),
           "Choose a unit of a later layer, or of an earlier one.", lambda own, by: own.turn_layer(by), by=(1, -1),
@@ -323,7 +327,7 @@ INTERVENTIONS_SCREEN = inside_table(
     "with and without the chosen units.",
 )  # fmt: skip
 _MOVE = "Look at another layer, or at another position."
-PATCHING_SCREEN = inside_table(
+PATCHING_SCREEN = look_table(
     "In activation patching",
     *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
           lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=7),

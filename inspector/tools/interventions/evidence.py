@@ -15,7 +15,7 @@ from inspector.blocks.elements import element
 from inspector.blocks.page import elements
 from inspector.display import token_label, token_text
 from inspector.documents.interventions import candidates, heading, over_pairs, patched, strongest
-from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import KL_BITS, bits, percent, signed
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item

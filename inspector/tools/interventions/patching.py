@@ -26,7 +26,7 @@ from engine.tree import aligned, facing
 from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
 from inspector.keys import with_keys
-from inspector.main.inside.screen import TITLED, InsideScreen, Notice, told, why_missing
+from inspector.main.inside_view import TITLED, InsideView, Notice, told, why_missing
 from inspector.scales import count
 from inspector.session.client import Request
 from inspector.session.requests import Latest
@@ -51,7 +51,7 @@ from inspector.widgets.charts import in_sight
 from inspector.widgets.fields import MOST_TYPED
 
 
-class PatchingScreen(InsideScreen[ActivationsPatched]):
+class PatchingScreen(InsideView[ActivationsPatched]):
     """Activations of another path, put into this one.
 
     Args:
@@ -114,7 +114,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return control.followed or pair(after(self.timeline, node), after(self.timeline, source))
 
     def look(self) -> None:
-        """See `InsideScreen`; a token of a recording begins with what was recorded of it."""
+        """See `InsideView`; a token of a recording begins with what was recorded of it."""
         node = self.host.controller.timeline.before
         if not self.live and self._adopted != node:
             self._adopted, control = node, self.control
@@ -135,7 +135,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return key, command
 
     def ask(self) -> None:
-        """See `InsideScreen`; only where there is a source, and tokens that tell it apart."""
+        """See `InsideView`; only where there is a source, and tokens that tell it apart."""
         if self.over_pairs:
             self.control.pairs.want(self._pairs_key, PatchPairs(self.control.set, self.control.part))
         elif not self._reading and self.editing is None and self._telling is not None:
@@ -178,7 +178,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         return [*top, *mapped, _edges(on, width, _cell(answer, width) < CELL), *cell, *words]
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideScreen`; the pairs, or the alignment while it is changed, whatever the answer."""
+        """See `InsideView`; the pairs, or the alignment while it is changed, whatever the answer."""
         if self.over_pairs:
             answer = self.control.pairs.get(self._pairs_key)
             facts = answer.facts if answer is not None else None
@@ -292,7 +292,7 @@ class PatchingScreen(InsideScreen[ActivationsPatched]):
         self.editing = self.control.facing = self.control.followed = None
 
     def situation(self) -> str:
-        """See `InsideScreen`; or why there is no counterfactual prompt."""
+        """See `InsideView`; or why there is no counterfactual prompt."""
         if self.over_pairs:
             return told(self.control.pairs, self._pairs_key, self.app.size.width - 2)
         return self._said or super().situation()

@@ -24,11 +24,11 @@ from engine.protocol import (
 from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate
 from inspector.keys import key_for, with_keys
-from inspector.main.inside.screen import (
+from inspector.main.inside_view import (
     LOW,
     TALL,
     TITLED,
-    InsideScreen,
+    InsideView,
     Notice,
     told,
     under_way,
@@ -63,7 +63,7 @@ UNDER = 5
 """Rows of what stands under the map at least, where the screen isn't small."""
 
 
-class InterventionsScreen(InsideScreen[HeadsSwept]):
+class InterventionsScreen(InsideView[HeadsSwept]):
     """Units of the model switched off, alone or together.
 
     Args:
@@ -108,7 +108,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
 
     def look(self) -> None:
-        """See `InsideScreen`; of the sweep of the token, with the heads that were asked for."""
+        """See `InsideView`; of the sweep of the token, with the heads that were asked for."""
         super().look()
         self.found(self.control.sweep(self.node, self._followed) if self.path else None, self.failure)
 
@@ -124,7 +124,7 @@ class InterventionsScreen(InsideScreen[HeadsSwept]):
         return layer if "attention" in kinds and "head" not in kinds and not refused else None
 
     def ask(self) -> None:
-        """See `InsideScreen`; once the units are known, what the chosen ones do."""
+        """See `InsideView`; once the units are known, what the chosen ones do."""
         if self.answer is None:
             super().ask()
         if (swept := self._swept) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.interventions.control import (
     COUNTERFACTUAL_DIALOG,
@@ -26,17 +25,10 @@ def _open_patching(own: InterventionsActions) -> None:
     own.open_screen(PatchingScreen(own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
-
-    return (SWITCHED_PART, PATCHED_PART)
-
-
 INTERVENTIONS = Tool(
     "interventions",
     "Switch off",
     InterventionsActions,
-    screen=True,
     actions=(
         Action("interventions", "Switch off",
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
@@ -52,5 +44,6 @@ INTERVENTIONS = Tool(
             "activations", view="patching"),
     ),
     owners=(INTERVENTIONS_SCREEN, PATCHING_SCREEN, COUNTERFACTUAL_DIALOG, PAIRS_DIALOG),
-    exports=_exports,
+    exports=("inspector.tools.interventions.evidence:SWITCHED_PART",
+             "inspector.tools.interventions.evidence:PATCHED_PART"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
@@ -31,6 +31,7 @@ from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 if TYPE_CHECKING:
     from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
+    from inspector.main.screen import MainScreen
 
 SHOWN = (LessonPhase.ASKING, LessonPhase.ACTING, LessonPhase.REVEALED)
 """Phases in which the beat's panel is shown."""
@@ -69,7 +70,7 @@ class LessonActions(ToolActions):
 
     def __init__(
         self,
-        host: Host,
+        host: MainScreen,
         first: Listed | None = None,
         present: bool = False,
         beat: int | None = None,
@@ -620,7 +621,7 @@ class Presenting:
         changed: Has everything shown again.
     """
 
-    def __init__(self, host: Host, changed: Callable[[], None]) -> None:
+    def __init__(self, host: MainScreen, changed: Callable[[], None]) -> None:
         self._host, self._changed = host, changed
         self.on = False
         self._blank = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.protocol import (
     CloseLockstep,
@@ -20,11 +20,14 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.settings import LoadSettings
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.lockstep import LockstepSoFar
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class LockstepActions(ToolActions):
@@ -35,7 +38,7 @@ class LockstepActions(ToolActions):
         against: The second model to open with the first; None for none.
     """
 
-    def __init__(self, host: Host, against: OpenLockstep | None = None) -> None:
+    def __init__(self, host: MainScreen, against: OpenLockstep | None = None) -> None:
         super().__init__(host)
         client = self.controller.client
         self.job = Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)

@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element
 from engine.protocol import Candidate, LockstepSpan
 from inspector.blocks.elements import element, likeliest, millionths, number, row, table
 from inspector.display import token_label, visible
-from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, left_over, percent
 from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import groupby
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -34,8 +34,7 @@ from engine.settings import LoadSettings
 from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
 from inspector.keys import key_for
 from inspector.main.dialogs import Downloads
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import bits, left_over, percent, size
 from inspector.state.lockstep import Divergences, mean
 from inspector.state.timeline import Timeline
@@ -44,6 +43,9 @@ from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- the text, coloured by how far the two are apart --------------------------------------------
 
@@ -103,7 +105,7 @@ BY_BYTES = 1
 # ---- the screen ---------------------------------------------------------------------------------
 
 
-class LockstepScreen(ToolScreen[WaysParted]):
+class LockstepScreen(View[WaysParted]):
     """Shows the path as two models see it.
 
     Args:
@@ -116,7 +118,7 @@ class LockstepScreen(ToolScreen[WaysParted]):
     MEASURES: ClassVar[str] = "Comparing"
     TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
 
-    def __init__(self, host: Host, control: LockstepActions) -> None:
+    def __init__(self, host: MainScreen, control: LockstepActions) -> None:
         super().__init__(host)
         self.control = control
         self._measure = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engine.protocol import OpenLockstep, WaysParted
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepActions
 from inspector.widgets.actions import Action, Needs
@@ -28,12 +27,6 @@ def _open(own: LockstepActions) -> None:
     own.open_screen(LockstepScreen(own.host, own), left)
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.lockstep.evidence import LOCKSTEP_PART
-
-    return (LOCKSTEP_PART,)
-
-
 def lockstep(against: OpenLockstep | None) -> Tool:
     """The tool of a program that begins with a second model.
 
@@ -44,7 +37,6 @@ def lockstep(against: OpenLockstep | None) -> Tool:
         "lockstep",
         "Lockstep",
         lambda host: LockstepActions(host, against),
-        screen=True,
         actions=(
             Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
             _open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.state.opened is not None, looks=True,
@@ -53,7 +45,7 @@ def lockstep(against: OpenLockstep | None) -> Tool:
             "base against chat model", view="models"),
         ),
         owners=(LOCKSTEP_SCREEN,),
-        exports=_exports,
+        exports=("inspector.tools.lockstep.evidence:LOCKSTEP_PART",),
     )  # fmt: skip
 
 

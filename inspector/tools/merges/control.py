@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.protocol import Failure, TakeApart, TakenApart, WordApart
 from engine.settings import LoadSettings
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
 from inspector.state.merges import Around, around, final, rungs
 from inspector.widgets.actions import Action, back, both, dialog_table, leaves, screen_table
 from inspector.widgets.actions import applies as applied
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 WIDE = 250
 """Tokens before and after the one that is looked at whose text two tokenizers cut."""
@@ -20,7 +23,7 @@ WIDE = 250
 class MergesActions(ToolActions):
     """The words on show, and the answers on them."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         client = self.controller.client
         self._ladders, self._mine, self._theirs = (Replies(client, TakenApart) for _ in range(3))

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from engine.protocol import TakenApart, WordApart
 from inspector.blocks.elements import hint, row, table
 from inspector.display import quoted
-from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.state.inside import Answers
 from inspector.state.merges import (
     BORDER,

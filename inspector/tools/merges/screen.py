@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,8 +15,7 @@ from textual.widget import Widget
 from engine.protocol import Failure, TakenApart, WordApart
 from inspector.display import pad, quoted, truncate, truncate_middle, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import count
 from inspector.state.merges import (
     BORDER,
@@ -39,6 +38,9 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, wrapped
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 RANK = 9
 """Cells of the first column."""
 ROOMY = 12
@@ -54,7 +56,7 @@ ABOUT = {
 }
 
 
-class MergesScreen(ToolScreen[None]):
+class MergesScreen(View[None]):
     """Goes from word to word and from merge to merge.
 
     Args:
@@ -65,7 +67,7 @@ class MergesScreen(ToolScreen[None]):
     TOOL: ClassVar[str] = "merges"
     ACTIONS: ClassVar[ActionTable] = MERGES_SCREEN
 
-    def __init__(self, host: Host, control: MergesActions) -> None:
+    def __init__(self, host: MainScreen, control: MergesActions) -> None:
         super().__init__(host)
         self.control = control
         self.beside = False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.merges.control import MERGES_SCREEN, MergesActions
 from inspector.widgets.actions import Action, Needs
@@ -14,17 +13,10 @@ def _open(own: MergesActions) -> None:
     own.open_screen(MergesScreen(own.host, own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.merges.evidence import MERGES_PART
-
-    return (MERGES_PART,)
-
-
 MERGES = Tool(
     "merges",
     "Tokenizer",
     MergesActions,
-    screen=True,
     actions=(
         Action("merges", "Merges",
             "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
@@ -33,5 +25,5 @@ MERGES = Tool(
             "compare tokenizers", view="pieces"),
     ),
     owners=(MERGES_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.merges.evidence:MERGES_PART",),
 )  # fmt: skip

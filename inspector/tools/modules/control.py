@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import ExpertsRead, ModelModules
-from inspector.main.inside.keys import inside_table, walking
-from inspector.main.tool import Host, ToolActions
+from inspector.main.inside_view import look_table, walking
+from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
 from inspector.widgets.actions import Action, both
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class ModulesActions(ToolActions):
     """The answers of the engine, and the layer that was chosen."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         client = host.controller.client
         self.modules = Replies(client, ModelModules)
@@ -26,7 +31,7 @@ class ModulesActions(ToolActions):
 
 
 _MODULE = "Go from module to module."
-MODULES_SCREEN = inside_table(
+MODULES_SCREEN = look_table(
     "Inside the model",
     *both(("modules.up", "modules.down"), ("Up", "Down"), _MODULE, lambda own, by: own.go(by), worth=8,
           hint=lambda own: "module" if own.line is not None else ""),
@@ -46,4 +51,4 @@ MODULES_SCREEN = inside_table(
     text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
     "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
 )  # fmt: skip
-EXPERTS_SCREEN = inside_table("In the page of experts", *walking(), told=False)
+EXPERTS_SCREEN = look_table("In the page of experts", *walking(), told=False)

@@ -26,7 +26,7 @@ from engine.protocol import (
 )
 from inspector.blocks.elements import element, explained, hint, row, table
 from inspector.display import visible
-from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
+from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import amount, count, size
 from inspector.state.inside import Answers, Asked
 from inspector.state.lockstep import LockstepSoFar

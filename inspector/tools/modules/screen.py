@@ -19,7 +19,7 @@ from engine.protocol import (
     StateArray,
 )
 from inspector.display import first_fitting, pad, truncate_words, visible
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside_view import InsideView
 from inspector.scales import amount, count, size
 from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN, ModulesActions
 from inspector.tools.modules.lines import (
@@ -53,7 +53,7 @@ COLUMNS = {"says": "what it is", "shape": "shape", "parameters": "params", "byte
 """The headings of the columns after the label."""
 
 
-class ModulesScreen(InsideScreen[ModelModules]):
+class ModulesScreen(InsideView[ModelModules]):
     """The model from the top down.
 
     Args:
@@ -73,7 +73,7 @@ class ModulesScreen(InsideScreen[ModelModules]):
         """All that are not folded."""
 
     def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
-        """See `InsideScreen`; the lines are made again for another answer alone, and when layers fold."""
+        """See `InsideView`; the lines are made again for another answer alone, and when layers fold."""
         other = answer is not self.answer
         super().found(answer, failure)
         if other:
@@ -285,7 +285,7 @@ NAME = 8
 CELL = 8
 
 
-class ExpertsScreen(InsideScreen[ExpertsRead]):
+class ExpertsScreen(InsideView[ExpertsRead]):
     """Layers by experts, and layers by states.
 
     Args:

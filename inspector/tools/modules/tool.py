@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from engine.protocol import NEITHER
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.modules.control import EXPERTS_SCREEN, MODULES_SCREEN, ModulesActions
 from inspector.widgets.actions import Action, Lack, Needs
@@ -21,17 +20,10 @@ def _open_experts(own: ModulesActions) -> None:
     own.open_screen(ExpertsScreen(own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.modules.lines import EXPERTS_PART, MODULES_PART
-
-    return (MODULES_PART, EXPERTS_PART)
-
-
 MODULES = Tool(
     "modules",
     "Inside the model",
     ModulesActions,
-    screen=True,
     actions=(
         Action("modules", "Modules",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
@@ -46,5 +38,5 @@ MODULES = Tool(
             view="experts"),
     ),
     owners=(MODULES_SCREEN, EXPERTS_SCREEN),
-    exports=_exports,
+    exports=("inspector.tools.modules.lines:MODULES_PART", "inspector.tools.modules.lines:EXPERTS_PART"),
 )  # fmt: skip

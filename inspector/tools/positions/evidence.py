@@ -8,8 +8,8 @@ from itertools import groupby
 
 from engine.protocol import PositionTried
 from inspector.blocks.page import elements
+from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.documents.positions import compared
-from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
 from inspector.state.inside import Answers
 
 

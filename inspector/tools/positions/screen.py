@@ -8,14 +8,14 @@ from typing import ClassVar
 from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
 from inspector.documents.positions import Tried, view
-from inspector.main.inside.screen import InsideScreen, noticed
+from inspector.main.inside_view import InsideView, noticed
 from inspector.state.positions import LATER, PositionTrial, trials
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionsActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
 
 
-class PositionsScreen(InsideScreen[PositionTried]):
+class PositionsScreen(InsideView[PositionTried]):
     """A token's position, and the effect of wrong ones.
 
     Args:
@@ -40,7 +40,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
         return self._trials()[self.tool.row].question(self.node)
 
     def ask(self) -> None:
-        """See `InsideScreen`; the chosen row first, then the others."""
+        """See `InsideView`; the chosen row first, then the others."""
         every = self._trials()
         for trial in (every[self.tool.row], *every):
             key, question = trial.question(self.node)
@@ -59,7 +59,7 @@ class PositionsScreen(InsideScreen[PositionTried]):
         return self.draw(known, on, width, height) if known is not None else super()._draw(on, width, height)
 
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
-        """See `InsideScreen`; of any answer about the token."""
+        """See `InsideView`; of any answer about the token."""
         rows = self._tried()
         instead = [noticed(self._instead(on))] if rows[self.tool.row][1] is None else []
         return Painter(on).draw(view(rows, self.tool.row, answer.use, instead), width, height)

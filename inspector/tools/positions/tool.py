@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
 from inspector.main.tool import Tool
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionsActions
 from inspector.widgets.actions import Action, Needs
@@ -14,17 +13,10 @@ def _open(own: PositionsActions) -> None:
     own.open_screen(PositionsScreen(own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.positions.evidence import POSITIONS_PART
-
-    return (POSITIONS_PART,)
-
-
 POSITIONS = Tool(
     "positions",
     "Positions",
     PositionsActions,
-    screen=True,
     actions=(
         Action("positions", "Positions",
             "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
@@ -32,5 +24,5 @@ POSITIONS = Tool(
             synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask", view="position"),
     ),
     owners=(POSITIONS_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.positions.evidence:POSITIONS_PART",),
 )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -20,8 +20,7 @@ from engine.protocol import (
 )
 from inspector.display import pad, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import milliseconds, size
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
@@ -29,6 +28,9 @@ from inspector.tools.ranks import RANKS_SCREEN
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
 from inspector.widgets.charts import bar
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 WIDTHS = {
     "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
@@ -138,7 +140,7 @@ def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) 
 # ---- the screen ---------------------------------------------------------------------------------
 
 
-class RanksScreen(ToolScreen[None]):
+class RanksScreen(View[None]):
     """Shows what each rank holds, and measures a step on all of them; the session stays as it is.
 
     Args:
@@ -153,7 +155,7 @@ class RanksScreen(ToolScreen[None]):
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
     AUTO_FOCUS = "#ranks-view"
 
-    def __init__(self, host: Host, job: Job) -> None:
+    def __init__(self, host: MainScreen, job: Job) -> None:
         super().__init__(host, job)
         self.measuring = job
 

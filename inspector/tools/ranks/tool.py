@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import MeasureRanks
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.tools.ranks import RANKS_SCREEN
 from inspector.widgets.actions import Action, Needs
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 
 class RanksActions(ToolActions):
     """Opens the ranks."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.job = Job(host.controller.client, MeasureRanks)
 
@@ -33,7 +38,6 @@ RANKS = Tool(
     "ranks",
     "Ranks",
     RanksActions,
-    screen=True,
     actions=(
         Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,13 +15,16 @@ from inspector.config.presets import Presets
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
 from inspector.main.looked import other_word, switch_model
-from inspector.main.tool import Host, PanelSpec, Tool, ToolActions, live
+from inspector.main.tool import PanelSpec, Tool, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
 from inspector.widgets.actions import Action, ActionTable, Needs, both
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 SYNONYMS = {
     "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
@@ -72,7 +76,7 @@ def turned(temp: float, by: int) -> float:
 class SamplerActions(ToolActions):
     """Shows why a token was chosen, and tries other settings."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._asks = False
         """True if the form is open."""

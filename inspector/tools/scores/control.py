@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import ScoreRead
 from inspector.display import quoted, token_label
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
-from inspector.main.tool import Host, OfferedHeat, ToolActions
+from inspector.main.inside_view import SCROLLS, look_table, walking
+from inspector.main.tool import OfferedHeat, ToolActions
 from inspector.session.requests import Replies
 from inspector.state.attribution import head_name, over_path
 from inspector.widgets.actions import Action, both
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class ScoresActions(ToolActions):
     """The answers of the engine, and what was chosen, from opening to opening."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.answers = Replies(host.controller.client, ScoreRead)
         self.layer: int | None = None
@@ -48,7 +53,7 @@ class ScoresActions(ToolActions):
         self.layer, self.head = layer - 1, head[0] - 1 if head else None
 
 
-SCORES_SCREEN = inside_table(
+SCORES_SCREEN = look_table(
     "While a head's scores are shown",
     *walking("Look from another token; the head stays."),
     *both(("scores.later_layer", "scores.earlier_layer"), ("Later layer", "Earlier layer"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.protocol import ScoreRead
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.documents.scores import document, heading
-from inspector.main.evidence import ExportPart, looked_at
 
 SCORES_PART = ExportPart("scores", looked_at(ScoreRead, "scores", heading, document))

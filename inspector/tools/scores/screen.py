@@ -11,7 +11,7 @@ from engine.protocol import Command, ReadScore, ScoreRead
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
 from inspector.documents.scores import view
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside_view import InsideView
 from inspector.state.attribution import (
     by_weight,
     head_name,
@@ -25,7 +25,7 @@ TEXT_ROWS = 6
 """Rows of the text at most, its frame included."""
 
 
-class ScoresScreen(InsideScreen[ScoreRead]):
+class ScoresScreen(InsideView[ScoreRead]):
     """Divides the scores of one head.
 
     Args:
@@ -49,7 +49,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        """See `InsideScreen`; in a recording about another head of the token, if it has not the chosen one."""
+        """See `InsideView`; in a recording about another head of the token, if it has not the chosen one."""
         layer, head = self.tool.layer, self.tool.head
         if self.host.controller.transport.recorded and not self.answers.get((self.node, layer, head)):
             known = [key[1:] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
@@ -58,7 +58,7 @@ class ScoresScreen(InsideScreen[ScoreRead]):
         return (self.node, layer, head), ReadScore(self.node, layer, head)
 
     def look(self) -> None:
-        """See `InsideScreen`; keys that were chosen at another token are forgotten."""
+        """See `InsideView`; keys that were chosen at another token are forgotten."""
         super().look()
         tool = self.tool
         if self.node != tool.node:
@@ -71,14 +71,14 @@ class ScoresScreen(InsideScreen[ScoreRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def text_rows(self, needed: int) -> int:
-        """See `InsideScreen`; up to a third of the screen."""
+        """See `InsideView`; up to a third of the screen."""
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: ScoreRead | None) -> str:
         return f"Why {head_name(answer)} looks there" if answer is not None else "Why a head looks there"
 
     def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float], Collection[int]]:
-        """See `InsideScreen`; the key that is looked at is marked, and the one that it is compared with."""
+        """See `InsideView`; the key that is looked at is marked, and the one that it is compared with."""
         last = self.path[-1]
         marked = [place for place in (self.key, self.against) if place is not None]
         meaning = (

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.main.evidence import ExportPart
-from inspector.main.inside.keys import NO_ATTENTION
-from inspector.main.tool import Tool
+from inspector.main.tool import NO_ATTENTION, Tool
 from inspector.tools.scores.control import SCORES_SCREEN, ScoresActions
 from inspector.widgets.actions import Action, Needs
 
@@ -15,17 +13,10 @@ def _open(own: ScoresActions) -> None:
     own.open_screen(ScoresScreen(own))
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.scores.evidence import SCORES_PART
-
-    return (SCORES_PART,)
-
-
 SCORES = Tool(
     "scores",
     "Why there",
     ScoresActions,
-    screen=True,
     actions=(
         Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
             _open, Needs.DISTRIBUTION | Needs.ENGINE, recorded=lambda own: own.answers.any, looks=True,
@@ -34,5 +25,5 @@ SCORES = Tool(
             "score attribution", view="why"),
     ),
     owners=(SCORES_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.scores.evidence:SCORES_PART",),
 )  # fmt: skip

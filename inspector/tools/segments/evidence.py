@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from engine.protocol import LeftOut, ToolCallChecked
 from inspector.blocks.elements import hint, row, table
 from inspector.display import quoted, truncate, visible
-from inspector.main.evidence import Exhibit, Exported, ExportPart
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, milliseconds
 from inspector.state.segments import WRONG, Figures, PathRun, PathSegments, Segments, left_out_words
 from inspector.state.timeline import Timeline

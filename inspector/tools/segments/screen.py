@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from engine.segments import MARKUP
 from inspector.display import pad, truncate
 from inspector.keys import key_for
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import count, percent
 from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.state.timeline import Timeline
@@ -39,7 +39,7 @@ def _numbers(tokens: str, time: str, bits: str, width: int) -> str:
     return f"{tokens:>8}" + (f"{time:>9}{bits:>6}" if width >= NARROW else "") + "  "
 
 
-class SegmentsScreen(ToolScreen[None]):
+class SegmentsScreen(View[None]):
     """Goes from segment to segment, and folds them in the text."""
 
     TOOL: ClassVar[str] = "segments"

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from engine.protocol import CheckToolCall, Finished, Record, Step
-from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.session.client import Request
 from inspector.state.segments import Segments
 from inspector.tools.segments.control import SEGMENTS_SCREEN
 from inspector.widgets.actions import Action, Needs
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 
 class SegmentActions(ToolActions):
     """Has tool calls checked, and opens the list of segments."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refuses is not asked about again."""
@@ -54,17 +58,10 @@ class SegmentActions(ToolActions):
         self.host.changed()
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.segments.evidence import SEGMENTS_PART
-
-    return (SEGMENTS_PART,)
-
-
 SEGMENTS = Tool(
     "segments",
     "Segments",
     SegmentActions,
-    screen=True,
     actions=(
         Action("segments", "Segments",
             "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
@@ -74,5 +71,5 @@ SEGMENTS = Tool(
             "cost of thinking, tokens by role, harmony, channels", view="segments"),
     ),
     owners=(SEGMENTS_SCREEN,),
-    exports=_exports,
+    exports=("inspector.tools.segments.evidence:SEGMENTS_PART",),
 )  # fmt: skip

@@ -19,7 +19,7 @@ from engine.protocol import (
 )
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.tool import Host, PanelSpec, Tool, ToolActions
+from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
 from inspector.tools.served import REQUESTS_KEYS
@@ -27,6 +27,7 @@ from inspector.tools.served.panel import ServedPanel, ServedView
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:  # the first screen needs none of it
+    from inspector.main.screen import MainScreen
     from inspector.served.exchange import Exchange
     from inspector.served.opening import OpenedRequest, ServedFile
     from inspector.served.rescoring import Rescored, Rescoring
@@ -40,7 +41,7 @@ class ServedActions(ToolActions):
         first: What the program was started with; None for nothing.
     """
 
-    def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
+    def __init__(self, host: MainScreen, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
         self._file: ServedFile | None = first.file if first is not None else None
         self.opened: OpenedRequest | None = first
@@ -175,7 +176,7 @@ def served(first: OpenedRequest | None) -> Tool:
     Args:
         first: The request; None for none.
     """
-    make: Callable[[Host], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
+    make: Callable[[MainScreen], ToolActions] = lambda host: ServedActions(host, first)  # noqa: E731
     return Tool(
         SERVED_ID,
         "Recorded reply",

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec.structs import replace
 
 from engine.protocol import DraftRound, LoadDraft, Record, RunRounds, TakeRound, VerifySpeculation
 from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, SpeculationSettings
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.requests import Job
 from inspector.state.speculation import Speculation
 from inspector.widgets.actions import Action, Needs, back, both, screen_table
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 PLAIN_STEPS = 5
 """Plain steps that a run begins with if none was measured yet."""
@@ -21,7 +26,7 @@ PLAIN_STEPS = 5
 class SpeculationActions(ToolActions):
     """Takes rounds, and has what came of them from the timeline."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._asked = self.controller.speculation
         self.drafting_model = self._asked.draft_model

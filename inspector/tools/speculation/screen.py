@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -23,8 +23,7 @@ from inspector.display import (
 from inspector.keys import key_for
 from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import count, milliseconds, percent
 from inspector.state.speculation import FATE_SIGNS, figures, proof, rules, verdict
@@ -32,6 +31,9 @@ from inspector.tools.speculation.control import SPECULATION_SCREEN, SpeculationA
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
@@ -53,7 +55,7 @@ _FATES = {
 # ---- the screen ---------------------------------------------------------------------------------
 
 
-class SpeculationScreen(ToolScreen[None]):
+class SpeculationScreen(View[None]):
     """Takes rounds of the session itself: their tokens are those of the text.
 
     Args:
@@ -66,7 +68,7 @@ class SpeculationScreen(ToolScreen[None]):
     MEASURES: ClassVar[str] = "Speculation"
     TELLING: ClassVar[tuple[type[Record], ...]] = (DraftRound, SpeculationVerified)
 
-    def __init__(self, host: Host, control: SpeculationActions) -> None:
+    def __init__(self, host: MainScreen, control: SpeculationActions) -> None:
         super().__init__(host, control.job)
         self.control = control
 

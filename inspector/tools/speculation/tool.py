@@ -17,7 +17,6 @@ SPECULATION = Tool(
     "speculation",
     "Speculation",
     SpeculationActions,
-    screen=True,
     actions=(
         Action("speculation", "Speculate",
             "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",

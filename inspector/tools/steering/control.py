@@ -24,7 +24,7 @@ from engine.protocol import (
     StrengthsSwept,
     SweepStrengths,
 )
-from inspector.main.inside.keys import SCROLLS, inside_table, walking
+from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.session.controller import Controller
 from inspector.session.requests import Replies
 from inspector.state.inside import swept_key, tried_key
@@ -219,7 +219,7 @@ def other_ends(timeline: Timeline, path: tuple[Item, ...]) -> Iterator[int]:
 
 # ---- keys ---------------------------------------------------------------------------------------
 
-STEERING_SCREEN = inside_table(
+STEERING_SCREEN = look_table(
     "While the model is steered",
     *both(("steering.later_layer", "steering.earlier_layer"), ("Later layer", "Earlier layer"),
           "Add the direction after a later layer, or after an earlier one; one of texts or branches is made of the "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine.protocol import StrengthsSwept
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.documents.steering import document, heading
-from inspector.main.evidence import ExportPart, looked_at
 
 STEERED_PART = ExportPart(
     "steering",

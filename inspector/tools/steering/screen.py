@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.style import Style
 from textual import on
@@ -31,8 +31,7 @@ from inspector.display import token_text, truncate_start, visible
 from inspector.documents.steering import candidates, curve, head
 from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
-from inspector.main.inside.screen import InsideScreen, Notice, not_recorded, noticed, refused, under_way
-from inspector.main.tool import Host
+from inspector.main.inside_view import InsideView, Notice, not_recorded, noticed, refused, under_way
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
 from inspector.state.steering import EXAMPLE, Contrast
@@ -50,13 +49,16 @@ from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 SIDE_BY_SIDE = 116
 """Cells from which on the candidates stand beside the curve."""
 MOST_ENDS, ENDING = 6, 28
 """Branches that are offered to make a direction of, and cells of the end of the text of each."""
 
 
-class SteeringScreen(InsideScreen[StrengthsSwept]):
+class SteeringScreen(InsideView[StrengthsSwept]):
     """A direction added with one strength after another.
 
     Args:
@@ -68,7 +70,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
     OF_BOTH: ClassVar[bool] = False
     ACTIONS: ClassVar[ActionTable] = STEERING_SCREEN
 
-    def __init__(self, host: Host, control: SteeringControl) -> None:
+    def __init__(self, host: MainScreen, control: SteeringControl) -> None:
         super().__init__(host, control.swept)
         self.control = control
 
@@ -94,7 +96,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         return self.control.sweeping(self.node, self._path, direction) if direction is not None else None
 
     def look(self) -> None:
-        """See `InsideScreen`; in a recording what it has, and without a direction why that could not be made."""
+        """See `InsideView`; in a recording what it has, and without a direction why that could not be made."""
         super().look()
         failure, making = self.failure, self.control.making
         if self.control.direction is None and making is not None:
@@ -116,7 +118,7 @@ class SteeringScreen(InsideScreen[StrengthsSwept]):
         )
 
     def ask(self) -> None:
-        """See `InsideScreen`: the direction, then the candidates with the present strength, then all strengths."""
+        """See `InsideView`: the direction, then the candidates with the present strength, then all strengths."""
         control, direction = self.control, self.control.direction
         if self._under:
             return

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from inspector.main.evidence import ExportPart
-from inspector.main.tool import Host, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.tools.steering.control import DIRECTION_DIALOG, STEERING_SCREEN, SteeringControl
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
     from inspector.config.directions import Steering
+    from inspector.main.screen import MainScreen
 
 
 class SteeringActions(ToolActions):
@@ -22,7 +22,7 @@ class SteeringActions(ToolActions):
         begin: A direction that the first prompt's completion is steered by; None for none.
     """
 
-    def __init__(self, host: Host, begin: Steering | None = None) -> None:
+    def __init__(self, host: MainScreen, begin: Steering | None = None) -> None:
         super().__init__(host)
         self.control = SteeringControl(host.controller, begin)
 
@@ -39,24 +39,17 @@ class SteeringActions(ToolActions):
         self.control.strength = float(strength[0]) if strength else self.control.strength
 
 
-def _exports() -> tuple[ExportPart, ...]:
-    from inspector.tools.steering.evidence import STEERED_PART
-
-    return (STEERED_PART,)
-
-
 def steered(begin: Steering | None) -> Tool:
     """The tool of a program whose first completion is steered.
 
     Args:
         begin: By what; None for by nothing.
     """
-    make: Callable[[Host], ToolActions] = lambda host: SteeringActions(host, begin)  # noqa: E731
+    make: Callable[[MainScreen], ToolActions] = lambda host: SteeringActions(host, begin)  # noqa: E731
     return Tool(
         "steering",
         "Steering",
         make,
-        screen=True,
         actions=(
             Action("steering", "Steering",
                 "Add a direction to the residual stream at this token, and compare what the model then predicts with "
@@ -67,7 +60,7 @@ def steered(begin: Steering | None) -> Tool:
                 "vector, representation engineering, push the model", view="steering"),
         ),
         owners=(STEERING_SCREEN, DIRECTION_DIALOG),
-        exports=_exports,
+        exports=("inspector.tools.steering.evidence:STEERED_PART",),
     )  # fmt: skip
 
 

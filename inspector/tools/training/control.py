@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,11 +20,14 @@ from engine.protocol import (
 from engine.settings import TrainingSettings, for_model
 from inspector import places
 from inspector.keys import bare_key_for
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.training import TrainingSoFar, recorded
 from inspector.widgets.actions import Action, back, note, screen_table
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 SAVE_EVERY = 200
 """Steps between two checkpoints of a run, each of 5.5 MB."""
@@ -55,7 +59,7 @@ class RecordedTraining:
 class TrainingControl(ToolActions):
     """Trains, pauses, goes back, and opens what was trained; or plays the recorded training."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.settings = TrainingSettings()
         self.job = Job(self.controller.client, BeginTraining, ResumeTraining, Train)

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from statistics import fmean
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
 from textual import getters
@@ -16,14 +16,16 @@ from textual.timer import Timer
 from engine.protocol import TrainingBegun
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import bare_key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.state.training import RECENT, LookAt, TrainingSoFar
 from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 TICK_S = 0.1
 """Between two records of the recording that is played: its 800 records take a minute and a half."""
@@ -173,7 +175,7 @@ def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
 # ---- the screen ---------------------------------------------------------------------------------
 
 
-class TrainingScreen(ToolScreen[None]):
+class TrainingScreen(View[None]):
     """Trains; the session stays as it is.
 
     Args:
@@ -187,7 +189,7 @@ class TrainingScreen(ToolScreen[None]):
 
     view = getters.query_one("#training-view", PageView)
 
-    def __init__(self, host: Host, control: TrainingControl) -> None:
+    def __init__(self, host: MainScreen, control: TrainingControl) -> None:
         super().__init__(host, control.job)
         self.control = control
         self._clock: Timer

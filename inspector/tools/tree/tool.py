@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from engine.protocol import Deleted, Marked, MoveTo
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import bare_key_for, key_for
-from inspector.main.tool import Host, PanelSpec, Tool, ToolActions, ToolMessage
+from inspector.main.tool import PanelSpec, Tool, ToolActions, ToolMessage
 from inspector.session.client import Request
 from inspector.state.branches import PROMPT
 from inspector.state.session_tree import SessionTree, counted, written
 from inspector.tools.tree.panel import TreePanel
 from inspector.tools.tree.view import TreeFilter, TreeView, pruned
 from inspector.widgets.actions import Action, ActionTable, Needs, both
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 _LABEL = 24
 """Cells that a branch's text gets in an answer."""
@@ -27,7 +31,7 @@ class TreeActions(ToolActions):
 
     HEEDS = ("tip",)
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._leaving: Request[MoveTo] | None = None
         """The move away from a branch that is to be deleted."""

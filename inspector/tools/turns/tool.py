@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.keys import key_for
-from inspector.main.tool import Host, Tool, ToolActions, live
+from inspector.main.tool import Tool, ToolActions, live
 from inspector.tools.turns import TURN_KEYS
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class TurnActions(ToolActions):
     """Asks for the user's next message, and what to do if the template is not additive."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._text = ""
         """The message that was typed and not sent yet."""

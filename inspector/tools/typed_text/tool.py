@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from engine.protocol import Insert, Step
 from inspector import scales
 from inspector.keys import key_for
-from inspector.main.tool import Host, Tool, ToolActions, live
+from inspector.main.tool import Tool, ToolActions, live
 from inspector.session.client import Request
 from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
 from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 
 class TypedTextActions(ToolActions):
     """Takes a text token by token."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self._text = ""
         """The text that was typed and not inserted yet."""

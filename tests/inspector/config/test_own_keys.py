@@ -9,7 +9,7 @@ import pytest
 
 from inspector.config.own_keys import LIMIT, OwnKeys, can_be_sent, read
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 
 PLACES = list(key_table(TOOLS).places())
 

@@ -20,8 +20,8 @@ from inspector.lessons.play import LessonPlay
 from inspector.lessons.stages import RecordedStage
 from inspector.session.playback import Opening
 from inspector.tools.lessons.tool import LessonActions
-from inspector.tools.race.screen import RaceScreen
-from inspector.tools.registry import with_lesson
+from inspector.views import with_lesson
+from inspector.views.race import RaceView
 
 PATIENCE = 120.0
 """Seconds for what should take one: machines are busy."""
@@ -114,11 +114,11 @@ class LearnerKeys:
 
     async def _race(self, tokens: int) -> None:
         """Open the race, where it isn't, and start it."""
-        if not isinstance(self.app.top, RaceScreen):
+        if not isinstance(self.app.top, RaceView):
             await self.press_for("race")
-            await self.until(lambda: isinstance(self.app.top, RaceScreen))
+            await self.until(lambda: isinstance(self.app.top, RaceView))
         screen = self.app.top
-        assert isinstance(screen, RaceScreen)
+        assert isinstance(screen, RaceView)
         while screen.control.last != tokens:
             await self.press("left" if screen.control.last > tokens else "right")
         await self.press("space")

@@ -10,7 +10,7 @@ from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name,
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.tabs import TabLines
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.tools.sampler.dialog import SamplingDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 
@@ -74,7 +74,7 @@ async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner:
     await learner.press("S")
     await learner.until(lambda: "space step" in learner.text().splitlines()[-1])
     await learner.press_for("attention")
-    await learner.until(lambda: isinstance(learner.app.top, ToolScreen))
+    await learner.until(lambda: isinstance(learner.app.top, View))
     await learner.press("S")
     await learner.until(lambda: learner.app.top is main)
     assert main.status.left.startswith("Predict with 1-3")

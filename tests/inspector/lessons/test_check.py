@@ -19,7 +19,7 @@ from inspector.lessons.lesson import PANELS, SCREENS, option
 from inspector.lessons.reading import lesson as lesson_of
 from inspector.main import key_table as tables
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 
 GOOD = """\
 +++

@@ -25,10 +25,10 @@ from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
-from inspector.tools.lens.screen import LensScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
+from inspector.views.lens import Lens
 from tests.inspector.lessons.playing import LearnerKeys
 
 
@@ -45,7 +45,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
     await learner.beat(guess=1)
     await learner.press("3", "I")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.top, LensScreen))
+    await learner.until(lambda: isinstance(learner.app.top, Lens))
     await learner.until(lambda: "After layer 6" in learner.text())
 
 

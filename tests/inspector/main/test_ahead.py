@@ -9,24 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from inspector.main.ahead import QUIET, ImportsAhead, packages_of
-from inspector.tools.registry import TOOLS
+from inspector.main.ahead import QUIET, ImportsAhead, modules_of
+from inspector.views import TOOLS
 from tests.inspector.rig import Rig, run
 
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package with two modules and another package."""
+    """A package with two modules."""
     folder = tmp_path / "ahead_package"
     folder.mkdir()
     for name in ("__init__", "first", "second"):
         (folder / f"{name}.py").touch()
-    (folder / "within").mkdir()
-    (folder / "within" / "__init__.py").write_text("raise RuntimeError")
     monkeypatch.syspath_prepend(tmp_path)
     yield folder.name
     for name in [name for name in sys.modules if name.startswith(folder.name)]:
         del sys.modules[name]
+
+
+def modules_in(package: str) -> list[str]:
+    return [f"{package}.first", f"{package}.second"]
 
 
 class Clock:
@@ -39,7 +41,9 @@ class Clock:
 
 def test_one_module_at_a_time_and_only_after_a_while_without_work(package: str) -> None:
     clock, called = Clock(), []
-    ahead = ImportsAhead([package], [lambda: called.append("a"), lambda: called.append("b")], clock=clock)
+    ahead = ImportsAhead(
+        modules_in(package), [lambda: called.append("a"), lambda: called.append("b")], clock=clock
+    )
 
     def come() -> set[str]:
         return {name for name in sys.modules if name.startswith(f"{package}.")}
@@ -72,19 +76,22 @@ def test_what_cannot_be_imported_now_is_left(package: str, error: str) -> None:
     folder = next(Path(each, package) for each in sys.path if Path(each, package).is_dir())
     (folder / "first.py").write_text(f"raise {error}")
     clock = Clock()
-    ahead = ImportsAhead([package], clock=clock)
+    ahead = ImportsAhead(modules_in(package), clock=clock)
     while not ahead.done:
         clock.now += QUIET
         ahead.tick(True)
     assert {f"{package}.first", f"{package}.second"} & set(sys.modules) == {f"{package}.second"}
 
 
-def test_the_packages_are_those_of_the_tools() -> None:
-    packages = list(packages_of(TOOLS))
-    folder = Path(__file__, "../../../../inspector/tools").resolve()
-    assert {name.rpartition(".")[2] for name in packages} == {
-        "dialogs", *(each.parent.name for each in folder.glob("*/tool.py"))
-    }  # fmt: skip
+def test_the_modules_are_those_of_dialogs_and_tools() -> None:
+    modules = set(modules_of(TOOLS))
+    root = Path(__file__).resolve().parents[3]
+    for folder in ("inspector/main/dialogs", "inspector/views"):
+        names = {
+            ".".join(each.relative_to(root).with_suffix("").parts)
+            for each in root.glob(f"{folder}/[a-z]*.py")
+        }
+        assert names <= modules, names - modules
 
 
 def test_a_session_that_rests_imports_all_that_can_be_opened() -> None:
@@ -93,9 +100,7 @@ def test_a_session_that_rests_imports_all_that_can_be_opened() -> None:
         await rig.until(lambda: rig.app._ahead.done)
 
     run(test)
-    for package in packages_of(TOOLS):
-        names = Path(*package.split(".")).glob("[a-z]*.py")
-        assert {f"{package}.{name.stem}" for name in names} <= set(sys.modules)
+    assert set(modules_of(TOOLS)) <= set(sys.modules)
 
 
 SCREENS = """
@@ -111,19 +116,20 @@ LATER = {
 
 
 def test_the_application_is_imported_without_what_the_first_screen_does_not_show() -> None:
-    """Screens and dialogs of tools are a third of its modules, and nobody sees them at the start."""
+    """Views and dialogs are a third of its modules, and none is on the first screen."""
     done = subprocess.run([sys.executable, "-c", SCREENS], capture_output=True, text=True, check=True)
     every = done.stdout.split()
-    known = [name for name in every if name.startswith("inspector.tools.")]
-    assert "inspector.tools.registry" in known
+    opened = {each.opens.partition(":")[0] for tool in TOOLS for each in tool.actions if each.opens}
+    assert opened.isdisjoint(every)
     assert LATER.isdisjoint(every)
-    assert [name for name in known if name.endswith(("screen", "dialog", "dialogs", "page", "html"))] == []
 
 
 def test_what_is_first_comes_before_the_imports(package: str) -> None:
     called: list[str] = []
     clock = Clock()
-    ahead = ImportsAhead([package], [lambda: called.append("last")], [lambda: called.append("first")], clock)
+    ahead = ImportsAhead(
+        modules_in(package), [lambda: called.append("last")], [lambda: called.append("first")], clock
+    )
     while not ahead.done:
         ahead.tick(True)
         clock.now += 1

@@ -21,8 +21,8 @@ from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TopicPages
 from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
+from inspector.views import TOOLS
 from inspector.widgets.fields import SafeInput, SafeTextArea, editable, escaped, unescaped
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.fakes import facts

@@ -17,11 +17,11 @@ from inspector.main.dialogs.topics import MarkdownPage, TopicPages
 from inspector.main.everything import FIRST, Everything
 from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.state.timeline import Phase
 from inspector.tools.lockstep.dialog import SecondModelDialog
-from inspector.tools.registry import TOOLS
 from inspector.tools.sampler.dialog import SamplingDialog
+from inspector.views import TOOLS
 from inspector.widgets.dialog import Remark
 from tests.inspector.main.finder_queries import QUERIES
 from tests.inspector.main.test_overlays import branched
@@ -310,7 +310,7 @@ async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
         await rig.app.main.do(id)
         await rig.until(lambda: rig.app.top is not rig.app.main and rig.app.top.takes_keys)
         top = rig.app.top
-        if isinstance(top, ToolScreen):
+        if isinstance(top, View):
             assert table in top.tables, id
         else:
             assert id == "beams"  # which asks first

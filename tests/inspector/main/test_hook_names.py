@@ -11,7 +11,7 @@ import pytest
 from engine.protocol import HOOKS
 from inspector.main.everything import SHOWS
 from inspector.main.key_table import key_table
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 from tests.inspector.rig import Rig
 
 PAGE = Path("inspector/help/parts/hooks.md")

@@ -106,7 +106,7 @@ async def test_keys_pressed_twice_close_no_other_screen(rig: Rig, bursts: list[t
         burst(rig, *keys)
         await rig.pilot.pause()
         kinds = [
-            type(screen) for screen in (*rig.app.screen_stack, rig.app.main.tool_screen) if screen is not None
+            type(screen) for screen in (*rig.app.screen_stack, rig.app.main.open_view) if screen is not None
         ]
         assert kinds[0] is type(rig.app.main)
         assert len(kinds) == len({*kinds})

@@ -12,8 +12,8 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.tabs import TabLines
-from inspector.main.tool_screen import ToolScreen
-from inspector.tools.registry import TOOLS
+from inspector.main.view import View
+from inspector.views import TOOLS
 from tests.inspector.main.test_overlays import branched
 from tests.inspector.rig import Rig, run
 
@@ -106,7 +106,7 @@ def test_the_text_stays_beside_every_answer(size: tuple[int, int]) -> None:
                 text = main.query_one(TextPanel).region
                 rows = rig.screen_text().split("\n")[text.y : text.bottom]
                 assert any("Once upon a time," in row[: text.right] for row in rows), (size, view.id)
-                opened = main.tool_screen
+                opened = main.open_view
                 if opened is not None:
                     assert opened.area.x >= text.right
                     assert opened.area.y >= main.query_one(TabLines).region.bottom
@@ -121,14 +121,14 @@ def test_a_token_of_the_text_is_clicked_beside_a_tool() -> None:
         await branched(rig)
         await rig.do("attention")
         main = rig.app.main
-        assert isinstance(rig.app.top, ToolScreen)
+        assert isinstance(rig.app.top, View)
         rows = rig.screen_text().split("\n")
         y = next(y for y, row in enumerate(rows) if "Once upon a time," in row[:60])
         before = rig.timeline.slot
         await rig.pilot.click(offset=(rows[y].index("upon") + 1, y))
         await rig.pilot.pause()
         assert rig.timeline.slot == 1 != before
-        assert main.tool_screen is not None
+        assert main.open_view is not None
         assert main.view == "attention"
 
     run(test)
@@ -199,7 +199,7 @@ def test_a_tools_screen_leaves_nothing_but_lines_under_it(answer: str) -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)
         await rig.do(answer, "race")
-        opened = rig.app.main.tool_screen
+        opened = rig.app.main.open_view
         assert opened is not None
         rows = [rig.app.main.query_one(line).region for line in (KVPanel, TimingPanel)]
         assert [(row.y, row.height) for row in rows] == [(opened.area.bottom, 1), (opened.area.bottom + 1, 1)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.main.tool_screen import ToolScreen
-from inspector.tools.registry import TOOLS
+from inspector.main.view import View
+from inspector.views import TOOLS
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.tree.test_screen import forked
 
@@ -25,7 +25,7 @@ def test_each_key_of_a_screen_does_something_or_says_why_not(opener: str) -> Non
         pressed = 0
         await rig.do(opener)
         first = rig.app.top
-        assert isinstance(first, ToolScreen), opener
+        assert isinstance(first, View), opener
         for action in first.ACTIONS.actions:
             if not action.id:
                 continue

@@ -20,14 +20,14 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.blocks.elements import row, table
 from inspector.display import visible
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import KEYS, TABS_OF, with_keys
 from inspector.main.dialogs.help import HelpDialog
-from inspector.main.evidence import Exhibit, Exported, ExportPart
 from inspector.main.key_table import available
 from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.inks import panel_css
@@ -206,6 +206,9 @@ def exhibits(of: Exported) -> Iterator[Exhibit]:
     yield Exhibit("words", "The words", lambda: [table("", ("word", "times"), rows)])
 
 
+PART = ExportPart("words", exhibits)
+
+
 def test_it_brings_its_part_of_an_export_in_four_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,4 +223,4 @@ def test_it_brings_its_part_of_an_export_in_four_lines(
         [report] = tmp_path.glob("*.md")
         assert "### The words\n\n| word | times |" in report.read_text()
 
-    run(test, tools=(*TOOLS, replace(TRIAL, exports=lambda: (ExportPart("words", exhibits),))))
+    run(test, tools=(*TOOLS, replace(TRIAL, exports=(f"{__name__}:PART",))))

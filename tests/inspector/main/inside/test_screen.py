@@ -7,10 +7,10 @@ from rich.cells import cell_len
 
 from engine.protocol import CaptureFacts, Check
 from inspector.display import quoted, token_label
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside_view import InsideView
 from inspector.main.key_table import key_table
 from inspector.state.inside import checked
-from inspector.tools.registry import TOOLS
+from inspector.views import TOOLS
 from inspector.widgets.actions import Action
 from tests.inspector.rig import Rig
 
@@ -92,7 +92,7 @@ async def test_a_token_of_the_text_that_is_clicked_is_looked_at(rig: Rig, size: 
     await rig.ready()
     await rig.do("attention")
     screen = rig.app.top
-    assert isinstance(screen, InsideScreen)
+    assert isinstance(screen, InsideView)
     token = screen.path[-3]
     await click(rig, "#inside-text", token.text.strip())
     await rig.until(lambda: screen.path[-1] is token)

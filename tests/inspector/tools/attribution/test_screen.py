@@ -11,7 +11,7 @@ from engine.protocol import Attribute, Check, Loading
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.attribution.screen import AttributionScreen
+from inspector.views.attribution import Contributions
 from inspector.widgets.charts import bar_texts, spread
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
@@ -33,10 +33,10 @@ async def answer(rig: Rig, **how: object) -> None:
     await rig.end(KIND)
 
 
-async def opened(rig: Rig, **how: object) -> AttributionScreen:
+async def opened(rig: Rig, **how: object) -> Contributions:
     await rig.ready()
     await rig.press("D")
-    assert isinstance(rig.app.top, AttributionScreen)
+    assert isinstance(rig.app.top, Contributions)
     await answer(rig, **how)
     return rig.app.top
 
@@ -47,7 +47,7 @@ async def test_of_a_chosen_layer_the_largest_part_is_looked_at(rig: Rig) -> None
     await rig.press("D")
     await answer(rig)
     screen = rig.app.top
-    assert isinstance(screen, AttributionScreen)
+    assert isinstance(screen, Contributions)
     found = screen.answer
     assert found is not None
     rows = screen._rows(found)
@@ -265,7 +265,7 @@ async def test_a_real_model_is_taken_apart() -> None:
         await pilot.press("3", "D")
         await idle(pilot)
         screen = app.top
-        assert isinstance(screen, AttributionScreen)
+        assert isinstance(screen, Contributions)
         found = screen.answer
         assert found is not None
         assert found.facts.failed is None

@@ -22,9 +22,9 @@ from engine.protocol import (
     floats,
 )
 from engine.settings import Settings
+from inspector.documents.exports import EXPORTS
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line, read
-from inspector.tools.exports import EXPORTS
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed

@@ -30,12 +30,12 @@ from engine.protocol import (
     TryPosition,
 )
 from engine.recording import Entry, save_as
+from inspector.documents.exports import EXPORTS
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.tools.export.documents import FORMATS, data
 from inspector.tools.export.recording import Recording, line, read, snapshot
-from inspector.tools.exports import EXPORTS
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
 from tests.inspector.told_batch import DRAWN

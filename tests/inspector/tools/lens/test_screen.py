@@ -14,10 +14,10 @@ from engine.protocol import CaptureFacts, Check, Failure, LensCell, LensColumn, 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import truncate_middle
-from inspector.tools.lens.screen import (
+from inspector.views.lens import (
     CELL,
     MEASURES,
-    LensScreen,
+    Lens,
     _grid,
     is_rough,
     layout,
@@ -56,10 +56,10 @@ def answer(rig: Rig, leads_from: int = 3, facts: CaptureFacts = FACTS) -> LensRe
     return LensRead(asked.node, columns, asked.followed, facts)
 
 
-async def opened(rig: Rig, **how: object) -> LensScreen:
+async def opened(rig: Rig, **how: object) -> Lens:
     await rig.ready()
     await rig.press("I")
-    assert isinstance(rig.app.top, LensScreen)
+    assert isinstance(rig.app.top, Lens)
     await rig.push([answer(rig, **how)])  # type: ignore[arg-type]
     await rig.end("ReadLens")
     return rig.app.top
@@ -101,7 +101,7 @@ async def test_the_cursor_goes_through_the_layers_and_shows_the_whole_list(rig: 
     await rig.press(*["down"] * 9)
     assert "At the embedding" in rig.screen_text()
     await rig.press("pageup")
-    assert screen.tool.layer == LAYERS
+    assert screen._layer == LAYERS
     assert rig.engine.names == ["ReadLens"]
 
 
@@ -113,12 +113,12 @@ async def test_a_followed_token_has_its_probability_and_rank_beside_each_layer(r
     first = rig.screen_text()
     assert "30 %  #47" in row(rig, "3")
     await rig.press("t")
-    assert screen.tool.followed == asked.followed[1]
+    assert screen._followed == asked.followed[1]
     assert first != rig.screen_text()
     assert "follows" in rig.screen_text()
     assert rig.engine.names == ["ReadLens"], "the answer has all that t goes through"
     await rig.press(*["t"] * (len(asked.followed) - 1))
-    assert screen.tool.followed == asked.followed[0]
+    assert screen._followed == asked.followed[0]
 
 
 async def test_the_name_of_a_followed_token_is_not_cut_where_it_has_room(rig: Rig) -> None:
@@ -148,7 +148,7 @@ async def test_a_candidate_that_was_highlighted_is_followed(rig: Rig) -> None:
 @pytest.mark.screen(size=(240, 40))
 async def test_a_token_that_the_answer_lacks_is_asked_for(rig: Rig) -> None:
     screen = await opened(rig)
-    screen.tool.followed = 999
+    screen._followed = 999
     screen.changed()
     await rig.pilot.pause()
     assert rig.engine.names == ["ReadLens", "ReadLens"]
@@ -255,7 +255,7 @@ async def test_a_real_model_is_read() -> None:
         await pilot.press("3", "I")
         await idle(pilot)
         screen = app.top
-        assert isinstance(screen, LensScreen)
+        assert isinstance(screen, Lens)
         found = screen.answer
         assert found is not None
         assert found.facts.failed is None

@@ -39,10 +39,9 @@ from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.interventions.screen import InterventionsScreen
-from inspector.tools.lens.screen import LensScreen
-from inspector.tools.lens.tool import LensActions
 from inspector.tools.lockstep.dialog import SecondModelDialog
 from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
+from inspector.views.lens import Lens
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector import fakes
@@ -212,7 +211,7 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     await rig.push([read(rig, {4: 0.75})])
     await rig.end("ReadLockstep")
     await rig.press("g", key)
-    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
+    await rig.until(lambda: isinstance(rig.app.top, Lens))
     asked = rig.engine.last(ReadLens)
     assert isinstance(asked, ReadLens)
     assert (asked.node, asked.second) == (rig.timeline.items[3].node, second)
@@ -556,8 +555,8 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     assert not rig.timeline.of(Answers).found(LensRead)
     await rig.push([LensRead(node, (), (), replace(facts, model=""))])
     assert [each.node for each in rig.timeline.of(Answers).found(LensRead)] == [node]
-    lens = rig.app.main.actions["lens"]
-    assert isinstance(lens, LensActions)
+    lens = rig.app.main.view_at("inspector.views.lens:Lens")
+    assert isinstance(lens, Lens)
     for looking, model in ((False, ""), (True, SECOND.title)):
         rig.timeline.of(LockstepSoFar).look(looking)
         found = lens.answers.get(node)

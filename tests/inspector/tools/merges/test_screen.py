@@ -16,7 +16,7 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from engine.tokenizers.tracer import on_disk
 from inspector.blocks.elements import written
-from inspector.main.evidence import Exported, exhibits_of
+from inspector.documents.parts import Exported, exhibits_of
 from inspector.state.merges import Rung
 from inspector.tools.merges.evidence import MERGES_PART
 from inspector.tools.merges.screen import MergesScreen, NameDialog, pieces_in

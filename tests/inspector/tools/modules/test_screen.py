@@ -26,9 +26,9 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.key_table import available
 from inspector.state.inside import Answers
-from inspector.tools.lens.screen import LensScreen
 from inspector.tools.modules.lines import experts_summary, states_summary
 from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
+from inspector.views.lens import Lens
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.modules.test_lines import MODULES
@@ -87,7 +87,7 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     await rig.press("up", "up")
     assert "⏎ what each layer would predict" in rig.screen_text()
     await rig.press("enter")
-    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
+    await rig.until(lambda: isinstance(rig.app.top, Lens))
     assert not screen.is_attached
 
 
@@ -105,11 +105,11 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     if not key:
         await rig.do(tool)
     await rig.until(lambda: rig.app.top is not screen and not screen.is_attached)
-    actions = rig.app.main.actions[tool]
+    actions, top = rig.app.main.actions[tool], rig.app.top
     chosen = {
-        "lens": lambda: actions.layer,
+        "lens": lambda: top._layer,
         "attention": lambda: actions.control._chosen.layer + 1,
-        "attribution": lambda: actions.choices.layer + 1,
+        "attribution": lambda: top.choices.layer + 1,
         "interventions": lambda: actions.chosen.layer + 1,
     }[tool]
     assert tool == rig.app.top.TOOL
@@ -128,8 +128,8 @@ async def test_the_lines_are_made_once_for_each_showing(rig: Rig) -> None:
 async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig) -> None:
     await opened(rig)
     await rig.press("down", "down", "enter")
-    await rig.until(lambda: isinstance(rig.app.top, LensScreen))
-    assert rig.app.main.actions["lens"].layer is None
+    await rig.until(lambda: isinstance(rig.app.top, Lens))
+    assert rig.app.top._layer is None
 
 
 async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
@@ -321,7 +321,7 @@ async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_le
         assert screen.answer is not None
         assert (screen.answer.parameters, screen.answer.bytes) == (facts.parameters, facts.weight_bytes)
         await pilot.press("down", "down", "enter")
-        await until(lambda: isinstance(app.top, LensScreen) and app.top.answer is not None)
+        await until(lambda: isinstance(app.top, Lens) and app.top.answer is not None)
         await pilot.press("escape", "E", "escape")
         await until(idle)
 

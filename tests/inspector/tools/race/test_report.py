@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import RaceOpened, RaceStep
-from inspector.tools.race import report
+from inspector.documents import race as report
 
 OPENED = RaceOpened(5, 16, 76, 20, "As it was measured.")
 

@@ -12,8 +12,7 @@ from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, Rac
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.scales import milliseconds
-from inspector.tools.race.control import RaceActions
-from inspector.tools.race.screen import RaceScreen, columns, verdict
+from inspector.views.race import RaceView, columns, verdict
 from tests.inspector.rig import Rig
 
 HOW = "Each step is one forward, fenced."
@@ -37,10 +36,10 @@ def opened(rig: Rig, first: int = 16, last: int = 128) -> RaceOpened:
     return RaceOpened(rig.timeline.tip, first, last, 11, HOW)
 
 
-async def began(rig: Rig) -> RaceScreen:
+async def began(rig: Rig) -> RaceView:
     await rig.ready()
     await rig.press("z")
-    assert isinstance(rig.app.top, RaceScreen)
+    assert isinstance(rig.app.top, RaceView)
     return rig.app.top
 
 
@@ -125,21 +124,21 @@ async def test_a_pause_goes_on_where_it_was_and_the_sums_with_it(rig: Rig) -> No
     await rig.press("space")
     assert (racing(rig).first, racing(rig).last) == (30, 128)
     await rig.push([opened(rig, 30), *steps(30, 32)])
-    assert screen.control.steps[-1].cached_total_ms == pytest.approx(16 * 5.0)
-    assert screen.control.steps[-1].uncached_total_ms == pytest.approx(sum(range(17, 33)) / 2)
+    assert screen.steps[-1].cached_total_ms == pytest.approx(16 * 5.0)
+    assert screen.steps[-1].uncached_total_ms == pytest.approx(sum(range(17, 33)) / 2)
     assert "16 to 128 tokens" in rig.screen_text()
 
 
 async def test_the_length_stays_within_the_window_and_beyond_what_was_passed(rig: Rig) -> None:
     screen = await began(rig)
     await rig.press(*["right"] * 9)
-    assert screen.control.last == 512
+    assert screen.last == 512
     await rig.press(*["left"] * 9)
-    assert screen.control.last == 32
+    assert screen.last == 32
     await rig.press("space")
     await rig.push([opened(rig, 16, 32), *steps(16, 32)])
     await rig.press("right")
-    assert screen.control.last == 32  # not while it runs
+    assert screen.last == 32  # not while it runs
     await rig.end("Race")
     assert "→ and space continues to more" in rig.screen_text()
     await rig.press("right", "left", "right", "space")
@@ -153,13 +152,13 @@ async def test_one_that_is_over_starts_again_and_n_begins_anew(rig: Rig) -> None
     await rig.end("Race")
     await rig.press("space")
     assert (racing(rig).first, racing(rig).last) == (16, 32)
-    assert screen.control.steps == []
+    assert screen.steps == []
     await rig.push([opened(rig, 16, 32), *steps(16, 20)])
     await rig.press("n")
     assert rig.engine.cancelled(racing(rig))
-    assert screen.control.steps == []
+    assert screen.steps == []
     await rig.push([step(21)])  # was on its way
-    assert screen.control.steps == []
+    assert screen.steps == []
 
 
 async def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_text(rig: Rig) -> None:
@@ -218,8 +217,8 @@ async def test_a_real_race_reaches_its_length_with_equal_tokens() -> None:
             while not app.controller.timeline.prompts.prefilled or app.controller.client.outstanding:
                 await asyncio.sleep(0.05)
         await pilot.press("5", "z", "left", "left", "space")
-        racing = app.main.actions["race"]
-        assert isinstance(racing, RaceActions)
+        racing = app.top
+        assert isinstance(racing, RaceView)
         for _ in range(1200):
             await asyncio.sleep(0.05)
             if racing.over and not racing.job.running:

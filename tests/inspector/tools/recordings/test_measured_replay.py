@@ -17,7 +17,7 @@ from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.draws.screen import DrawsScreen
-from inspector.tools.race.screen import RaceScreen
+from inspector.views.race import RaceView
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
@@ -79,7 +79,7 @@ async def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_i
     replay: Rig, path: Path
 ) -> None:
     await replay.press("z")
-    assert isinstance(replay.app.top, RaceScreen)
+    assert isinstance(replay.app.top, RaceView)
     assert "Race · recorded · pocket · 16 to 24 tokens" in replay.screen_text()
     assert "Recorded, 24 of 24 tokens. A race needs a live model: esc, then G" in replay.screen_text()
     assert replay.app.top.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
@@ -223,7 +223,7 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
     assert replay.timeline.selected.node == 8
     assert replay.app.top is main  # nothing of the race is there yet
     await settle(replay, "space")
-    await replay.until(lambda: isinstance(replay.app.top, RaceScreen) and line(replay))
+    await replay.until(lambda: isinstance(replay.app.top, RaceView) and line(replay))
     assert line(replay) == "Watch [it]␛"
     assert "Watch [it]␛" in replay.screen_text()
     assert "Recorded, 17 of 19" in replay.screen_text()
@@ -237,7 +237,7 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
     assert main.arrangement.current == "sampler"
     assert replay.timeline.selected.node == 9
     await settle(replay, "backspace")
-    await replay.until(lambda: isinstance(replay.app.top, RaceScreen) and line(replay) == "It is over")
+    await replay.until(lambda: isinstance(replay.app.top, RaceView) and line(replay) == "It is over")
     await settle(replay, "escape", "space", "space")
     await replay.until(lambda: line(replay) == "G")
     assert replay.app.top is main

@@ -9,7 +9,7 @@ from textual.selection import SELECT_ALL
 
 from engine.protocol import CheckToolCall, Ended, Failure, ToolCallChecked
 from inspector.blocks.elements import written
-from inspector.main.evidence import Exported, exhibits_of
+from inspector.documents.parts import Exported, exhibits_of
 from inspector.main.panels.text import TextPanel
 from inspector.state.segments import Segments
 from inspector.tools.segments.evidence import SEGMENTS_PART

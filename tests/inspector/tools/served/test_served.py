@@ -7,8 +7,8 @@ from pathlib import Path
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.served.opening import ServedFile, exchanges_of, opened_request
-from inspector.tools.registry import with_request
 from inspector.tools.served.dialog import RequestsDialog, RequestsList
+from inspector.views import with_request
 from inspector.widgets.fields import SafeInput
 from tests.inspector.tools.sampler.test_what_if_real import until
 

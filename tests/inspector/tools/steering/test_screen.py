@@ -29,13 +29,13 @@ from inspector.app import InspectorApp
 from inspector.blocks.paint import Painter
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
+from inspector.documents.exports import EXPORTS
 from inspector.documents.steering import curve, head
 from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line
-from inspector.tools.exports import EXPORTS
-from inspector.tools.registry import TOOLS, with_steering
 from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringScreen
+from inspector.views import TOOLS, with_steering
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session

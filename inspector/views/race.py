@@ -1,28 +1,36 @@
-"""The screen of the race: the same tokens with a KV cache and without one, side by side, as they are measured."""
+"""The race: the same tokens with a KV cache and without one, side by side, as they are measured."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import RaceStep, Record
+from engine.protocol import Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
+from inspector.documents.race import progress
 from inspector.keys import key_for
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import milliseconds, ms, size
-from inspector.tools.race.control import RACE_SCREEN, RaceActions
-from inspector.tools.race.report import progress
-from inspector.widgets.actions import ActionTable
+from inspector.session.requests import Job
+from inspector.state.measured import Measured, RaceSoFar
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
 from inspector.widgets.charts import area, axis, bar, binned, round_top
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+LENGTHS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""Tokens that a race can go to; those beyond the context window are left out."""
+FIRST = 16
+"""Tokens before the first step."""
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
 RECENT = 7
@@ -94,25 +102,35 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     ]
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- the view ---------------------------------------------------------------------------------
 
 
-class RaceScreen(ToolScreen[None]):
-    """Races; the session and its cache stay as they are.
+RACE_KEYS = screen_table(
+    "In a race",
+    Action("race.go", "Start", "Start, pause or continue.", lambda own: own.toggle(), Needs.ENGINE,
+           hint=lambda own: own.doing, worth=9),
+    *both(("race.shorter", "race.longer"), ("Shorter", "Longer"), "Race to fewer tokens, or to more.",
+          lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
+          hint=lambda own: "" if own.job.running else "length"),
+    Action("race.again", "Again", "Start the race again.", lambda own: own.forget(), Needs.ENGINE, worth=4,
+           hint=lambda own: "anew" if own.steps and not own.job.running else ""),
+    back("race.leave", "Go back; a race under way pauses."),
+)  # fmt: skip
 
-    Args:
-        host: The main screen.
-        control: Has the race, and starts it.
-    """
+
+class RaceView(View[None]):
+    """Races; the session and its cache stay as they are. The timeline has the results of the last race."""
 
     TOOL: ClassVar[str] = "race"
-    ACTIONS: ClassVar[ActionTable] = RACE_SCREEN
+    ACTIONS: ClassVar[ActionTable] = RACE_KEYS
     MEASURES: ClassVar[str] = "A race"
     TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
+    job: Job
 
-    def __init__(self, host: Host, control: RaceActions) -> None:
-        super().__init__(host, control.job)
-        self.control = control
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Job(host.controller.client, Race))
+        self._asked = 128
+        self._stepping = False
 
     def body(self) -> ComposeResult:
         with Container(id="race-lanes"):
@@ -120,9 +138,84 @@ class RaceScreen(ToolScreen[None]):
             yield DrawnPanel(id="race-uncached")
         yield DrawnPanel(id="race-totals")
 
-    def on_mount(self) -> None:
-        """Forget a race over another text."""
-        self.control.enter()
+    def begin(self) -> None:
+        """Forget a race over another text; keep the length within the window."""
+        if self.recorded:
+            return
+        if self.race is not None and self.race.opened.node != self.timeline.tip:
+            self.forget()
+        if self._asked not in self.lengths:
+            self._asked = max((each for each in self.lengths if each <= self._asked), default=self.lengths[0])
+
+    # ---- the race ---------------------------------------------------------------------------
+
+    @property
+    def race(self) -> RaceSoFar | None:
+        """The last race, live or recorded up to the place where the replay stands."""
+        return self.timeline.of(Measured).race
+
+    @property
+    def steps(self) -> list[RaceStep]:
+        """Its steps so far."""
+        return self.race.steps if self.race else []
+
+    @property
+    def last(self) -> int:
+        """Tokens to go to; in a replay those that were gone to."""
+        return self.race.opened.last if self.recorded and self.race else self._asked
+
+    @property
+    def first(self) -> int:
+        """Tokens before the first step."""
+        return self.race.opened.first if self.race else FIRST
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sequence so far."""
+        return self.steps[-1].tokens if self.steps else FIRST
+
+    @property
+    def over(self) -> bool:
+        """True if it reached its length."""
+        return bool(self.steps) and self.tokens >= self.last
+
+    @property
+    def lengths(self) -> list[int]:
+        """The lengths that this model can go to."""
+        facts = self.timeline.facts
+        window = facts.context_window if facts else None
+        return [each for each in LENGTHS if window is None or each <= window] or [window or LENGTHS[0]]
+
+    def forget(self) -> None:
+        """Begin again from the first step."""
+        self.job.stop()
+        self.timeline.of(Measured).race = None
+        self.job.failures.clear()
+
+    def lengthen(self, by: int) -> None:
+        """Go to another length, but not while it runs, nor to one that was passed already."""
+        if self.job.running:
+            return
+        allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
+        place = allowed.index(self._asked) if self._asked in allowed else 0
+        self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
+
+    def toggle(self) -> None:
+        """Start, pause or continue; a race that is over starts again."""
+        if self.job.stop():
+            return
+        if self.over:
+            self.forget()
+        self._stepping = False
+        self.job.start(Race(self.tokens, self._asked), each=self._raced)
+
+    def _raced(self, record: Record) -> None:
+        self._stepping = isinstance(record, RaceStep)
+
+    @property
+    def progress(self) -> Measuring | None:
+        """The progress of the work before the first step."""
+        return None if self._stepping else self.job.progress
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -135,14 +228,14 @@ class RaceScreen(ToolScreen[None]):
         self.query_one("#race-totals", DrawnPanel).put("Together", self._together)
         facts = self.host.controller.timeline.facts
         name = visible(facts.name) if facts else ""
-        span = f"{self.control.first} to {self.control.last} tokens"
+        span = f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
         self.write(next((each for each in places if cell_len(each) <= self.area.width - 2), places[-1]))
 
     def _lane(self, cached: bool, on: Canvas, width: int, height: int) -> list[Row]:
         """One lane: its figures, and its times over the tokens."""
-        steps = self.control.steps
+        steps = self.steps
         if not steps:
             reason, more = ABOUT[cached]
             return centred([(reason, on.rich_style), (more, on.ink("muted"))], width, height)
@@ -152,14 +245,13 @@ class RaceScreen(ToolScreen[None]):
         rows = _figures(on, steps, cached, width)
         rows += self._chart(on, cached, "ms a step", lane_ms, upper - 1, width)
         rows += self._chart(on, cached, "sum", sums, room - upper - 1, width) if both else []
-        ends = axis(str(self.control.first), str(self.control.last), width, "tokens")
+        ends = axis(str(self.first), str(self.last), width, "tokens")
         return [*rows, [Segment(ends, on.ink("faint"))]]
 
     def _chart(self, on: Canvas, cached: bool, name: str, read: Read, height: int, width: int) -> list[Row]:
         """One quantity over the tokens, in the scale of the slower lane."""
-        control = self.control
-        total = control.last - control.first
-        own, other = (columns(read(control.steps, lane), total, width) for lane in (cached, not cached))
+        total = self.last - self.first
+        own, other = (columns(read(self.steps, lane), total, width) for lane in (cached, not cached))
         top = round_top(max((*own, *other)))
         ink, upto = on.data(LEVELS[cached]), f"up to {milliseconds(top)}"
         named = f"{name}, " if len(name) + 2 + len(upto) <= width else ""
@@ -168,7 +260,7 @@ class RaceScreen(ToolScreen[None]):
 
     def _together(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Both sums as bars, the factor, whether the tokens are the same, and the text."""
-        muted, steps, race = on.ink("muted"), self.control.steps, self.control.race
+        muted, steps, race = on.ink("muted"), self.steps, self.race
         if race is None or not steps:
             return centred([(TOGETHER, muted)], width, height)
         facts, bars = verdict(steps), list[Row]()
@@ -189,32 +281,31 @@ class RaceScreen(ToolScreen[None]):
 
     def situation(self) -> str:
         """The state of the race, and the keys that matter now."""
-        control, go = self.control, key_for("race.go")
+        go = key_for("race.go")
         if self.recorded:
-            if not control.steps:
+            if not self.steps:
                 return f"No race was recorded up to here. {self.needs_model}"
-            return f"Recorded, {control.tokens} of {control.last} tokens. {self.needs_model}"
-        if (failure := control.job.failure) is not None:
+            return f"Recorded, {self.tokens} of {self.last} tokens. {self.needs_model}"
+        if (failure := self.job.failure) is not None:
             return visible(f"{failure.message} {failure.hint}".strip())
-        if control.job.running:
-            if (waiting := control.progress) is not None:
+        if self.job.running:
+            if (waiting := self.progress) is not None:
                 return f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"
-            if (race := control.race) is None or not race.steps:
+            if (race := self.race) is None or not race.steps:
                 return "Getting ready"
             return progress(race.opened, race.steps[-1])
-        if not control.steps:
-            return f"Press {go} to race to {control.last} tokens, ← → for another length"
-        if control.over:
-            longer = f", → and {go} continues to more" if control.last < control.lengths[-1] else ""
-            return f"{control.tokens} tokens reached. Press {go} to race again{longer}"
-        paused = f"Paused at {control.tokens} of {control.last} tokens"
+        if not self.steps:
+            return f"Press {go} to race to {self.last} tokens, ← → for another length"
+        if self.over:
+            longer = f", → and {go} continues to more" if self.last < self.lengths[-1] else ""
+            return f"{self.tokens} tokens reached. Press {go} to race again{longer}"
+        paused = f"Paused at {self.tokens} of {self.last} tokens"
         return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"
 
     @property
     def doing(self) -> str:
         """The word for the key that starts."""
-        control = self.control
-        return "pause" if control.job.running else "go on" if control.steps and not control.over else "start"
+        return "pause" if self.job.running else "go on" if self.steps and not self.over else "start"
 
 
 def _figures(on: Canvas, steps: Sequence[RaceStep], cached: bool, width: int) -> list[Row]:

@@ -14,7 +14,6 @@ from engine.protocol import Record
 from inspector.blocks.blocks import Block
 from inspector.blocks.page import elements
 from inspector.display import visible
-from inspector.lessons.lesson import Beat
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item, SessionTree
@@ -22,6 +21,8 @@ from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
+
+    from inspector.lessons.lesson import Beat
 
 
 class Exported(Struct, frozen=True):

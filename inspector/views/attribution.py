@@ -1,42 +1,86 @@
-"""The screen of contributions: what each part of the model adds to a logit, or to the difference of two."""
+"""Contributions: what each part of the model adds to a logit, or to the difference of two."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import field
 
 from engine.protocol import Attribute, AttributionRead, Command
 from inspector.blocks.paint import Painter
 from inspector.display import quoted
 from inspector.documents.attribution import bars
-from inspector.main.inside.screen import InsideScreen
-from inspector.main.tool import Host
+from inspector.main.inside_view import InsideView, look_table, walking
 from inspector.session.requests import Replies
-from inspector.state.attribution import ContributionRow, heads_of, label_of, rows_of, told_here
-from inspector.tools.attribution.control import ATTRIBUTION_SCREEN, AttributionChoices
-from inspector.widgets.actions import ActionTable
+from inspector.state.attribution import ContributionRow, TokenChoices, heads_of, label_of, rows_of, told_here
+from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 BRIEF = 76
 """Cells of a screen below which the heading is short."""
 
 
-class AttributionScreen(InsideScreen[AttributionRead]):
-    """Takes a logit apart.
+class AttributionChoices(TokenChoices):
+    """The choices of a person, kept from opening to opening."""
 
-    Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        choices: Those of the last time.
-    """
+    by_size: bool = False
+    unfolded: set[int] = field(default_factory=set)
+    """Parts whose heads are shown, by their place in the record."""
+    row: tuple[int, int | None] | None = None
+    """The row that is looked at; None for the largest."""
+    layer: int | None = None
+    """The layer whose largest row that is; None for the largest of all."""
+
+
+_PART = "Look at another part: the line under the bars says it in words."
+ATTRIBUTION_KEYS = look_table(
+    "In the contributions",
+    *both(("attribution.part_before", "attribution.next_part"), ("Previous part", "Next part"), _PART,
+          lambda own, by: own.turn_row(by), hint="part", worth=4),
+    *both(("attribution.ten_before", "attribution.ten_after"), ("Ten before", "Ten after"), _PART,
+          lambda own, by: own.turn_row(by), by=(-10, 10)),
+    Action("attribution.heads", "Heads",
+           "Show the heads of the selected attention, or fold them. `{attribution.all_heads}` does so for "
+           "all.",
+           lambda own: own.unfold(), hint=lambda own: "heads" if own.has_heads else "", worth=7),
+    Action("attribution.all_heads", "All heads", "Show the heads of every attention, or fold them.",
+           lambda own: own.unfold_all(), hint="all heads", worth=2, place=1, listed=False),
+    Action("attribution.sort", "Sort", "Sort by size, with unfolded heads in place of their attention, or by layer.",
+           lambda own: own.sort(), hint=lambda own: "by layer" if own.choices.by_size else "by size", worth=5),
+    *both(("attribution.next_token", "attribution.token_before"), ("Next token", "Previous token"),
+          "Take another candidate's logit apart.", lambda own, by: own.choices.follow_other(own.timeline, by),
+          by=(1, -1), hint="other", worth=5, one=True),
+    *both(("attribution.compare", "attribution.compare_back"), ("Compare", "Compare back"),
+          "Compare it with another candidate; first the highlighted one.",
+          lambda own, by: own.choices.compare_with(own.timeline, by), by=(1, -1), hint="against", worth=5, one=True),
+    Action("attribution.alone", "One or two", "Look at one token, or at the difference of two.",
+           lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
+    *walking(),
+)  # fmt: skip
+
+
+class Contributions(InsideView[AttributionRead]):
+    """Takes a logit apart."""
 
     TOOL: ClassVar[str] = "attribution"
-    ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_SCREEN
+    ACTIONS: ClassVar[ActionTable] = ATTRIBUTION_KEYS
 
-    def __init__(self, host: Host, answers: Replies[AttributionRead], choices: AttributionChoices) -> None:
-        super().__init__(host, answers)
-        self._choices = choices
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, AttributionRead))
+        self._choices = AttributionChoices()
         self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None
+
+    def begin(self) -> None:
+        """Take a logit of the selected token apart: against the highlighted candidate, if that is a different one."""
+        self._choices.begin(self.timeline, self.host.candidate)
+
+    def point(self, *place: int) -> None:
+        """Choose the largest part of a layer."""
+        self._choices.layer, self._choices.row = place[0] - 1, None
 
     @property
     def choices(self) -> AttributionChoices:

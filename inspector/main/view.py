@@ -1,10 +1,10 @@
-"""The base of the views of tools: their place, their keys, and the keys of a replay."""
+"""The base of all views: their place, their keys, and the keys of a replay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,10 +16,14 @@ from textual.widgets import Static
 from engine.protocol import Record
 from inspector.display import truncate_words
 from inspector.keys import TABS, key_for
-from inspector.main.tool import Host
+from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
+from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
 from inspector.widgets.overlay import size_classes
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
@@ -46,13 +50,13 @@ REPLAY = ActionTable(
 
 
 def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: bool = False) -> Action:
-    """An action of the main screen that holds on a tool's own screen, too, which it may leave."""
+    """An action of the main screen that holds in a view, too, which it may leave."""
     return Action(id, run=lambda own: own.leave_for(id) if leaves else own.host.press(id), hint=hint, worth=worth,
                   place=place, listed=False)  # fmt: skip
 
 
 EVERYWHERE = ActionTable(
-    "On the screen of every tool",
+    "In every view",
     (
         *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
         *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge")),
@@ -70,8 +74,10 @@ VIEWS = ActionTable(
 """The same, in a field, too: arrows go from field to field."""
 
 
-class ToolScreen(Vertical, Generic[Result]):
+class View(Vertical, Generic[Result]):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
+
+    It is made when it is first opened, and kept: what the user chose in it is still so when it is opened again.
 
     Args:
         host: The main screen.
@@ -79,13 +85,15 @@ class ToolScreen(Vertical, Generic[Result]):
     """
 
     TOOL: ClassVar[str]
-    """Id of the tool that opens it: its help is this view's."""
+    """Id of its tool: its help is this view's."""
     ACTIONS: ClassVar[ActionTable]
     """Its keys."""
+    DIALOGS: ClassVar[tuple[ActionTable, ...]] = ()
+    """The keys of its dialogs, for the help."""
     AUTO_FOCUS: ClassVar[str] = ""
     """Selector of the widget that has the focus first; empty for none."""
     opener: str = ""
-    """Id of the action of the main screen that opens it; empty for the first one of its tool."""
+    """Id of the action that opened it."""
     MEASURES: ClassVar[str] = ""
     """The work that its keys start, at the beginning of a sentence; empty if they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
@@ -93,17 +101,25 @@ class ToolScreen(Vertical, Generic[Result]):
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 
-    def __init__(self, host: Host, job: Job | None = None) -> None:
+    def __init__(self, host: MainScreen, job: Job | None = None) -> None:
         super().__init__(classes="view")
         self.host, self.job = host, job
+        self.controller = host.controller
+        """The session on the screen."""
         self.area = host.area
         """Its place on the terminal."""
         self.said = ""
         """The answer to the last key, shown instead of the situation; printable."""
         self.takes_keys = False
         """True if its widgets are there and the first one has the focus: keys that come before that wait."""
-        self._stale = self._dismissed = False
+        self.is_open = False
+        self._stale = False
         self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline on show."""
+        return self.controller.timeline
 
     def compose(self) -> ComposeResult:
         yield Static(id="tool-place")
@@ -114,33 +130,56 @@ class ToolScreen(Vertical, Generic[Result]):
         return ()
 
     def on_mount(self) -> None:
+        """Begin."""
+        self.activate()
+
+    def activate(self) -> None:
         """Begin; what the engine says changes the main screen, and with that this view."""
+        if self.left or self.takes_keys:
+            return
         if self.OUTDATES:
-            self.host.controller.client.listen(self._outdated, *self.OUTDATES)
+            self.controller.client.listen(self._outdated, *self.OUTDATES)
+        self.said = ""
         self.begin()
         self.takes_keys = True
         self.take_focus()
         self._show()
 
     def begin(self) -> None:
-        """Fill the widgets, once they are there."""
+        """Get ready to be shown: called with each opening, once the widgets are there."""
+
+    def deactivate(self) -> None:
+        """Listen no more; called once with each closing."""
+        self.is_open = self.takes_keys = False
+        if self.OUTDATES:
+            self.controller.client.ignore(self._outdated)
+        self.let_go()
 
     def on_unmount(self) -> None:
         """Listen no more."""
-        if self.OUTDATES:
-            self.host.controller.client.ignore(self._outdated)
-        self.let_go()
+        if self.is_open:
+            self.deactivate()
 
     def let_go(self) -> None:
-        """Wait for nothing any more: called once, when this is left."""
+        """Wait for nothing any more: called once with each closing."""
+
+    # ---- what it says while it is closed ------------------------------------------------------
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        """Shares of the tokens that the text can be colored by; None if there are none. Called each time the text is
+        shown in that color: returns the same object while nothing changed."""
+        return None
+
+    def point(self, *place: int) -> None:
+        """Choose what is shown: a layer, or a layer and a head, counted from 1; a strength; a step."""
 
     def _outdated(self, record: Record) -> None:
         self.said = ""
 
     @property
     def left(self) -> bool:
-        """True if it was left, or the program ends: its widgets are going, and nothing may be asked of them."""
-        return self._dismissed or not self.is_attached
+        """True if it is closed, or the program ends: nothing may be asked of its widgets."""
+        return not (self.is_open and self.is_attached)
 
     @property
     def focused(self) -> Widget | None:
@@ -158,10 +197,10 @@ class ToolScreen(Vertical, Generic[Result]):
         """Leave, once.
 
         Args:
-            result: For the caller of `Host.open`.
+            result: For the caller of `MainScreen.open`.
         """
-        if not self._dismissed:
-            self._dismissed = True
+        if self.is_open:
+            self.deactivate()
             self.host.close(self, result)
 
     def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:

@@ -1,19 +1,23 @@
-"""The predictions of the layers, for an export."""
+"""The logit lens in an export."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from xml.etree.ElementTree import Element
+from typing import TYPE_CHECKING
 
 from engine.protocol import LensColumn, LensRead, Record
 from inspector.blocks.elements import element, explained, heading, row, table
 from inspector.display import token_label
-from inspector.lessons.lesson import Beat
-from inspector.main.evidence import Exhibit, Exported, ExportPart, of_both
+from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import percent
 from inspector.state.inside import Answers
 from inspector.state.timeline import Timeline
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from inspector.lessons.lesson import Beat
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:

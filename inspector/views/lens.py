@@ -1,9 +1,9 @@
-"""The screen of the logit lens: layers by positions, in each cell what the model's end makes of the residual stream."""
+"""The logit lens: layers by positions, in each cell what the model's end makes of the residual stream."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -14,13 +14,17 @@ from textual.geometry import clamp
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate_middle
-from inspector.main.inside.screen import InsideScreen
+from inspector.main.inside_view import InsideView, look_table, walking
+from inspector.main.tool import OfferedHeat
 from inspector.scales import bits, count, percent
-from inspector.tools.lens.control import LENS_SCREEN, LensActions
-from inspector.widgets.actions import ActionTable
+from inspector.session.requests import Replies
+from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, paragraph
 from inspector.widgets.charts import bar, in_sight
 from inspector.widgets.token_lines import heat_style
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 TOP = 10
 """Tokens of a cell's list."""
@@ -28,24 +32,62 @@ CANDIDATES = 4
 """Candidates of the last layer that can be followed without asking again."""
 
 
-class LensScreen(InsideScreen[LensRead]):
-    """Layers by positions.
+_LAYER = "Look at another layer: its list of tokens is under the table."
+LENS_KEYS = look_table(
+    "In the logit lens",
+    *both(("lens.layer_above", "lens.layer_below"), ("Layer above", "Layer below"), _LAYER,
+          lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
+    *walking(),
+    Action("lens.follow", "Follow",
+           "Follow another token through the layers; first the highlighted candidate.",
+           lambda own: own.follow_next(), hint="follow another", worth=5),
+    Action("lens.measure", "Measure", "Colour by probability, by the rank of the final token, or by entropy.",
+           lambda own: own.change_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4),
+    *both(("lens.ten_above", "lens.ten_below"), ("Ten above", "Ten below"), "Go ten layers up or down.",
+          lambda own, by: own.turn_layer(by), by=(10, -10)),
+)  # fmt: skip
 
-    Args:
-        tool: Has what is chosen, and the answers.
-    """
+
+class Lens(InsideView[LensRead]):
+    """Layers by positions."""
 
     TOOL: ClassVar[str] = "lens"
-    ACTIONS: ClassVar[ActionTable] = LENS_SCREEN
+    ACTIONS: ClassVar[ActionTable] = LENS_KEYS
 
-    def __init__(self, tool: LensActions) -> None:
-        super().__init__(tool.host, tool.answers)
-        self.tool, timeline, highlighted = tool, self.timeline, tool.host.candidate
-        if tool.opened_at != (at := (timeline.before, timeline.taken)):
-            tool.followed, tool.opened_at = None, at
-        shown = (timeline.taken, *(one.id for one in timeline.candidates[:1]))  # followed anyway
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, LensRead))
+        self._measure = 0
+        self._layer: int | None = None
+        """The cell that is looked at; None for the last layer's."""
+        self._followed: int | None = None
+        """The token that is followed; None for the one that was taken next."""
+        self._opened_at: tuple[int, int | None] | None = None
+        """The token before the slot at which that was chosen, and the slot's: elsewhere it starts with the latter."""
+
+    def begin(self) -> None:
+        """Follow the highlighted candidate, if it is none that is followed anyway."""
+        timeline, highlighted = self.timeline, self.host.candidate
+        if self._opened_at != (at := (timeline.before, timeline.taken)):
+            self._followed, self._opened_at = None, at
+        shown = (timeline.taken, *(one.id for one in timeline.candidates[:1]))
         if highlighted is not None and highlighted.id not in shown:
-            tool.followed = highlighted.id
+            self._followed = highlighted.id
+
+    def point(self, *place: int) -> None:
+        """Choose a layer."""
+        (self._layer,) = place
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        """The share of the layers before the final token leads, of each position of the latest table."""
+        read = self.answers.newest(self.timeline.before)
+        if read is None or not read.columns:
+            return None
+        shares = {
+            column.node: min(1.0, column.leads_from / (len(column.cells) - 1))
+            for column in read.columns
+            if len(column.cells) > 1
+        }
+        return OfferedHeat("layers until the answer leads", shares)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -57,11 +99,11 @@ class LensScreen(InsideScreen[LensRead]):
     def _wanted(self) -> tuple[int, ...]:
         """The tokens that can be followed: the chosen one, the one taken next, the best candidates."""
         best = (candidate.id for candidate in self.candidates[:CANDIDATES])
-        ids = (self.tool.followed, self.timeline.taken, *best)
+        ids = (self._followed, self.timeline.taken, *best)
         return tuple(dict.fromkeys(id for id in ids if id is not None))
 
     def ask(self) -> None:
-        """See `InsideScreen`; once more if a token must be followed that wasn't."""
+        """See `InsideView`; once more if a token must be followed that wasn't."""
         answer = self.answer
         if answer is not None and not set(self._wanted()) <= set(answer.followed):
             self.answers.again(*self.question())
@@ -77,7 +119,7 @@ class LensScreen(InsideScreen[LensRead]):
     def draw(self, answer: LensRead, on: Canvas, width: int, height: int) -> list[Row]:
         if not answer.columns or not answer.columns[-1].cells:
             return []
-        columns, layer, followed = answer.columns, self._layer(answer), self._followed(answer)
+        columns, layer, followed = answer.columns, self._layer_of(answer), self._followed_of(answer)
         items = {item.node: item for item in self.path[-len(columns) :]}
         heads = [
             token_label(items[column.node].text, items[column.node].raw) if column.node in items else "?"
@@ -89,13 +131,13 @@ class LensScreen(InsideScreen[LensRead]):
         rows = table(on, columns, heads, self.measure, layer, index, name, width, height - below)
         return rows + detail(on, columns[-1], layer, self.measure, width, below)
 
-    def _layer(self, answer: LensRead, by: int = 0) -> int:
+    def _layer_of(self, answer: LensRead, by: int = 0) -> int:
         """The layer that is looked at, or one so many layers above it, as far as there are any."""
         last = len(answer.columns[-1].cells) - 1
-        now = last if self.tool.layer is None else clamp(self.tool.layer, 0, last)
+        now = last if self._layer is None else clamp(self._layer, 0, last)
         return clamp(now + by, 0, last)
 
-    def _followed(self, answer: LensRead) -> int | None:
+    def _followed_of(self, answer: LensRead) -> int | None:
         """The token that is followed: of those that the answer has, the first that is wanted."""
         return next((id for id in (*self._wanted(), *answer.followed) if id in answer.followed), None)
 
@@ -112,21 +154,21 @@ class LensScreen(InsideScreen[LensRead]):
     @property
     def measure(self) -> CellMeasure:
         """The measure that the cells are coloured by."""
-        return MEASURES[self.tool.measure]
+        return MEASURES[self._measure]
 
     def turn_layer(self, by: int) -> None:
         """Look at another layer of the last column."""
         if (answer := self.answer) is not None and answer.columns:
-            self.tool.layer = self._layer(answer, by)
+            self._layer = self._layer_of(answer, by)
 
     def follow_next(self) -> None:
         """Follow the next of the tokens that the answer has."""
-        if (answer := self.answer) is not None and (now := self._followed(answer)) is not None:
-            self.tool.followed = answer.followed[(answer.followed.index(now) + 1) % len(answer.followed)]
+        if (answer := self.answer) is not None and (now := self._followed_of(answer)) is not None:
+            self._followed = answer.followed[(answer.followed.index(now) + 1) % len(answer.followed)]
 
     def change_measure(self) -> None:
         """Colour by the next measure."""
-        self.tool.measure = (self.tool.measure + 1) % len(MEASURES)
+        self._measure = (self._measure + 1) % len(MEASURES)
 
 
 # ---- the table ----------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
-"""A screen that looks inside the model at one token: its place in the text, the view, its checks, the other views."""
+"""The base of the views that look inside the model at one token: its text, the answer, its checks, and their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
 from itertools import chain, repeat
-from typing import Any, ClassVar, Generic, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -38,15 +40,14 @@ from inspector.display import (
 )
 from inspector.keys import key_for, with_keys
 from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
-from inspector.main.tool import Host
-from inspector.main.tool_screen import ToolScreen
+from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
-from inspector.widgets.actions import Action
+from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
     Canvas,
     PageView,
@@ -59,6 +60,9 @@ from inspector.widgets.canvas import (
 )
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 Answer = TypeVar("Answer", bound=Record)
 Asked = Replies[Answer]
@@ -256,10 +260,60 @@ class TokenHeat(PanelCanvas):
         return wrap
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- keys ---------------------------------------------------------------------------------------
+
+SCROLLS = note("pageup pagedown", "Scroll.")
 
 
-class InsideScreen(ToolScreen[None], Generic[Answer]):
+def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
+    """The actions that go along the text, as on the main screen.
+
+    Args:
+        help: The sentence about them.
+    """
+    return (
+        *both(("earlier", "later"), ("Previous token", "Next token"), help, lambda own, by: own.walk(by), hint="token",
+              worth=8, place=81),
+        Action("first", "First token", help, lambda own: own.look_at(1)),
+        Action("tip", "Last token", help, lambda own: own.look_at(None)),
+    )  # fmt: skip
+
+
+def look_table(
+    title: str,
+    *actions: Action,
+    text: str = "",
+    leave: str = "Go back; a computation stops.",
+    shared: bool = True,
+    told: bool = True,
+) -> ActionTable:
+    """The table of a view that looks inside the model.
+
+    Args:
+        title: Of its section in the help.
+        actions: Its own.
+        text: What the help says besides.
+        leave: Of the key that leaves.
+        shared: Whether the section has rows for what all these screens can do.
+        told: Whether the help has a section for it.
+    """
+    table = screen_table(
+        title,
+        *actions,
+        Action("other_model", "Other model",
+               "While there is a second model: look at the same token in the other one of the two.",
+               lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
+        replace(HELP, worth=3),
+        Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
+        text=text,
+    )  # fmt: skip
+    return replace(table, told=told)
+
+
+# ---- the view -----------------------------------------------------------------------------------
+
+
+class InsideView(View[None], Generic[Answer]):
     """Looks at the forward that made the candidates of the selected token. The views differ in what they ask and draw.
 
     Args:
@@ -277,13 +331,12 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
-    def __init__(self, host: Host, answers: Asked[Answer]) -> None:
+    def __init__(self, host: MainScreen, answers: Asked[Answer]) -> None:
         super().__init__(host)
         self.answers = answers
-        self.timeline = host.controller.timeline
-        """The timeline on show. This and what follows is what is looked at, and what is known of it: see `look`."""
         self.node = self.timeline.before
-        """The token whose forward is looked at: the candidates on the main screen come from it."""
+        """The token whose forward is looked at: the candidates on the main screen come from it. This and what follows
+        is what is looked at, and what is known of it: see `look`."""
         self.path: Sequence[Item] = ()
         """The tokens up to that one."""
         self.looked: LockstepOpened | None = None
@@ -351,7 +404,7 @@ class InsideScreen(ToolScreen[None], Generic[Answer]):
 
     def look(self) -> None:
         """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
-        self.timeline = timeline = self.host.controller.timeline
+        timeline = self.timeline
         lockstep = timeline.of(LockstepSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
         self.looked = lockstep.looked if self.OF_BOTH else None

@@ -1,1 +1,0 @@
-"""Contributions: what each layer, attention, MLP and head adds to a logit."""

@@ -1,1 +1,0 @@
-"""The logit lens: what each layer would predict."""

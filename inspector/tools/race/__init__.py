@@ -1,1 +1,0 @@
-"""The same tokens with a KV cache and without one."""

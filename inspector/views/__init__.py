@@ -1,0 +1,253 @@
+"""The views and tools that come with the program: what opens each, in the order of keys, panels, help and finder.
+
+A view's module is imported when it is first opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
+from inspector.main.tool import Tool, ToolActions
+from inspector.state.inside import Answers
+from inspector.state.measured import Measured
+from inspector.widgets.actions import Action, Needs
+
+if TYPE_CHECKING:
+    from inspector.config.directions import Steering
+    from inspector.lessons.catalogue import Listed
+    from inspector.lessons.courses import CoursePlace
+    from inspector.served.opening import OpenedRequest
+
+INSIDE = Needs.DISTRIBUTION | Needs.ENGINE
+
+
+def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
+    """True if there are answers of a class, as a recording may have."""
+    return lambda own: bool(own.timeline.of(Answers).asked(kind))
+
+
+# ---- breakpoints ----
+
+# ---- beams ----
+from inspector.tools.beams.tool import BEAMS  # noqa: E402
+from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
+
+# ---- compare ----
+from inspector.tools.compare.tool import COMPARE  # noqa: E402
+
+# ---- find ----
+from inspector.tools.find.tool import FIND  # noqa: E402
+
+# ---- lockstep ----
+from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
+
+# ---- lookahead ----
+from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
+
+# ---- merges ----
+from inspector.tools.merges.tool import MERGES  # noqa: E402
+
+# ---- segments ----
+from inspector.tools.segments.tool import SEGMENTS  # noqa: E402
+
+# ---- speculation ----
+from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
+
+# ---- turns ----
+from inspector.tools.turns.tool import TURNS  # noqa: E402
+
+# ---- typed_text ----
+from inspector.tools.typed_text.tool import TYPED_TEXT  # noqa: E402
+
+# ---- race ----
+
+RACE = Tool(
+    "race",
+    "Race",
+    actions=(
+        Action("race", "Race", "Race with a KV cache against without: the same tokens side by side, both measured.",
+            needs=INSIDE, looks=True, view="race", opens="inspector.views.race:RaceView",
+            recorded=lambda own: (race := own.timeline.of(Measured).race) is not None and bool(race.steps),
+            synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache"),
+    ),
+    exports=("inspector.documents.race:RACE_PART",),
+)  # fmt: skip
+
+# ---- batch ----
+
+# ---- attention ----
+from inspector.tools.attention.tool import ATTENTION  # noqa: E402
+from inspector.tools.batch.tool import BATCH  # noqa: E402
+
+# ---- costs ----
+from inspector.tools.costs.tool import COSTS  # noqa: E402
+
+# ---- draws ----
+from inspector.tools.draws.tool import DRAWS  # noqa: E402
+
+# ---- ranks ----
+from inspector.tools.ranks.tool import RANKS  # noqa: E402
+
+# ---- scores ----
+from inspector.tools.scores.tool import SCORES  # noqa: E402
+
+# ---- lens ----
+
+LENS = Tool(
+    "lens",
+    "Logit lens",
+    actions=(
+        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
+            needs=INSIDE, recorded=answered(LensRead), looks=True, view="lens", opens="inspector.views.lens:Lens",
+            synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
+    ),
+    exports=("inspector.documents.lens:LENS_PART",),
+)  # fmt: skip
+
+# ---- attribution ----
+
+ATTRIBUTION = Tool(
+    "attribution",
+    "Contributions",
+    actions=(
+        Action("attribution", "Contributions",
+            "Show what each layer, attention, MLP and head adds to the logit of a token.",
+            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="parts",
+            opens="inspector.views.attribution:Contributions",
+            synonyms="direct logit attribution, feature attribution, saliency, importance, which part matters, "
+            "logit difference"),
+    ),
+    exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
+)  # fmt: skip
+
+# ---- gradients ----
+
+# ---- copy ----
+from inspector.tools.copy.tool import COPY  # noqa: E402
+
+# ---- export ----
+from inspector.tools.export.tool import EXPORT  # noqa: E402
+from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
+
+# ---- grammar ----
+from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
+
+# ---- interventions ----
+from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402
+
+# ---- lessons ----
+from inspector.tools.lessons.tool import LESSONS, lessons  # noqa: E402
+
+# ---- marks ----
+from inspector.tools.marks.tool import MARKS  # noqa: E402
+
+# ---- modules ----
+from inspector.tools.modules.tool import MODULES  # noqa: E402
+
+# ---- positions ----
+from inspector.tools.positions.tool import POSITIONS  # noqa: E402
+
+# ---- recordings ----
+from inspector.tools.recordings.tool import RECORDINGS  # noqa: E402
+
+# ---- sampler ----
+from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
+
+# ---- served ----
+from inspector.tools.served.tool import SERVED, served  # noqa: E402
+
+# ---- steering ----
+from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
+
+# ---- training ----
+from inspector.tools.training.tool import TRAINING  # noqa: E402
+
+# ---- tree ----
+from inspector.tools.tree.tool import TREE  # noqa: E402
+
+# ---- all of them ----
+
+TOOLS: tuple[Tool, ...] = (
+    BREAKPOINTS,
+    FIND,
+    TYPED_TEXT,
+    TURNS,
+    COMPARE,
+    BEAMS,
+    LOOK_AHEAD,
+    SEGMENTS,
+    MERGES,
+    SPECULATION,
+    LOCKSTEP,
+    RACE,
+    BATCH,
+    DRAWS,
+    COSTS,
+    RANKS,
+    ATTENTION,
+    SCORES,
+    LENS,
+    ATTRIBUTION,
+    GRADIENTS,
+    INTERVENTIONS,
+    STEERING,
+    POSITIONS,
+    MODULES,
+    SAMPLER,
+    SERVED,
+    TREE,
+    GRAMMAR,
+    MARKS,
+    COPY,
+    EXPORT,
+    RECORDINGS,
+    LESSONS,
+    TRAINING,
+)
+
+FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RECORDINGS, LESSONS, TRAINING))
+"""The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
+
+
+def with_lesson(
+    listed: Listed, present: bool = False, beat: int | None = None, course: CoursePlace | None = None
+) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a lesson.
+
+    Args:
+        listed: The lesson.
+        present: Whether to present it.
+        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        course: The course that the lesson is taken in; None for none.
+    """
+    return tuple(lessons(listed, present, beat, course) if tool is LESSONS else tool for tool in TOOLS)
+
+
+def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a second model.
+
+    Args:
+        against: The second model.
+    """
+    return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)
+
+
+def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:
+    """The tools of a program whose first completion is steered.
+
+    Args:
+        tools: All of them.
+        how: By what.
+    """
+    return tuple(steered(how) if tool is STEERING else tool for tool in tools)
+
+
+def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
+    """The tools of a program that begins with a request of a server.
+
+    Args:
+        opened: The request.
+    """
+    return tuple(served(opened) if tool is SERVED else tool for tool in TOOLS)
