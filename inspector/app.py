@@ -58,7 +58,7 @@ from inspector.session.controller import Controller
 from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.version import program
-from inspector.views import TOOLS
+from inspector.views import TOOLS, plugins
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
 from inspector.widgets.overlay import read_styles
@@ -148,6 +148,8 @@ class InspectorApp(App[int]):
         speculation: SpeculationSettings | None = None,
     ) -> None:
         super().__init__()
+        self._plugins = plugins()
+        tools = (*tools, *(each.tool for each in self._plugins if each.tool is not None))
         self._own_keys, self._table = self._read_keys(tools)
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
@@ -313,6 +315,10 @@ class InspectorApp(App[int]):
     def _start(self) -> None:
         for problem in self._saved_breakpoints.problems:
             self.notify(visible(problem), title="Breakpoints", severity="warning", markup=False)
+        for each in self._plugins:
+            if each.problem:
+                text = f"{each.name} ({each.package}): {each.problem}"
+                self.notify(text, title="Plug-in", severity="warning", timeout=NOTES_SECONDS, markup=False)
         self._tell_keys()
         for problem in self._remembered.problems:
             self.notify(problem, title="Look of the screen", severity="warning", markup=False)

@@ -173,13 +173,13 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
 """Keys by the name of the place where they hold, empty for the main screen, and by what they do there; separated by
 blanks, the first is the one that sentences name. `@race` stands for the keys of another action."""
 
-KEYS: Mapping[str, str] = {
+KEYS: dict[str, str] = {
     f"{place}.{name}".removeprefix("."): keys
     for place, own in _BY_PLACE.items()
     for name, keys in own.items()
 }
 """The same by the ids of all actions: `step`, `race.shorter`."""
-TABS_OF: Mapping[str, str] = {id: tabs for tabs, keys in _BY_TAB.items() for id in keys}
+TABS_OF: dict[str, str] = {id: tabs for tabs, keys in _BY_TAB.items() for id in keys}
 """The tabs in which the actions of the main screen hold, empty for all."""
 FIXED = frozenset(
     (
@@ -214,6 +214,20 @@ def use(own: Mapping[str, Sequence[str]]) -> None:
     _own = own
     key_for.cache_clear()
     with_keys.cache_clear()
+
+
+def register(id: str, keys: str, tab: str = "") -> None:
+    """Add an action of a plug-in to `KEYS`, unless it is there.
+
+    Args:
+        id: Of the action; empty for one that is only shown.
+        keys: As in `KEYS`; empty if the action is one of the program's.
+        tab: Key of the tab in which it holds; empty for all of them.
+    """
+    if id and keys and id not in KEYS:
+        KEYS[id] = keys
+        if tab:
+            TABS_OF[id] = tab
 
 
 def go_to(tab: str) -> None:

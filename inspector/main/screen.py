@@ -233,8 +233,13 @@ class MainScreen(KeyedScreen[None]):
 
     def _compositor_refresh(self) -> None:
         """Paint what changed. Steps record how long it took, since it delays them."""
-        with drawing:
-            super()._compositor_refresh()
+        try:
+            with drawing:
+                super()._compositor_refresh()
+        except Exception as error:
+            if (view := self.open_view) is None:
+                raise
+            view.raised(error)
 
     def changed(self) -> None:
         """Have everything shown again, the frame too: once, however often this is called before."""
@@ -630,6 +635,13 @@ class MainScreen(KeyedScreen[None]):
             self._area.mount(view)
         self.status.tell("")
         self.changed()
+
+    def give_up(self, view: View[Any], error: Exception) -> None:
+        """Close a plug-in's view for good, with a notice."""
+        self._kept = {place: each for place, each in self._kept.items() if each is not view}
+        view.dismiss()
+        text = f"{type(error).__name__}: {error}. The view is closed; tell the author of the plug-in."
+        self.announce(visible(text), view.ENTRY.title, "error")
 
     def close_view(self, view: View[Any], result: object) -> None:
         """Close a view, and give its result to its opener."""

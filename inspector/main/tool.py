@@ -160,6 +160,8 @@ class Tool(Struct, frozen=True):
     """The keys of its dialogs, for the help."""
     dialogs: tuple[str, ...] = ()
     """The same, as places of tables that are imported for the help."""
+    tab: str = ""
+    """Key of the tab of a plug-in's actions; the others are in `inspector.keys`."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     exports: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from inspector.widgets.overlay import size_classes
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
+    from inspector.main.tool import Tool
 
 Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
@@ -88,6 +89,8 @@ class View(Vertical, Generic[Result]):
     """Id of its tool: its help is this view's."""
     ACTIONS: ClassVar[ActionTable]
     """Its keys."""
+    ENTRY: ClassVar[Tool]
+    """The entry of a plug-in in the table of tools; the others are in `inspector.views`."""
     DIALOGS: ClassVar[tuple[ActionTable, ...]] = ()
     """The keys of its dialogs, for the help."""
     AUTO_FOCUS: ClassVar[str] = ""
@@ -140,7 +143,11 @@ class View(Vertical, Generic[Result]):
         if self.OUTDATES:
             self.controller.client.listen(self._outdated, *self.OUTDATES)
         self.said = ""
-        self.begin()
+        try:
+            self.begin()
+        except Exception as error:
+            self.raised(error)
+            return
         self.takes_keys = True
         self.take_focus()
         self._show()
@@ -175,6 +182,17 @@ class View(Vertical, Generic[Result]):
 
     def _outdated(self, record: Record) -> None:
         self.said = ""
+
+    @property
+    def is_plugin(self) -> bool:
+        """True if another package brings it."""
+        return hasattr(self, "ENTRY")
+
+    def raised(self, error: Exception) -> None:
+        """Close a plug-in that raised something, with a notice; raise it again if it is no plug-in."""
+        if not self.is_plugin:
+            raise error
+        self.host.give_up(self, error)
 
     @property
     def left(self) -> bool:
@@ -225,7 +243,11 @@ class View(Vertical, Generic[Result]):
         if self.host.area != self.area:
             self.area = self.host.area
             self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
-        self.show()
+        try:
+            self.show()
+        except Exception as error:
+            self.raised(error)
+            return
         self.host.show_keys()
 
     @property
@@ -354,8 +376,11 @@ class View(Vertical, Generic[Result]):
             self.say(self.needs_model)
             return
         self.said = ""
-        if action.run is not None and (done := action.run(self)) is not None:
-            await done
+        try:
+            if action.run is not None and (done := action.run(self)) is not None:
+                await done
+        except Exception as error:
+            self.raised(error)
         self.changed()
 
     def goes_to(self, action: str) -> None:

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
+from inspector.display import visible
+from inspector.keys import register
+from inspector.main.key_table import key_table
 from inspector.main.tool import Tool, ToolActions
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
@@ -251,3 +256,43 @@ def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
         opened: The request.
     """
     return tuple(served(opened) if tool is SERVED else tool for tool in TOOLS)
+
+
+# ---- plug-ins: views of other packages ----
+
+PLUGINS = "mlx_inspector.views"
+"""The group of their entry points, each of which names a `View` with an `ENTRY`."""
+
+
+class Plugin(Struct, frozen=True):
+    """A view of another package."""
+
+    name: str
+    """Of its entry point; printable."""
+    package: str
+    """The package with its version; printable."""
+    tool: Tool | None
+    problem: str = ""
+    """Why it can't be used; printable."""
+
+
+def plugins() -> list[Plugin]:
+    """The views that installed packages bring. Whoever installs a package trusts it: its module is imported."""
+    from importlib.metadata import entry_points  # 20 ms
+
+    found: list[Plugin] = []
+    for point in entry_points(group=PLUGINS):
+        tool, problem = None, ""
+        try:
+            tool = point.load().ENTRY
+            for action in tool.actions:
+                register(action.id, action.keys, tool.tab)
+            for action in (each for table in tool.tables for each in table.actions):
+                register(action.id, action.keys)
+            others = [each.tool for each in found if each.tool is not None]
+            key_table((*TOOLS, *others, tool))  # refuses a key or an id that is taken
+        except Exception as error:  # another package's code may raise anything
+            tool, problem = None, visible(f"{type(error).__name__}: {error}")
+        package = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+        found.append(Plugin(visible(point.name), visible(package), tool, problem))
+    return found
