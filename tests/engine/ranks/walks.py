@@ -142,7 +142,9 @@ def found(folder: Path, name: str, ranks: int, shard: str) -> dict[str, Any]:
         uncached.step()
     used = [over.kv.reading().used_bytes, alone.kv.reading().used_bytes]
     saved = [each for segment in over.mover.store.segments() for each in segment.snapshots]
-    own = sum(array.nbytes for each in saved for array in (*each.copies, *each.references) if array is not None)
+    own = sum(
+        array.nbytes for each in saved for array in (*each.copies, *each.references) if array is not None
+    )
     return {
         "same": both.same and uncached.same,
         "largest": max(both.largest, uncached.largest),
