@@ -213,9 +213,11 @@ def test_a_kind_that_nobody_registered_is_read_and_recomputed(zoo: Zoo, cache: t
     assert [(group.kind, group.held, group.limit) for group in reading.groups] == [("other", 30, None)]
     assert session.kv.bytes_per_token() is None
     assert not session.can_pipeline
-    sequential = rows_of(session.runner)
+    sequential = rows_of(session.runner, session.logits)
     assert isinstance(sequential, SequentialRows)
     assert f"of kind other ({cache.__name__})" in sequential.note
+    assert list(sequential.begin([(), ()])) == []
+    assert [row.tolist() for row in sequential.logits] == [session.logits.tolist()] * 2
 
     tip, back = session.node, go_back(session, 3)
     trimmed = cache is StackedCache

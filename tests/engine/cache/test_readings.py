@@ -18,7 +18,7 @@ from engine.protocol import KVReading
 from engine.session.session import Session, run_at
 from engine.settings import Settings
 from engine.tree import prompt_chunks
-from tests.engine.sessions import begun, go_back
+from tests.engine.sessions import begun, go_back, go_forward
 from tests.zoo import Zoo
 
 PROMPT = list(range(10, 30))
@@ -141,6 +141,18 @@ def test_a_branch_that_was_left_comes_back_without_a_forward(zoo: Zoo, name: str
     assert np.array_equal(session.logits, logits)
     assert session.step().kv.offset == 51
     assert session.verify().largest_difference < 1e-4
+
+
+def test_a_state_is_restored_once_whatever_else_is_saved_on_the_way_to_it(zoo: Zoo) -> None:
+    session, _ = stepped(zoo, "mamba2")
+    go_back(session, 12)
+    first = go_forward(session, 12)
+    for _ in range(10):
+        session.step()
+    go_back(session, 22)
+    moved = go_forward(session, 22)
+    assert (moved.kept, moved.restored, moved.recomputed) == (20, 22, 0)
+    assert moved.restored_bytes == first.restored_bytes > 0
 
 
 # ---- branches in the arrays of the live cache ---------------------------------------------------

@@ -113,6 +113,8 @@ def test_windows_have_context_and_say_so() -> None:
         assert mine.logprob == pytest.approx(theirs.logprob, abs=1e-4)
     assert spans[41].logprob != whole[41].logprob
     assert spans[41].logprob == pytest.approx(whole[41].logprob, abs=3)
+    for window, widest in ((len(whole) - 1, len(whole) - 1), (len(whole), 0)):  # two windows, and one
+        assert two.one(protocol.DiffText(TEXT, window=window), protocol.LockstepEnded).window == widest
 
 
 def test_what_can_not_be_is_refused_in_words() -> None:

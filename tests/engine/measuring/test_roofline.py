@@ -76,7 +76,10 @@ def test_a_roof_that_is_exceeded_is_measured_again(zoo: Zoo, monkeypatch: pytest
     rates = iter([Rate(1e-6, 1e-6, "a busy machine"), Rate(1e6, 1e6, "a quiet one")])
     monkeypatch.setattr(module, "memory_bandwidth", lambda stopped: next(rates))
     monkeypatch.setattr(module, "matmul_rate", lambda *rest: Rate(1e6, 1e6, "a product"))
-    last = list(measure(measure_roofline, loaded, begun(loaded, list(range(7, 37))), MeasureRoofline()))[-1]
+    *told, last = measure(measure_roofline, loaded, begun(loaded, list(range(7, 37))), MeasureRoofline())
+    assert [(each.done, each.total) for each in told if isinstance(each, Measuring)] == [
+        (0, 4), (1, 4), (2, 4), (3, 4), (3, 4),
+    ]  # fmt: skip
     assert isinstance(last, RooflineMeasured)
     assert (last.bandwidth_gbs, last.bandwidth_how) == (1e6, "a quiet one")
     assert last.share(last.decode) < 1

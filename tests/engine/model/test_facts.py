@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import mlx.nn as nn
 import pytest
 from mlx_lm import utils
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -19,6 +20,7 @@ from engine.model.facts import (
     BLOCK,
     BLOCKS,
     WHOLE_LIMIT,
+    facts_of,
     fingerprint,
     generation_defaults,
     special_tokens,
@@ -114,6 +116,33 @@ def test_a_header_that_lies_about_its_length_does_no_harm(tmp_path: Path) -> Non
 
 def test_a_loaded_model_tells_its_fingerprint() -> None:
     assert load(LoadSettings()).facts.fingerprint == fingerprint(pocket.directory())
+
+
+class Tables(nn.Module):
+    """A model of embeddings alone.
+
+    Args:
+        rows: The number of rows of each.
+    """
+
+    def __init__(self, rows: dict[str, int]) -> None:
+        super().__init__()
+        for name, count in rows.items():
+            self[name] = nn.Embedding(count, 8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vocabulary"),
+    [
+        ({"tokens": 128, "wpe": 512}, 128),  # more rows than tokens; and positions are no tokens
+        ({"ngrams": 300, "tokens": 100}, 100),
+        ({}, 100),
+    ],
+)
+def test_an_id_may_be_as_large_as_the_table_of_the_tokens_has_rows(
+    rows: dict[str, int], vocabulary: int
+) -> None:
+    assert facts_of(Tables(rows), {"vocab_size": 100}, Path("made up")).vocabulary == vocabulary
 
 
 # ---- special tokens ----------------------------------------------------------------------------

@@ -321,6 +321,14 @@ def test_a_given_beginning_belongs_to_the_reply() -> None:
     )
 
 
+def test_a_mark_in_a_message_that_has_no_place_opens_nothing() -> None:
+    reply = templates.tokens("qwen3").chat_text((Message("user", "a"),), NO_OPTIONS).reply
+    messages = [{"role": "user", "content": USERS_MARK}]
+    found = chat_text(filler(TEMPLATES["a length"]), filling(messages), reply)
+    assert USERS_MARK in found.text
+    assert (found.spans, found.reply.begin) == ((), "answer")
+
+
 def test_a_template_of_the_request_says_how_its_replies_are_marked() -> None:
     tokens = Tokens(utils.load_tokenizer(pocket.directory(), eos_token_ids=[0, 2]), 4096)
     assert tokens.chat_text((Message("user", "a"),), NO_OPTIONS).reply == ReplyFormat()

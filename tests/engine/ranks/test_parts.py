@@ -41,6 +41,11 @@ def test_a_hostfile_of_mlx_launch(tmp_path: Path) -> None:
     ]
     full = {"backend": "ring", "envs": ["MLX_METAL_FAST_SYNCH=1"], "hosts": [HERE, HERE]}
     assert hosts_of(written(tmp_path, full)).envs == ("MLX_METAL_FAST_SYNCH=1",)
+    near = hosts_of(written(tmp_path, [{"ssh": "localhost"}, {"ssh": "::1", "ips": ["10.0.0.1"]}])).ranks
+    assert [(host.ssh, host.ips) for host in near] == [
+        ("127.0.0.1", ("127.0.0.1",)),
+        ("127.0.0.1", ("10.0.0.1",)),
+    ]
 
 
 def launched(hosts: RankHosts, folder: Path) -> tuple[int, dict[str, Any]]:

@@ -41,6 +41,8 @@ def check(found: dict[str, Any], name: str, ranks: int, sharding: str) -> None:
     replicated = sharding == "tensor" and name in REPLICATED
     assert over == alone * (ranks if replicated else 1)
     assert found["groups"] is not replicated
+    counted, of_all_ranks = found["saved"]
+    assert counted == of_all_ranks > 0
 
 
 def test_a_model_on_two_ranks(folder: Path) -> None:

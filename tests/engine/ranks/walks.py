@@ -141,12 +141,17 @@ def found(folder: Path, name: str, ranks: int, shard: str) -> dict[str, Any]:
     for _ in range(3):
         uncached.step()
     used = [over.kv.reading().used_bytes, alone.kv.reading().used_bytes]
+    saved = [each for segment in over.mover.store.segments() for each in segment.snapshots]
+    own = sum(
+        array.nbytes for each in saved for array in (*each.copies, *each.references) if array is not None
+    )
     return {
         "same": both.same and uncached.same,
         "largest": max(both.largest, uncached.largest),
         "scale": float(np.abs(alone.logits).max()),
         "operations": both.steps + uncached.steps,
         "kv": used,
+        "saved": [sum(each.nbytes for each in saved), sum(joined().gather(own))],
         "groups": over.kv.reading().groups == alone.kv.reading().groups,
         "kinds": over.facts.cache_kinds == alone.facts.cache_kinds,
         "weights": [over.facts.weight_bytes == alone.facts.weight_bytes],

@@ -173,7 +173,6 @@ def cut(name: str) -> Any:
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-100])
 
 
-@pytest.mark.wide(8)
 @pytest.mark.parametrize(
     ("damage", "told"),
     [

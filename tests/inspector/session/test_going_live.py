@@ -157,6 +157,11 @@ def test_ids_without_an_embedding_never_reach_the_model(lived):
     assert refused.expected
 
 
+def test_a_tree_without_a_token_is_refused():
+    refused = Bench().do(protocol.Restore((), 0))[0]
+    assert refused.message == "The recorded session has no prompt."
+
+
 def test_a_huge_number_takes_no_memory(lived):
     asked = restore_of(lived.timeline, {})
     node = replace(asked.nodes[0], node=2**60)
