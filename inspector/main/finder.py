@@ -1,27 +1,33 @@
-"""Things found by typed words: whole words first, then their beginnings, then one letter wrong.
+"""Things found by typed words: exact words first, then beginnings, then other names, then one letter wrong.
 
-Letters that are scattered over a name find nothing. Every word that was typed has to be found: in the label of a thing,
-in what else it is called, in where it lives, or in the sentence about it, and the earlier of these weighs more.
+A word counts by how few things have it, so that a sentence is answered by its rare words; a word that nothing has is
+left out. Letters that are scattered over a name find nothing.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
-from functools import cached_property
 
 from msgspec import Struct
 
-WHOLE, BEGINNING, MISSPELT = 3.0, 2.0, 1.0
-"""The fit of a word: to a whole word, to the beginning of one, to one with another letter."""
-LABEL, SYNONYM, PLACE, SENTENCE = 1.0, 0.8, 0.5, 0.3
-"""Weights of a word by its place. A beginning in a label (2.0) comes before a word of a sentence (0.9)."""
-NAMED, CALLED = 1.0, -0.1
-"""Added where all that was typed is the whole label; or all of one synonym, or place and label: these come
-before words of several names, and behind a whole word of a label."""
-COVERED = 0.5
-"""Added for the part of the label that was typed: of two labels with the word the shorter comes first."""
+LABEL, SYNONYM, PLACE, SENTENCE = 1.3, 0.85, 0.45, 0.3
+"""Weights of a word by its place."""
+BEGINNING, MISSPELT = 0.6, 0.3
+"""Factors of a word of which the beginning, or another letter, was typed."""
+NAMED = 0.6
+"""Added for a label or another name, by the share of it that was typed."""
+WHOLE = (2.6, 2.4)
+"""Factors of a thing whose label is all that was typed, or its place and label."""
+FEW = 0.3
+"""The share of the best score below which a thing that lacks a word is left out."""
+BEHIND, LATER = ("Help", "Lessons"), 0.7
+"""Places of what explains, and its factor: what can be done comes first."""
+EMPTY = frozenset(("",))
+"""The words of a name without any."""
 LEAST = 4
 """Letters of a word that may be misspelt."""
 PASSED = frozenset(
@@ -84,77 +90,13 @@ def one_off(typed: str, word: str) -> bool:
     return a[1:] == b[1:] or a[1:] == b or a == b[1:] or (a[:2] == b[1::-1] and a[2:] == b[2:])
 
 
-class Words:
-    """The words of a thing, as they are matched again and again.
-
-    Args:
-        thing: The thing.
-    """
-
-    def __init__(self, thing: Findable) -> None:
-        self._label = thing.label
-        self.label, self.synonyms = _known(thing.label), _known(thing.synonyms)
-        self.phrases = frozenset("".join(asked(phrase)) for phrase in thing.synonyms.split(",")) - {""}
-        self._named, self._weight = (CALLED, SYNONYM) if thing.minor else (NAMED, LABEL)
-        where = words_of(thing.where)
-        self._placed = sorted((*where, *words_of(thing.label)))
-        fields = [(self._weight, self.label), (SYNONYM, self.synonyms), (PLACE, where)]
-        fields.append((SENTENCE, words_of(thing.help)))
-        self._fields = [(weight, words, frozenset(map(_stem, words))) for weight, words in fields]
-
-    @cached_property
-    def joined(self) -> str:
-        """The label in one, without the words that tell nothing."""
-        return "".join(asked(self._label))
-
-    def fit(self, typed: Sequence[str]) -> tuple[bool, float] | None:
-        """The fit of all words that were typed; None if one of them is not found.
-
-        Returns:
-            Whether all are spelt as they are here, and how well they fit.
-        """
-        whole = "".join(typed)
-        named, called = whole == self.joined, whole in self.phrases or sorted(typed) == self._placed
-        if named or called:
-            return True, len(typed) * WHOLE + (self._named if named else CALLED)
-        spelt, total, covered = True, 0.0, 0
-        for word in typed:
-            as_typed, best, in_label = self._best(word)
-            if not best:
-                return None
-            spelt, total, covered = spelt and as_typed, total + best, covered + in_label
-        return spelt, total + COVERED * covered / max(1, len(self.label))
-
-    def _best(self, typed: str) -> tuple[bool, float, bool]:
-        """The fit of one word: whether it is spelt so, how well it fits, and whether it is one of the label's."""
-        stem = _stem(typed)
-        spelt = max(
-            (weight * (WHOLE if stem in stems else _beginning(typed, words)), weight)
-            for weight, words, stems in self._fields
-        )
-        if spelt[0]:
-            return True, spelt[0], spelt[1] == self._weight
-        if len(typed) < LEAST:
-            return False, 0.0, False
-        for weight, words, _ in self._fields[:3]:
-            if any(len(word) >= LEAST and one_off(typed, word) for word in words):
-                return False, weight * MISSPELT, weight == self._weight
-        return False, 0.0, False
-
-
-def _beginning(typed: str, words: Sequence[str]) -> float:
-    """The fit of the beginning of a word to the best of some, 0 where none begins so."""
-    beginnings = [len(typed) / len(word) for word in words if word.startswith(typed)]
-    return BEGINNING * (0.9 + max(beginnings) / 10) if beginnings else 0.0
-
-
 def _stem(word: str) -> str:
     """A word without the s of a plural: one more s makes no other word."""
     return word[:-1] if len(word) >= LEAST and word.endswith("s") and not word.endswith("ss") else word
 
 
 def asked(query: str) -> list[str]:
-    """The words of a query that tell something; all of them, where none does."""
+    """The words of a query that tell something; all of them, if none does."""
     words = words_of(query)
     return [word for word in words if word not in PASSED] or words
 
@@ -190,40 +132,95 @@ class Index:
     ) -> None:
         self._named = named
         self.things: list[Findable] = []
-        self._words: list[Words] = []
+        self._places: dict[str, dict[int, float]] = defaultdict(dict)
+        """By word the places of the things that have it, with the weight of where they have it."""
+        self._names: list[list[tuple[str, frozenset[str]]]] = []
+        """The label of each thing and its other names, in one piece and as words."""
         self.add(things)
 
     def add(self, things: Sequence[Findable]) -> None:
         """Put more behind them."""
-        self.things += things
-        self._words += map(Words, things)
+        for thing in things:
+            at, label = len(self.things), SYNONYM if thing.minor else LABEL
+            self.things.append(thing)
+            fields = (
+                (label, thing.label),
+                (SYNONYM, thing.synonyms),
+                (PLACE, thing.where),
+                (SENTENCE, thing.help),
+            )
+            for weight, text in fields:
+                for word in {each for word in _known(text) for each in (word, _stem(word))}:
+                    places = self._places[word]
+                    places[at] = max(weight, places.get(at, 0.0))
+            names = (
+                thing.label,
+                f"{thing.where} {thing.label}",
+                *filter(str.strip, thing.synonyms.split(",")),
+            )
+            words = map(asked, names)
+            self._names.append([("".join(each), frozenset(map(_stem, each)) or EMPTY) for each in words])
 
     def search(self, query: str) -> list[Findable]:
-        """The things that have all words of a query, the best first; misspelt ones if none is spelt so.
+        """The things that have the words of a query, the best first; words that nothing has are left out.
 
         Args:
             query: As it was typed.
         """
-        typed = asked(query)
-        found = list(self._found(typed)) if typed else []
-        own = any(spelt and not self.things[at].foreign for spelt, _, at in found)
-        kept = [each for each in found if each[0] or not own]
-        kept.sort(key=lambda each: (not each[0], -each[1], each[2]))
-        return [*self._named(query), *(self.things[at] for *_, at in kept)]
+        typed = list(dict.fromkeys(asked(query)))
+        scores, lacks = defaultdict[int, float](float), defaultdict[int, int](int)
+        worth: dict[str, float] = {}
+        for word in typed:
+            if fits := self._fits(word):
+                worth[_stem(word)] = math.log(1 + len(self.things) / len(fits))
+                for at, fit in fits.items():
+                    scores[at] += fit * worth[_stem(word)]
+                    lacks[at] -= 1
+        whole = "".join(typed)
+        for at, names in enumerate(self._names):
+            kind = next((n for n, (name, _) in enumerate(names) if name == whole), None)
+            if kind is not None:
+                kind = 2 if kind > 1 or (kind == 0 and self.things[at].minor) else kind
+                named = NAMED * sum(worth.values()) or LABEL
+                scores[at] = scores[at] + named if kind == 2 else WHOLE[kind] * max(sum(worth.values()), LABEL)
+            elif at in scores:
+                scores[at] += NAMED * max(
+                    sum(worth.get(word, 0.0) for word in words) * len(words.intersection(worth)) / len(words)
+                    for _, words in names
+                )
+            if at in scores and self.things[at].where in BEHIND:
+                scores[at] *= LATER
+        best = max(scores.values(), default=0.0)
+        kept = [
+            (-score, at) for at, score in scores.items() if -lacks[at] == len(worth) or score >= FEW * best
+        ]
+        return [*self._named(query), *(self.things[at] for _, at in sorted(kept))]
 
-    def _found(self, typed: Sequence[str]) -> Iterator[tuple[bool, float, int]]:
-        for at, words in enumerate(self._words):
-            if (fit := words.fit(typed)) is not None:
-                yield (*fit, at)
+    def _fits(self, typed: str) -> dict[int, float]:
+        """The places of the things that have a word, or one that begins so, or else one that is like it."""
+        fits = dict(self._places.get(_stem(typed), {}))
+        for word, places in self._places.items():
+            if word.startswith(typed) and word != _stem(typed):
+                share = BEGINNING * (0.9 + 0.1 * len(typed) / len(word))
+                for at, weight in places.items():
+                    fits[at] = max(fits.get(at, 0.0), share * weight)
+        if len(typed) >= LEAST and all(self.things[at].foreign for at in fits):
+            for word, places in self._places.items():
+                if len(word) >= LEAST and one_off(typed, word):
+                    for at, weight in places.items():
+                        if weight > SENTENCE:
+                            fits[at] = max(fits.get(at, 0.0), MISSPELT * weight)
+        return fits
 
     def unknown(self, query: str) -> list[str]:
         """The words of a query that find nothing, even alone."""
-        return [word for word in asked(query) if not self.search(word)]
+        return [word for word in asked(query) if not self._fits(word)]
 
     def similar(self, word: str) -> list[str]:
         """Words that find something, similar to one that finds nothing; none of a file or a model."""
         known: dict[str, None] = {}
-        for thing, words in zip(self.things, self._words, strict=True):
+        for thing in self.things:
             if not thing.foreign:
-                known |= dict.fromkeys(each for each in words.label + words.synonyms if len(each) >= LEAST)
+                words = _known(f"{thing.label} {thing.synonyms}")
+                known |= dict.fromkeys(each for each in words if len(each) >= LEAST)
         return get_close_matches(word, known, _MOST, 0.7)

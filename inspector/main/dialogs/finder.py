@@ -144,9 +144,6 @@ class FinderDialog(PickDialog[Findable]):
     def _nothing(self) -> str:
         """Advice if nothing is found; printable."""
         unknown = self._index.unknown(self.typed)
-        if not unknown:
-            words = " and ".join(quoted(visible(word)) for word in asked(self.typed))
-            return f"Nothing has {words} together. Type one of them."
         similar = self._index.similar(unknown[0])
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
         return f"Nothing is called {quoted(visible(truncate(unknown[0], 30)))}. {advice}"

@@ -28,8 +28,8 @@ from tests.inspector.main.test_overlays import branched
 from tests.inspector.rig import Rig, run
 
 TABLE = key_table(TOOLS)
-RIGHT = 76
-"""Of eighty queries, those whose first hit has to be the right one."""
+RIGHT = 91
+"""Of 92 queries, those whose first hit has to be the right one."""
 LETTERS = string.ascii_lowercase
 
 
@@ -83,7 +83,9 @@ def test_every_label_finds_its_own_first() -> None:
     """Of those with one label the first of the table; on another screen what is opened by it comes first."""
     for each in things():
         first = index().search(each.label)[0]
-        if not each.minor:
+        if each.where in ("Help", "Lessons"):
+            assert each.id in found(each.label)[:4], each.id
+        elif not each.minor:
             assert words_of(first.label) == words_of(each.label), (each.id, first.id)
     for each in things()[::5]:
         whole = f"{each.where} {each.label}"
@@ -188,11 +190,11 @@ def test_whole_words_come_before_their_beginnings_and_misspelt_ones_are_for_want
     assert Index([thing("Run")]).search("rum") == []  # too short to be misspelt
 
 
-def test_each_of_several_words_has_to_match() -> None:
+def test_the_rare_words_of_a_sentence_count_and_unknown_ones_do_not() -> None:
     things = [thing("Attention", "head"), thing("Heads"), thing("Switch off", "disable a head")]
-    assert [each.label for each in Index(things).search("the attention head")] == ["Attention"]
-    assert [each.label for each in Index(things).search("head off")] == ["Switch off"]
-    assert Index(things).search("attention banana") == []
+    assert [each.label for each in Index(things).search("the attention head")][0] == "Attention"
+    assert [each.label for each in Index(things).search("head off")][0] == "Switch off"
+    assert [each.label for each in Index(things).search("attention banana")] == ["Attention"]
     assert Index(things).unknown("attention banana") == ["banana"]
     assert Index(things).unknown("attention off") == []
     assert Index(things).similar("attentoin") == ["attention"]
@@ -248,9 +250,7 @@ async def test_what_finds_nothing_says_what_else_to_type(rig: Rig) -> None:
     assert remark._text.startswith("Nothing is called “zzqx”. Type another word: attention, temperature")
     await rig.press("enter")
     assert isinstance(rig.app.top, FinderDialog)
-    await rig.press(*["backspace"] * 4, *"beam", "space", *"seed")
-    assert remark._text == "Nothing has “beam” and “seed” together. Type one of them."
-    await rig.press(*["backspace"] * 9, *"attendion")
+    await rig.press(*["backspace"] * 4, *"attendion")
     assert rows(rig)[0] == "attention"
     await rig.press(*["backspace"] * 9, *"temparatures")
     assert "Did you mean temperature" in remark._text
