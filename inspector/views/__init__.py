@@ -124,11 +124,24 @@ ATTRIBUTION = Tool(
 
 # ---- gradients ----
 
+# ---- export ----
+
+EXPORT = Tool(
+    "export",
+    "Export",
+    make="inspector.views.export:ExportActions",
+    actions=(
+        Action("export", "Export",
+            "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
+            "first two include the views that you opened and ticked.",
+            lambda own: own.open(), Needs.DISTRIBUTION,
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
+            view="export…"),
+    ),
+)  # fmt: skip
+
 # ---- copy ----
 from inspector.tools.copy.tool import COPY  # noqa: E402
-
-# ---- export ----
-from inspector.tools.export.tool import EXPORT  # noqa: E402
 from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 
 # ---- grammar ----

@@ -24,14 +24,8 @@ from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.blocks.elements import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, exhibits_of
-from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
-from inspector.state.branches import ROOT, made
-from inspector.state.candidates import of_prompt, with_own
-from inspector.state.conditions import Made, TextCondition, by_token
-from inspector.state.session_tree import Item, SessionTree
-from inspector.state.timeline import Timeline
-from inspector.tools.export.markup import filled
-from inspector.tools.export.recording import (
+from inspector.export.markup import filled
+from inspector.export.recording import (
     Recording,
     TreePath,
     exported,
@@ -42,6 +36,12 @@ from inspector.tools.export.recording import (
     settings_figures,
     totals,
 )
+from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
+from inspector.state.branches import ROOT, made
+from inspector.state.candidates import of_prompt, with_own
+from inspector.state.conditions import Made, TextCondition, by_token
+from inspector.state.session_tree import Item, SessionTree
+from inspector.state.timeline import Timeline
 
 
 def plain_text(recording: Recording) -> str:

@@ -19,6 +19,8 @@ from engine.settings import BY_NAME
 from inspector.blocks.elements import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.documents.parts import ExportPart
+from inspector.export.documents import running
+from inspector.export.markup import filled
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
@@ -28,8 +30,6 @@ from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.export.documents import running
-from inspector.tools.export.markup import filled
 
 SCRIPTS = ("numbers.js", "lesson.js")
 Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
