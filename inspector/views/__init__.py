@@ -38,7 +38,24 @@ from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 from inspector.tools.compare.tool import COMPARE  # noqa: E402
 
 # ---- find ----
-from inspector.tools.find.tool import FIND  # noqa: E402
+
+FIND = Tool(
+    "find",
+    "Find a token",
+    make="inspector.views.find:FindActions",
+    actions=(
+        Action("find", "Find a token",
+            "Search the vocabulary at the selected token, by a part of the text, id or bytes, and take a token that "
+            "is found; {find_in_text} finds in the text.", lambda own: own.open(), Needs.DISTRIBUTION,
+            hint="token", worth=3, place=60,
+            synonyms="search vocabulary, search token, find token id, look up a token", view="find…"),
+        Action("find_in_text", "Find in the text",
+            "Find a text, an id or bytes among the tokens of this path or of all branches; {find} searches the "
+            "vocabulary.", lambda own: own.find_in_text(), Needs.DISTRIBUTION, looks=True,
+            synonyms="find text, search text, search in the output"),
+    ),
+    dialogs=("inspector.views.find:FIND_KEYS", "inspector.views.find:TEXT_KEYS"),
+)  # fmt: skip
 
 # ---- lockstep ----
 from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402

@@ -1,11 +1,11 @@
-"""The dialogs that search: the vocabulary at a token, looked up as it is typed, and the text that is there."""
+"""Searching: the vocabulary at a token, looked up as it is typed, and the text that is there."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -22,19 +22,57 @@ from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, token_label, truncate, visible
 from inspector.keys import key_for
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
-from inspector.session.controller import Controller
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
-from inspector.tools.find import FIND_KEYS, TEXT_KEYS
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+
+class FindActions(ToolActions):
+    """Searches the vocabulary at the selected token, and the text."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.query = ""
+        """The last query."""
+        self.text_query, self.everywhere = "", False
+        """The last one in the text, and whether it was for all branches."""
+
+    def open(self) -> None:
+        """Ask for a part of a token, and take what is found."""
+        self.controller.client.pause()
+        self.host.open(FindDialog(self), self._chosen)
+        self.host.answer()
+
+    def _chosen(self, token: int | None) -> None:
+        self.host.answer("" if token is None else self.controller.navigation.choose(token))
+
+    def find_in_text(self) -> None:
+        """Ask for a text, and show where it stands."""
+        self.host.open(TextSearchDialog(self), self._found)
+        self.host.answer()
+
+    def look(self, slot: int | None) -> None:
+        """Have the text show a slot of the path."""
+        self.timeline.select(slot)
+        self.host.changed()
+
+    def _found(self, place: TextPlace | None) -> None:
+        if place is not None and place.last in self.timeline.tree.branches:
+            self.controller.navigation.go_to(place.first, place.last)
+            self.host.answer()
+
 
 # ---- a token of the vocabulary ------------------------------------------------------------------
 
@@ -54,31 +92,40 @@ TOKEN = 26
 """Cells that a token's text gets at most."""
 
 
-class FindDialog(PickDialog[tuple[str, int | None, bool]]):
-    """Looks tokens up. Its result: the query, the chosen id if any, and whether to look for the same in the text.
+FIND_KEYS = dialog_table(
+    "While a token is searched",
+    *picking("Go through what was found, the most probable first.", "match", 6),
+    taking("Take it, as a second click on it does."),
+    Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
+           lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
+    Action("find.in_text", "In the text instead", "Search the text for the same instead.", lambda own: own.in_text(),
+           hint="in the text instead", worth=3, priority=True),
+    leaves("Leave; your text is kept."),
+)  # fmt: skip
+
+
+class FindDialog(PickDialog[int]):
+    """Looks tokens up; returns the id of the one to take.
 
     Args:
-        query: The initial value of the field.
-        controller: The session.
+        own: Has the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = (
-        "query_text", "matches", "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
-    )  # fmt: skip
+    KEPT: ClassVar[tuple[str, ...]] = ("matches", "_pending", "_hasty", "_dropped", "_recalled")
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
 
-    def __init__(self, query: str, controller: Controller) -> None:
+    def __init__(self, own: FindActions) -> None:
         super().__init__()
-        self.query_text, self.controller, self.lookup = query, controller, Latest(controller.client)
+        self._own, self._lookup = own, Latest(own.controller.client)
         self.matches: Sequence[Candidate] = ()
         """The most probable first."""
         self._taken: int | None = None
         """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
-        self._waiting = self._hasty = False
-        """True if the answer is still to come, and whether its first match is to be chosen when it does."""
+        self._hasty = False
+        """True if the first match of the answer that is still to come is chosen."""
         self._dropped = False
         """True if there is no answer since logits are not kept."""
         self._recalled: int | None = None
@@ -96,7 +143,7 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         field = self.query_one("#find-query", SafeInput)
         self.set_focus(field)
         with self.prevent(Input.Changed):
-            field.value = self.query_text
+            field.value = self._own.query
         self._say(HELP)
         self._put(())
         self._ask()
@@ -104,26 +151,22 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
-        self.lookup.drop()
+        self._lookup.drop()
         if self._following is not None:
             self._following.stop()
 
     def _follow(self) -> None:
         """Ask again if another token is selected: a run may have taken its last step meanwhile."""
-        if not self.left and self._pending is not None and self._timeline.before != self._pending.node:
+        if not self.left and self._pending is not None and self._own.timeline.before != self._pending.node:
             self._ask()
 
     @property
     def _typed(self) -> str:
         return self.query_one("#find-query", SafeInput).value
 
-    @property
-    def _timeline(self) -> Timeline:
-        return self.controller.timeline
-
     @on(Input.Changed, "#find-query")
     def _ask(self) -> None:
-        timeline = self._timeline
+        timeline, queries = self._own.timeline, self._own.controller.queries
         item, distribution = timeline.selected, timeline.distribution
         name = "the token to come"
         if isinstance(item, Step):
@@ -131,22 +174,22 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         elif item is not None:
             name = f"prompt token {timeline.slot + 1}"
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
-        used, reroll = self.controller.queries.used(timeline), distribution.reroll if distribution else 0
+        used, reroll = queries.used(timeline), distribution.reroll if distribution else 0
         question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)
         if question != self._pending:
-            self._pending, self._waiting, self._hasty = question, True, False
-            self.lookup.ask(question, self._answered)
+            self._pending, self._hasty = question, False
+            self._lookup.ask(question, self._answered)
 
     # ---- answers ----------------------------------------------------------------------------
 
     def _answered(self, request: Request[FindTokens]) -> None:
-        self._waiting = self._dropped = False
+        self._dropped = False
         if request.failure is not None:
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
         self._put(answer.matches)
-        vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else 0
+        vocabulary = self._own.timeline.facts.vocabulary if self._own.timeline.facts else 0
         said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
         self._say(said, wrong=not answer.total)
         if self._hasty:
@@ -158,14 +201,14 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         text = visible(failure.message)
         if not self._dropped:
             text += " " + visible(failure.hint)
-        elif self._recalled == self._timeline.before:
+        elif self._recalled == self._own.timeline.before:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
             text += f" Press {key_for('find.recall')} to compute them."
         self._say(text, wrong=True)
 
     def _put(self, matches: Sequence[Candidate]) -> None:
-        self.matches, self._taken = matches, self._timeline.taken
+        self.matches, self._taken = matches, self._own.timeline.taken
         self.picks.lay(len(matches))
 
     def _say(self, text: str, wrong: bool = False) -> None:
@@ -175,11 +218,11 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
 
     def recall(self) -> None:
         """Have logits computed again that are not kept."""
-        node = self._timeline.before
+        node = self._own.timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
             self._say("Computing the logits …")
-            self.controller.client.do(Recall((node,)), self._recomputed)
+            self._own.controller.client.do(Recall((node,)), self._recomputed)
 
     def _recomputed(self, request: Request[Recall]) -> None:
         if request.reply(Recalled) is not None and self._dropped and not self.left:
@@ -189,18 +232,22 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
     def apply(self) -> None:
         """Choose the highlighted match; if the answer to what was typed is still to come, its first one."""
         self._follow()
-        if self._waiting:
+        if self._lookup.waiting is not None:
             self._hasty = True
         elif self.matches:
-            self.dismiss((self._typed, self.matches[self.picks.highlighted].id, False))
+            self._own.query = self._typed
+            self.dismiss(self.matches[self.picks.highlighted].id)
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
-        self.dismiss((self._typed, None, True))
+        self._own.text_query = self._typed
+        self.dismiss()
+        self._own.host.press("find_in_text")
 
     def leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self.dismiss((self._typed, None, False))
+        self._own.query = self._typed
+        self.dismiss()
 
     # ---- the matches ------------------------------------------------------------------------
 
@@ -290,38 +337,39 @@ class TextPlace(Struct, frozen=True):
     on_path: bool
 
 
-class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
-    """Finds a text. Its result: what was typed, whether in all branches, and the chosen place if any.
+TEXT_KEYS = dialog_table(
+    "While a text is found",
+    *picking("Go through the places; the text shows those of the path at once.", "place", 6),
+    taking("Stay there; for a place on another branch the KV cache moves.", "go there", 7),
+    Action("find.scope", "All branches", "Search all branches, or only this path.", lambda own: own.change_scope(),
+           hint="path or all", worth=4, priority=True),
+    leaves("Go back to where you were."),
+)  # fmt: skip
+
+
+class TextSearchDialog(PickDialog[TextPlace]):
+    """Finds a text; returns the place to go to.
 
     Args:
-        query: What was looked for last.
-        everywhere: Whether it was looked for in all branches.
-        timeline: Returns what is on show, now.
-        look: Has the text show a slot of the path.
+        own: Has the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
     HEADING: ClassVar[str] = "Find in the text"
     APPLY: ClassVar[str] = "Go there"
 
-    def __init__(
-        self,
-        query: str,
-        everywhere: bool,
-        timeline: Callable[[], Timeline],
-        look: Callable[[int | None], None],
-    ) -> None:
+    def __init__(self, own: FindActions) -> None:
         super().__init__()
-        self._query, self._everywhere, self._now, self._look = query, everywhere, timeline, look
+        self._own, self._query = own, own.text_query
         self.places: Sequence[TextPlace] = ()
-        self._from = None if timeline().following else timeline().slot
+        self._from = None if own.timeline.following else own.timeline.slot
         """The slot that was selected before."""
-        self._path = timeline().generation
+        self._path = own.timeline.generation
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(id="text-row"):
             yield SafeInput(self._query, "a text", id="text-query")
-            yield Choice(("this path", "all branches"), int(self._everywhere), id="text-scope")
+            yield Choice(("this path", "all branches"), int(self._own.everywhere), id="text-scope")
         yield Remark(TEXT_HELP, id="text-remark")
         yield PickList(id="text-places")
 
@@ -341,7 +389,7 @@ class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
         """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
-        (query, everywhere), timeline = self._typed, self._now()
+        (query, everywhere), timeline = self._typed, self._own.timeline
         self.places, total = search(timeline, query, everywhere)
         start = (0 if self._from is None else self._from) + 1
         start += self._from is not None and query == self._query
@@ -358,11 +406,11 @@ class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:
         """Have the text show the highlighted place, if it is on the path; else what was shown before."""
-        place, timeline = self._place, self._now()
+        place, timeline = self._place, self._own.timeline
         if timeline.generation != self._path or timeline.running:
             return
         on_path = place is not None and place.on_path and place.first in timeline.tree.branches
-        self._look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
+        self._own.look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
 
     def change_scope(self) -> None:
         """Search the path, or all branches."""
@@ -371,13 +419,15 @@ class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
     def apply(self) -> None:
         """Go to the highlighted place."""
         if (place := self._place) is not None:
-            self.dismiss((*self._typed, place))
+            self._own.text_query, self._own.everywhere = self._typed
+            self.dismiss(place)
 
     def leave(self) -> None:
         """Go back to the slot that was selected before; what was looked for is remembered."""
-        if self._now().generation == self._path:
-            self._look(self._from)
-        self.dismiss((*self._typed, None))
+        if self._own.timeline.generation == self._path:
+            self._own.look(self._from)
+        self._own.text_query, self._own.everywhere = self._typed
+        self.dismiss()
 
     # ---- the list of places, each in its text -----------------------------------------------
 
@@ -396,7 +446,7 @@ class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
         return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        timeline, found, muted = self._now(), self.places[place], self.picks.ink("muted")
+        timeline, found, muted = self._own.timeline, self.places[place], self.picks.ink("muted")
         if found.last not in timeline.tree.branches:
             return [Segment("this place is deleted", muted)]
         beside, position = self._beside(width), scales.count(timeline.tree.branches.depth(found.first))
@@ -462,15 +512,11 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> tuple[list[TextP
 
 def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
     """The last tokens before a branch, of so many characters together."""
-    tail: list[int] = []
-    for part in branches.above(branch):
-        if part is branch:
-            continue
-        for node in reversed(part.nodes):
-            if reach <= 0:
-                return tail[::-1]
-            tail.append(node)
-            reach -= len(branches[node].text)
+    tail, node = [], branches[branch.first].parent
+    while node in branches and reach > 0:
+        tail.append(node)
+        reach -= len(branches[node].text)
+        node = branches[node].parent
     return tail[::-1]
 
 
@@ -502,20 +548,6 @@ def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[
 def excerpt(timeline: Timeline, place: TextPlace) -> tuple[str, str, str]:
     """The text before a place, there and after it; printable."""
     branches = timeline.tree.branches
-    nodes = [place.last]
-    while nodes[-1] != place.first:
-        nodes.append(branches[nodes[-1]].parent)
-    end = branches.of(place.last)
-    assert end is not None  # it was found there
-    at = branches.place(place.last)
-    after = "".join(branches[node].text for node in end.nodes[at + 1 : at + 1 + _AROUND])
-    before, length, node = [], 0, branches[place.first].parent
-    while node in branches and length < _AROUND:
-        before.append(branches[node].text)
-        length, node = length + len(before[-1]), branches[node].parent
-    found = "".join(branches[node].text for node in reversed(nodes))
-    return (
-        visible("".join(reversed(before))[-_AROUND:]),
-        visible(found) or token_label("", branches[place.first].raw),
-        visible(after[:_AROUND]),
-    )
+    before, found, after = branches.excerpt(place.first, place.last, _AROUND)
+    label = visible(found) or token_label("", branches[place.first].raw)
+    return visible(before[-_AROUND:]), label, visible(after[:_AROUND])
