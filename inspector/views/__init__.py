@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, ActionTable, Needs
 
 if TYPE_CHECKING:
     from inspector.config.directions import Steering
@@ -180,7 +180,51 @@ from inspector.tools.modules.tool import MODULES  # noqa: E402
 from inspector.tools.positions.tool import POSITIONS  # noqa: E402
 
 # ---- recordings ----
-from inspector.tools.recordings.tool import RECORDINGS  # noqa: E402
+
+
+def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
+    """Actions of a replay that share one sentence."""
+    return tuple(Action(id, help=help) for id in ids)
+
+
+RECORDINGS = Tool(
+    "recordings",
+    "Recordings",
+    make="inspector.views.recordings:RecordingActions",
+    actions=(
+        Action("go_live", "Continue live",
+            "In a replay: load the model, if it is the recorded one, and continue live from the selected token.",
+            lambda own: own.go_live(), Needs.SESSION, hint=replayed("continue live"), worth=10, place=140,
+            synonyms="replay, resume a recording, continue live"),
+        Action("save_as", "Save as",
+            "Save the session, with its kept logits if you like, or the shown part of a recording, to a file.",
+            lambda own: own.save_as(), Needs.SESSION,
+            synonyms="save, save session, write to a file, trace, recording"),
+        Action("sessions", "Recent sessions", "Open a recent session, and continue it.",
+            lambda own: own.sessions(),
+            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session",
+            view="sessions…"),
+    ),
+    contexts=(
+        ActionTable("In a replay", (
+            Action("step", help="Show the next step or caption; while it plays, pause."),
+            Action("run", help="Play it at the recorded pace; at its end, play it from the start; again to pause."),
+            *_in_replay("Play faster or slower: a quarter of the recorded pace up to as fast as possible.", "faster",
+                   "slower"),
+            Action("take_back", help="Go back a step."),
+            *_in_replay("Go to another recorded branch.", "choose", "previous_branch", "next_branch"),
+            *_in_replay("Show the race, costs, quantized KV, beams or speculation recorded up to here. There "
+                   "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
+                   "race", "profile", "compare_kv", "beams", "speculation"),
+            Action("find",
+                   help="Search the recorded candidates, or the whole vocabulary if logits were recorded."),
+            Action("sampling", help="Try other settings, if logits were recorded."),
+            Action("go_live", help="Continue live: load the model, compare it with the recording, and step."),
+            Action("open", help="Continue live with a model that has moved to another directory."),
+        ), recorded=True),
+    ),
+)  # fmt: skip
+
 
 # ---- sampler ----
 from inspector.tools.sampler.tool import SAMPLER  # noqa: E402

@@ -55,8 +55,8 @@ class FindActions(ToolActions):
         self.host.open(FindDialog(self), self._chosen)
         self.host.answer()
 
-    def _chosen(self, token: int | None) -> None:
-        self.host.answer("" if token is None else self.controller.navigation.choose(token))
+    def _chosen(self, token: Candidate | None) -> None:
+        self.host.answer("" if token is None else self.controller.navigation.choose(token.id))
 
     def find_in_text(self) -> None:
         """Ask for a text, and show where it stands."""
@@ -104,23 +104,21 @@ FIND_KEYS = dialog_table(
 )  # fmt: skip
 
 
-class FindDialog(PickDialog[int]):
-    """Looks tokens up; returns the id of the one to take.
+class FindDialog(PickDialog[Candidate]):
+    """Looks tokens up, the most probable first; returns the one to take.
 
     Args:
         own: Has the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = ("matches", "_pending", "_hasty", "_dropped", "_recalled")
+    KEPT: ClassVar[tuple[str, ...]] = ("choices", "_pending", "_hasty", "_dropped", "_recalled")
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
 
     def __init__(self, own: FindActions) -> None:
         super().__init__()
         self._own, self._lookup = own, Latest(own.controller.client)
-        self.matches: Sequence[Candidate] = ()
-        """The most probable first."""
         self._taken: int | None = None
         """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
@@ -145,7 +143,7 @@ class FindDialog(PickDialog[int]):
         with self.prevent(Input.Changed):
             field.value = self._own.query
         self._say(HELP)
-        self._put(())
+        self._list(())
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
 
@@ -188,7 +186,7 @@ class FindDialog(PickDialog[int]):
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
-        self._put(answer.matches)
+        self._list(answer.matches)
         vocabulary = self._own.timeline.facts.vocabulary if self._own.timeline.facts else 0
         said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
         self._say(said, wrong=not answer.total)
@@ -196,7 +194,7 @@ class FindDialog(PickDialog[int]):
             self.apply()
 
     def _failed(self, failure: Failure) -> None:
-        self._put(())
+        self._list(())
         self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
         text = visible(failure.message)
         if not self._dropped:
@@ -207,9 +205,9 @@ class FindDialog(PickDialog[int]):
             text += f" Press {key_for('find.recall')} to compute them."
         self._say(text, wrong=True)
 
-    def _put(self, matches: Sequence[Candidate]) -> None:
-        self.matches, self._taken = matches, self._own.timeline.taken
-        self.picks.lay(len(matches))
+    def _list(self, matches: Sequence[Candidate]) -> None:
+        self._taken = self._own.timeline.taken
+        self.put(matches)
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#find-remark", Remark).say(text, wrong)
@@ -234,9 +232,9 @@ class FindDialog(PickDialog[int]):
         self._follow()
         if self._lookup.waiting is not None:
             self._hasty = True
-        elif self.matches:
+        elif self.choices:
             self._own.query = self._typed
-            self.dismiss(self.matches[self.picks.highlighted].id)
+            super().apply()
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
@@ -259,7 +257,7 @@ class FindDialog(PickDialog[int]):
         ]
 
     def row(self, place: int, width: int) -> Row:
-        match, on, (token, cells, extra) = self.matches[place], self.picks, columns(width + 1)
+        match, on, (token, cells, extra) = self.choices[place], self.picks, columns(width + 1)
         cut = match.cut_by is not None
         ink = on.ink("muted" if place == on.highlighted else "faint") if cut else on.rich_style
         numbers = {
@@ -361,7 +359,6 @@ class TextSearchDialog(PickDialog[TextPlace]):
     def __init__(self, own: FindActions) -> None:
         super().__init__()
         self._own, self._query = own, own.text_query
-        self.places: Sequence[TextPlace] = ()
         self._from = None if own.timeline.following else own.timeline.slot
         """The slot that was selected before."""
         self._path = own.timeline.generation
@@ -380,33 +377,26 @@ class TextSearchDialog(PickDialog[TextPlace]):
         field.select_all()
         self._find()
 
-    @property
-    def _typed(self) -> tuple[str, bool]:
-        query = self.query_one("#text-query", SafeInput).value
-        return query, bool(self.query_one("#text-scope", Choice).chosen)
-
     @on(Input.Changed, "#text-query")
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
         """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
-        (query, everywhere), timeline = self._typed, self._own.timeline
-        self.places, total = search(timeline, query, everywhere)
+        timeline, query = self._own.timeline, self.query_one("#text-query", SafeInput).value
+        everywhere = bool(self.query_one("#text-scope", Choice).chosen)
+        self._own.text_query, self._own.everywhere = query, everywhere
+        places, total = search(timeline, query, everywhere)
         start = (0 if self._from is None else self._from) + 1
         start += self._from is not None and query == self._query
         depth = timeline.tree.branches.depth
-        after = (n for n, place in enumerate(self.places) if place.on_path and depth(place.first) >= start)
-        self.picks.lay(len(self.places), next(after, 0))
-        said = places_sentence(query, everywhere, len(self.places), total)
+        after = (n for n, place in enumerate(places) if place.on_path and depth(place.first) >= start)
+        self.put(places, next(after, 0))
+        said = places_sentence(query, everywhere, len(places), total)
         self.query_one("#text-remark", Remark).say(said, wrong=bool(query) and not total)
-
-    @property
-    def _place(self) -> TextPlace | None:
-        return self.places[self.picks.highlighted] if self.places else None
 
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:
         """Have the text show the highlighted place, if it is on the path; else what was shown before."""
-        place, timeline = self._place, self._own.timeline
+        place, timeline = self.picked, self._own.timeline
         if timeline.generation != self._path or timeline.running:
             return
         on_path = place is not None and place.on_path and place.first in timeline.tree.branches
@@ -416,24 +406,17 @@ class TextSearchDialog(PickDialog[TextPlace]):
         """Search the path, or all branches."""
         self.query_one("#text-scope", Choice).action_turn(1)
 
-    def apply(self) -> None:
-        """Go to the highlighted place."""
-        if (place := self._place) is not None:
-            self._own.text_query, self._own.everywhere = self._typed
-            self.dismiss(place)
-
     def leave(self) -> None:
-        """Go back to the slot that was selected before; what was looked for is remembered."""
+        """Go back to the slot that was selected before."""
         if self._own.timeline.generation == self._path:
             self._own.look(self._from)
-        self._own.text_query, self._own.everywhere = self._typed
         self.dismiss()
 
     # ---- the list of places, each in its text -----------------------------------------------
 
     def _beside(self, width: int) -> int:
         """Cells that say for each place whether it is on the path."""
-        return _BRANCH if width >= 60 and not all(place.on_path for place in self.places) else 0
+        return _BRANCH if width >= 60 and not all(place.on_path for place in self.choices) else 0
 
     def head(self, width: int) -> Row:
         text = (
@@ -446,7 +429,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
         return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        timeline, found, muted = self._own.timeline, self.places[place], self.picks.ink("muted")
+        timeline, found, muted = self._own.timeline, self.choices[place], self.picks.ink("muted")
         if found.last not in timeline.tree.branches:
             return [Segment("this place is deleted", muted)]
         beside, position = self._beside(width), scales.count(timeline.tree.branches.depth(found.first))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from rich.cells import cell_len
-from textual import events, on
+from textual import events
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets.option_list import Option
 
 from inspector.display import pad, truncate, truncate_words, visible
 from inspector.lessons.catalogue import END, LessonProgress, Listed, shipped
@@ -17,65 +16,13 @@ from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.widgets.actions import ActionTable, dialog_table, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
-from inspector.widgets.lists import SafeOptionList
+from inspector.widgets.lists import LinesDialog, SafeOptionList
 
-Result = TypeVar("Result")
 HELP = (
     "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
 )
-WIDEST, FRAME = 112, 11
-"""Cells of the dialog at most, as in `overlays.tcss`, and those around its list, with its scroll bar."""
 TITLE = 25
 """Cells of a title in a list."""
-
-
-class LinesDialog(Dialog[Result]):
-    """Lists choices, one on a line at any width; returns the chosen one.
-
-    Args:
-        choices: The choices.
-        highlighted: Place of the one that is highlighted first.
-        remark: Text below them, printable; empty for none.
-    """
-
-    def __init__(self, choices: Sequence[Result], highlighted: int = 0, remark: str = "") -> None:
-        super().__init__()
-        self._choices, self._highlighted, self._remark = choices, highlighted, remark
-
-    def line(self, choice: Result, width: int) -> Content:
-        """The line of a choice.
-
-        Args:
-            choice: The choice.
-            width: Cells of the line.
-        """
-        raise NotImplementedError
-
-    def _lines(self) -> Iterable[Content]:
-        width = max(20, min(WIDEST, self.app.size.width) - FRAME)
-        return (self.line(each, width) for each in self._choices)
-
-    def body(self) -> Iterable[Widget]:
-        yield SafeOptionList(id="lessons-list", markup=False, compact=True)
-        if self._remark:
-            yield Remark(self._remark)
-
-    def on_mount(self) -> None:
-        """Fill the list."""
-        options = self.query_one(SafeOptionList)
-        options.add_options(map(Option, self._lines()))
-        options.highlighted = self._highlighted
-        options.focus()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Fit the lines."""
-        options = self.query_one(SafeOptionList)
-        for index, line in enumerate(self._lines()):
-            options.replace_option_prompt_at_index(index, line)
-
-    @on(SafeOptionList.OptionSelected)
-    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(self._choices[message.option_index])
 
 
 class LessonsDialog(LinesDialog[Listed | Course | str]):
@@ -88,7 +35,7 @@ class LessonsDialog(LinesDialog[Listed | Course | str]):
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
     HEADING: ClassVar[str] = "Lessons"
-    LEAVE: ClassVar[str] = "Close"
+    WIDTH, FRAME = 112, 11
 
     def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
         super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
@@ -119,7 +66,7 @@ class CourseDialog(LinesDialog[CoursePlace]):
     """
 
     ACTIONS: ClassVar[ActionTable] = list_table("In a course", "begin")
-    LEAVE: ClassVar[str] = "Close"
+    WIDTH, FRAME = 112, 11
 
     def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
         places = [CoursePlace(course, place) for place in range(len(course.parts))]
@@ -145,6 +92,7 @@ class BeatsDialog(LinesDialog[int]):
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
     HEADING: ClassVar[str] = "Jump to a beat"
+    LEAVE: ClassVar[str] = "Cancel"
 
     def __init__(self, titles: Sequence[str], present: int) -> None:
         super().__init__(range(len(titles)), present)
