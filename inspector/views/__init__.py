@@ -158,7 +158,20 @@ EXPORT = Tool(
 )  # fmt: skip
 
 # ---- copy ----
-from inspector.tools.copy.tool import COPY  # noqa: E402
+
+COPY = Tool(
+    "copy",
+    "Copy",
+    make="inspector.views.copy:CopyActions",
+    actions=(
+        Action("copy", "Copy",
+            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
+            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
+        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
+            lambda own: own.selection(), looks=True),
+    ),
+    dialogs=("inspector.views.copy:COPY_KEYS",),
+)  # fmt: skip
 from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 
 # ---- grammar ----
@@ -171,7 +184,24 @@ from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402
 from inspector.tools.lessons.tool import LESSONS, lessons  # noqa: E402
 
 # ---- marks ----
-from inspector.tools.marks.tool import MARKS  # noqa: E402
+
+MARKS = Tool(
+    "marks",
+    "Marks",
+    make="inspector.views.marks:MarkActions",
+    actions=(
+        Action("previous_mark", "Previous mark",
+            "Look at the previous mark: a branch point of the path, a bookmark, a note or a caption.",
+            lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            looks=True),
+        Action("marks", "Marks",
+            "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
+            "there.", lambda own: own.open(), Needs.DISTRIBUTION, looks=True, hint="marks", worth=3, place=63,
+            synonyms="bookmarks, notes, annotations"),
+    ),
+    dialogs=("inspector.views.marks:MARKS_KEYS",),
+)  # fmt: skip
 
 # ---- modules ----
 from inspector.tools.modules.tool import MODULES  # noqa: E402

@@ -17,7 +17,7 @@ from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line, read, snapshot
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
-from inspector.tools.copy.tool import copyables
+from inspector.views.copy import copyables
 from inspector.views.export import KINDS, LESSON, PICTURE
 from tests.inspector.fakes import Session
 from tests.inspector.fakes import session as session_of
