@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions, replayed
+from inspector.main.tool import PanelSpec, Tool, ToolActions, found, replayed
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs
+from inspector.widgets.canvas import DrawnPanel
 
 if TYPE_CHECKING:
     from inspector.config.directions import Steering
@@ -260,7 +263,33 @@ RECORDINGS = Tool(
 from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
 
 # ---- served ----
-from inspector.tools.served.tool import SERVED, served  # noqa: E402
+
+
+def _focusable() -> DrawnPanel:
+    panel = DrawnPanel()
+    panel.can_focus = True
+    return panel
+
+
+SERVED = Tool(
+    "served",
+    "Recorded reply",
+    make="inspector.views.served:ServedActions",
+    actions=(
+        Action("served", "Recorded reply",
+            "Show a server's reply to the open request beside what the program computes: where they begin to differ, "
+            "which tokens the server named wrongly, how it changed the text.", lambda own: own.open(),
+            synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
+            view="recorded reply", looks=True, offered=lambda own: getattr(own, "opened", None)),
+        Action("requests", "Recorded requests",
+            "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
+            lambda own: own.requests(), Needs.ENGINE,
+            synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
+            view="requests…"),
+    ),
+    panel=PanelSpec(_focusable, "Recorded reply", "Recorded reply"),
+    dialogs=("inspector.views.served:REQUESTS_KEYS",),
+)  # fmt: skip
 
 # ---- steering ----
 from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
@@ -354,4 +383,5 @@ def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
     Args:
         opened: The request.
     """
-    return tuple(served(opened) if tool is SERVED else tool for tool in TOOLS)
+    begun = replace(SERVED, make=lambda host: found("inspector.views.served:ServedActions")(host, opened))
+    return tuple(begun if tool is SERVED else tool for tool in TOOLS)
