@@ -184,7 +184,25 @@ from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
 from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402
 
 # ---- lessons ----
-from inspector.tools.lessons.tool import LESSONS, lessons  # noqa: E402
+
+LESSONS = Tool(
+    "lessons",
+    "Lessons",
+    make="inspector.views.lessons:LessonActions",
+    actions=(
+        Action("lessons", "Learn",
+            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
+            lambda own: own.explore(),
+            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
+        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
+            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("present", "Present",
+            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            lambda own: own.present(),
+            synonyms="class, teacher, projector, slides, audience, presentation"),
+    ),
+    dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
+)  # fmt: skip
 
 # ---- marks ----
 
@@ -355,7 +373,9 @@ def with_lesson(
         beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
         course: The course that the lesson is taken in; None for none.
     """
-    return tuple(lessons(listed, present, beat, course) if tool is LESSONS else tool for tool in TOOLS)
+    place = "inspector.views.lessons:LessonActions"
+    begun = replace(LESSONS, make=lambda host: found(place)(host, listed, present, beat, course))
+    return tuple(begun if tool is LESSONS else tool for tool in TOOLS)
 
 
 def with_against(against: OpenLockstep) -> tuple[Tool, ...]:

@@ -1,35 +1,42 @@
-"""Lessons as a tool: the list, the lesson under way, its card and its keys, and presenting to a class."""
+"""Lessons: the list of all, the lesson under way with its card and its keys, and presenting to a class."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
+from rich.cells import cell_len
 from rich.console import Console
+from textual import events
 from textual.content import Content
+from textual.renderables.digits import Digits
+from textual.widget import Widget
 
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import visible
+from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
+from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
+from inspector.widgets.actions import Action, ActionTable, Hint, Needs, dialog_table, hints_of, list_table
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import LinesDialog, SafeOptionList
 
 if TYPE_CHECKING:
-    from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
     from inspector.main.screen import MainScreen
 
@@ -387,13 +394,9 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.dialogs import LessonsDialog
-
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
     def _chosen(self, chosen: Listed | Course | str | None) -> None:
-        from inspector.tools.lessons.dialogs import CourseDialog
-
         if chosen == END:
             self.leave()
         elif isinstance(chosen, Listed):
@@ -690,8 +693,6 @@ class Presenting:
         self._host.answer(HIDDEN[self._hiding])
 
     def _ask_votes(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import VotesDialog
-
         beat = play.beat_number
 
         def take(votes: tuple[int, ...] | None) -> None:
@@ -703,8 +704,6 @@ class Presenting:
         self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
 
     def _ask_beat(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import BeatsDialog
-
         titles = [each.title for each in play.lesson.beats]
         dialog = BeatsDialog(titles, play.beat_number)
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
@@ -797,48 +796,152 @@ class Presenting:
 
 def block_digits(text: str) -> list[str]:
     """A number in characters of three lines."""
-    from textual.renderables.digits import Digits  # only when presenting
-
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
     lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
 
 
-# ---- the tool -----------------------------------------------------------------------------------
+# ---- the dialogs --------------------------------------------------------------------------------
+
+HELP = (
+    "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
+)
+TITLE = 25
+"""Cells of a title in a list."""
 
 
-def lessons(
-    first: Listed | None = None,
-    present: bool = False,
-    beat: int | None = None,
-    course: CoursePlace | None = None,
-) -> Tool:
-    """The tool.
+class LessonsDialog(LinesDialog[Listed | Course | str]):
+    """Lists courses and lessons; returns the one to begin, or `END`.
 
     Args:
-        first: The lesson to begin with; None for none.
-        present: Whether to present it.
-        beat: The one to begin with, from 0; None to continue, before a class for the first one.
-        course: The course that the lesson is taken in; None for none.
+        progress: How far each is.
+        under_way: Whether there is one to end.
     """
-    return Tool(
-        "lessons",
-        "Lessons",
-        lambda host: LessonActions(host, first, present, beat, course),
-        actions=(
-            Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            LessonActions.explore,
-            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
-            Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            LessonActions.list, synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
-            Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
-            LessonActions.present,
-            synonyms="class, teacher, projector, slides, audience, presentation"),
-        ),
-        owners=(LESSON_KEYS, PRESENTING_KEYS),
-    )  # fmt: skip
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
+    HEADING: ClassVar[str] = "Lessons"
+    WIDTH, FRAME = 112, 11
+
+    def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
+        super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
+        self._progress = progress
+
+    def line(self, choice: Listed | Course | str, width: int) -> Content:
+        if isinstance(choice, str):
+            return Content.styled("End the lesson under way", "bold")
+        if isinstance(choice, Course):
+            done, parts = choice.done(self._progress), len(choice.parts)
+            far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
+            return _row("≡", choice.title, choice.minutes, far, choice.about, width)
+        return _lesson_row(choice.number, choice, self._progress, width)
+
+    def on_key(self, event: events.Key) -> None:
+        """Highlight the lesson of a number."""
+        for at, each in enumerate(self._choices):
+            if isinstance(each, Listed) and str(each.number) == event.character:
+                self.query_one(SafeOptionList).highlighted = at
 
 
-LESSONS = lessons()
+class CourseDialog(LinesDialog[CoursePlace]):
+    """Lists the lessons of a course; returns the place of the one to begin.
+
+    Args:
+        course: The course; its next lesson is highlighted.
+        progress: How far each of its lessons is.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In a course", "begin")
+    WIDTH, FRAME = 112, 11
+
+    def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
+        places = [CoursePlace(course, place) for place in range(len(course.parts))]
+        super().__init__(places, course.next(progress), visible(course.about))
+        self._course, self._progress = course, progress
+
+    def on_mount(self) -> None:
+        """Name the course in the frame."""
+        done = f"{self._course.done(self._progress)} of {len(self._course.parts)} done"
+        self.query_one("#dialog").border_title = Content(visible(f"{self._course.title} · {done}"))
+
+    def line(self, choice: CoursePlace, width: int) -> Content:
+        return _lesson_row(choice.place + 1, choice.listed, self._progress, width)
+
+
+class BeatsDialog(LinesDialog[int]):
+    """Lists the beats of a lesson; returns the one to jump to, from 0.
+
+    Args:
+        titles: Of the beats.
+        present: The one on show.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
+    HEADING: ClassVar[str] = "Jump to a beat"
+    LEAVE: ClassVar[str] = "Cancel"
+
+    def __init__(self, titles: Sequence[str], present: int) -> None:
+        super().__init__(range(len(titles)), present)
+        self._titles = titles
+
+    def line(self, choice: int, width: int) -> Content:
+        return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
+
+
+def _lesson_row(number: int, listed: Listed, progress: Mapping[str, LessonProgress], width: int) -> Content:
+    lesson, reached = listed.lesson, progress.get(listed.lesson.id, LessonProgress())
+    far = "✓" if reached.done else ""
+    if reached.beat:
+        far += f" {reached.beat + 1}/{len(lesson.beats)}"
+    return _row(str(number), lesson.title, lesson.minutes, far, lesson.about, width)
+
+
+def _row(sign: str, title: str, minutes: float, far: str, about: str, width: int) -> Content:
+    """A line: its beginning is bold, the rest has the ink of the row, highlighted too."""
+    head = f"{sign:>2} {pad(visible(title), TITLE)}{minutes:>4g} min  {pad(far, 7)}"
+    rest = truncate_words(visible(about), max(0, width - cell_len(head)))
+    return Content.styled(truncate(head, width), "bold") + Content(rest)
+
+
+# ---- the votes of a class ---------------------------------------------------------------------
+
+
+MOST_VOTES = 100_000
+
+
+def read_votes(text: str, options: int) -> tuple[int, ...] | None:
+    """The votes as typed: a whole number for each option, with spaces or commas between; None for anything else."""
+    words = text.replace(",", " ").split()
+    if len(words) != options or not all(word.isdecimal() and len(word) < 7 for word in words):
+        return None
+    return tuple(min(MOST_VOTES, int(word)) for word in words)
+
+
+class VotesDialog(Dialog[tuple[int, ...]]):
+    """Asks for the votes of a class.
+
+    Args:
+        options: Of the question.
+        votes: Those that are known; empty for none.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table("Among the votes", told=False)
+    HEADING: ClassVar[str] = "Votes of the class"
+    APPLY: ClassVar[str] = "Show"
+
+    def __init__(self, options: Sequence[str], votes: Sequence[int]) -> None:
+        super().__init__()
+        self._options, self._votes = tuple(options), tuple(votes)
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeInput(" ".join(map(str, self._votes)), "12 5 3", id="votes")
+        names = ", ".join(visible(each) for each in self._options)
+        yield Remark(f"A number for each: {names}", id="votes-remark")
+
+    def apply(self) -> None:
+        """Take the numbers, or ask for them again."""
+        votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
+        if votes is None:
+            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            self.query_one("#votes-remark", Remark).say(advice, wrong=True)
+        else:
+            self.dismiss(votes)
