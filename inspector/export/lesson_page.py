@@ -279,7 +279,8 @@ class BeatView:
             yield of_token(item, vocabulary, stages)
         elif timeline.next is not None:
             concealed = not self._revealed and (question is not None or "picked" in hidden)
-            yield of_next(timeline.next, concealed, stages)
+            taken = None if concealed else timeline.next.picked
+            yield _drawn("What can come next", timeline.next, taken, stages)
 
     # ---- other panels and tools -------------------------------------------------------------
 
@@ -314,18 +315,6 @@ def _token(item: Item, heat: bool, chosen: bool) -> Element:
 
 ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""
-
-
-def of_next(distribution: Distribution, concealed: bool, stages: bool) -> Element:
-    """The candidates after the last token.
-
-    Args:
-        distribution: Of it.
-        concealed: Whether the one that is picked is to be predicted.
-        stages: Whether to show the stages of the sampler.
-    """
-    taken = None if concealed else distribution.picked
-    return _drawn("What can come next", distribution, taken, stages)
 
 
 def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
@@ -455,16 +444,13 @@ STEPS = 60
 def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The completion, a token a row."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
-    rows = [_step_row(each) for each in timeline.completion[-STEPS:]]
+    rows = [
+        row(str(each.index + 1), _label(each), percent(each.prob), bits(each.surprisal_bits),
+            bits(each.choice.entropy_bits), count(each.rank), milliseconds(each.ms.total))
+        for each in timeline.completion[-STEPS:]
+    ]  # fmt: skip
     if rows:
         yield table("Steps", head, rows, class_="plain")
-
-
-def _step_row(step: Step) -> Element:
-    return row(
-        str(step.index + 1), _label(step), percent(step.prob), bits(step.surprisal_bits),
-        bits(step.choice.entropy_bits), count(step.rank), milliseconds(step.ms.total),
-    )  # fmt: skip
 
 
 def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
