@@ -147,7 +147,7 @@ def _costs(step: Step) -> Sequence[Cell]:
 # ---- a path as Markdown -------------------------------------------------------------------------
 
 SURPRISES = 10
-"""How many of the least probable tokens are listed."""
+"""Number of the least probable tokens that are listed."""
 _ALWAYS = re.compile(r"([\\`*_\[\]<>|~&$#@!])")
 _SCHEME = re.compile(r"(?i)\b(www\.|[a-z][a-z0-9+.-]*:)(?=\S)")
 _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
@@ -377,7 +377,7 @@ def _named(item: Item) -> str:
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SCRIPTS = ("numbers.js", "charts.js", "inside.js", "panel.js", "page.js")
-"""In the order in which they run, as one."""
+"""The scripts of the page, which run in this order, as one."""
 
 
 def web_page(recording: Recording) -> str:
@@ -631,4 +631,4 @@ FORMATS: Mapping[str, Format] = {
                make=plain_text),
     )
 }  # fmt: skip
-"""By name."""
+"""The kinds of documents by their names."""

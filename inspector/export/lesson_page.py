@@ -43,7 +43,7 @@ class ShownBeat(Struct, frozen=True):
     card: Card
     before: Element
     after: Element | None
-    """None if it is as it was before."""
+    """The view after the reveal; None if it is as it was before."""
 
 
 def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
@@ -194,13 +194,13 @@ _WORDS = {
     "lockstep": "read the text in {} bits, too",
     "ways": "let each model continue on its own",
 }
-"""By the action's name; one that isn't here is written as the lesson's file has it."""
+"""Words by the action's name; one that isn't here is written as the lesson's file has it."""
 
 
 # ---- one moment of a lesson ----------------------------------------------------------------------
 
 TOKENS = 600
-"""Of a text: the last ones."""
+"""Number of the last tokens of a text that are shown."""
 CANDIDATES = frozenset({"", "candidates", "sampler", "whatif", "lookahead"})
 """Panels and tools whose beats speak of candidates."""
 ASKED = frozenset({"next", "candidate"})
@@ -353,7 +353,7 @@ def _candidates_table(
         of: None in the prompt, where nothing is drawn.
     """
     shown = [each for each in candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
-    # without a draw one token has all of what the sampler leaves: that would tell what is to be predicted
+    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
     drawn = of is not None and (taken is not None or of.draw is not None)
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
     rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, taken, drawn) for each in shown]
@@ -466,4 +466,4 @@ def _label(item: Item) -> str:
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}
-"""By the panel: what is there before the learner acts, too."""
+"""Tables by the panel, which are there before the learner acts, too."""

@@ -34,7 +34,7 @@ class Recording(Struct):
 
     timeline: Timeline
     settings: Settings | None = None
-    """In force at the end of the session; None if unknown."""
+    """Settings in force at the end of the session; None if unknown."""
     load: LoadSettings | None = None
     program: str = ""
     """Name and version of the program that recorded it."""
@@ -45,7 +45,7 @@ class Recording(Struct):
     chosen: int | None = None
     """Node that is selected first; None if none was named."""
     parts: Sequence[ExportPart] = ()
-    """What tools found, as far as it goes along."""
+    """Parts of the tools that go along."""
 
     @property
     def made(self) -> list[Made]:
@@ -67,7 +67,7 @@ class Recording(Struct):
 
     @property
     def source(self) -> str:
-        """The program that recorded it, and when; empty where that isn't known."""
+        """The program that recorded it, and when; empty if that isn't known."""
         when = self.created.partition("T")
         day = f"{when[0]} {when[2][:5]} UTC" if when[2] else when[0]
         return " · ".join(visible(part) for part in (self.program, day) if part)
@@ -196,7 +196,7 @@ class TreePath(Struct, frozen=True):
 
     items: list[Item]
     title: str
-    """In a list of branches: its name, or how it begins, and the conditions of its tokens."""
+    """Title in a list of branches: its name, or how it begins, and the conditions of its tokens."""
     conditions: list[Made]
     """The conditions of its tokens, beside the model and its sampler."""
     fork: int

@@ -370,7 +370,7 @@ def with_lesson(
     Args:
         listed: The lesson.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        beat: The one to begin with, from 0; None to continue, or before a class for the first one.
         course: The course that the lesson is taken in; None for none.
     """
     place = "inspector.views.lessons:LessonActions"

@@ -175,11 +175,10 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
         with VerticalGroup(id="export-evidence") as group:
             group.display = self._kind.evidence
             yield Label("views that were opened", classes="field-label", markup=False)
-            yield (
-                Ticks(self._looked, unticked, id="export-ticks")
-                if self._looked
-                else Remark(self._own.nothing)
-            )
+            if self._looked:
+                yield Ticks(self._looked, unticked, id="export-ticks")
+            else:
+                yield Remark(self._own.nothing)
         yield Label("file", classes="field-label", markup=False)
         yield SafeInput(self._file_name, f"session.{self._end}", id="export-path")
         yield Remark(visible(directory_hint()), id="export-remark")
@@ -227,7 +226,7 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
 
     @property
     def _file_name(self) -> str:
-        """The file's name, until another one is typed."""
+        """The file's name, until another is typed."""
         return f"{self._stem}.{self._end}"
 
 

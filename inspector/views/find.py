@@ -299,15 +299,12 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     query = read_query(answer.query)
     if query.kind == "id":
         ids = f"0 to {vocabulary - 1:,}"
-        return (
-            "This token has the id." if answer.total else f"No token has the id {query.id}: they are {ids}."
-        )
+        missing = f"No token has the id {query.id}: they are {ids}."
+        return "This token has the id." if answer.total else missing
     part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
     if not answer.total:
-        return (
-            f"No token contains {part}. A text may take several tokens: leave, and press "
-            f"{key_for('own_text')} to type it."
-        )
+        advice = f"A text may take several tokens: leave, and press {key_for('own_text')} to type it."
+        return f"No token contains {part}. {advice}"
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
     shown = len(answer.matches)
     more = f" The {shown} most probable are shown." if shown < answer.total else ""
@@ -419,13 +416,8 @@ class TextSearchDialog(PickDialog[TextPlace]):
         return _BRANCH if width >= 60 and not all(place.on_path for place in self.choices) else 0
 
     def head(self, width: int) -> Row:
-        text = (
-            " "
-            + pad("position", _POSITION, right=True)
-            + "  "
-            + pad("branch", self._beside(width - 1))
-            + "text"
-        )
+        beside = pad("branch", self._beside(width - 1))
+        text = f" {pad('position', _POSITION, right=True)}  {beside}text"
         return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
@@ -449,10 +441,8 @@ def places_sentence(query: str, everywhere: bool, shown: int, total: int) -> str
     part = f"‹{truncate(visible(query), 24)}›"
     if not total:
         more = "" if everywhere else f" {key_for('find.scope')} searches all branches."
-        return (
-            f"{part} occurs nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
-            f"{key_for('find')}."
-        )
+        advice = f"To search all tokens that could come at a place, leave and press {key_for('find')}."
+        return f"{part} occurs nowhere {where}.{more} {advice}"
     many = f"{total:,} places" if total > 1 else "1 place"
     more = f", of which the first {shown} are shown" if shown < total else ""
     return f"{part} occurs at {many} {'in all branches' if everywhere else where}{more}."

@@ -297,7 +297,7 @@ class LessonActions(ToolActions):
         return {name: does for id, does in means.items() for name in names_of(id)}
 
     def _taken(self, play: LessonPlay) -> Keys:
-        """By the id of an action what it does beside the card."""
+        """The effects of keys beside the card."""
         if self.exploring:
             return {"lessons": self.explore, "lesson.again": self._again}
         card, paging = self.host.card, Keys()
@@ -497,9 +497,8 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("all_lessons")
     if play.problem is not None:
-        return (
-            f"{key_for('lesson.on')} goes to the next beat, {key_for('lesson.again')} begins this one again"
-        )
+        again = key_for("lesson.again")
+        return f"{key_for('lesson.on')} goes to the next beat, {again} begins this one again"
     match play.phase:
         case LessonPhase.ASKING:
             return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
@@ -620,7 +619,7 @@ class Presenting:
         self._hiding = 0
         """Place in `HIDES`."""
         self._votes: dict[int, tuple[int, ...]] = {}
-        """By beat: how many chose each option."""
+        """Number of those who chose each option, by beat."""
         self._began = self._beat_began = time.monotonic()
         self._beat = -1
         self._play: LessonPlay | None = None
@@ -643,7 +642,7 @@ class Presenting:
     # ---- keys -------------------------------------------------------------------------------
 
     def keys(self) -> Keys:
-        """By the id of an action what it does while it is presented."""
+        """The effects of keys while it is presented."""
         play = None if self._own.exploring else self._own.play
         own: Keys = {
             END_PRESENTING.id: self.toggle,

@@ -153,19 +153,15 @@ def go(timeline: Timeline, by: int) -> str:
     """Select the next slot with a mark (or, with -1, the last one before), and describe it; printable."""
     found, slot = slots(timeline), timeline.slot
     if not found:
-        return (
-            f"No mark on this path: {key_for('bookmark')} sets a bookmark, {key_for('name')} writes "
-            "a caption, ⏎ on another candidate makes a branch"
-        )
+        ways = f"{key_for('bookmark')} sets a bookmark, {key_for('name')} writes a caption"
+        return f"No mark on this path: {ways}, ⏎ on another candidate makes a branch"
     before, after = bisect_left(found, slot), bisect_right(found, slot)
     place = after if by > 0 else before - 1
     if not 0 <= place < len(found):
-        where, other, rest = (
-            ("after", "before", before) if by > 0 else ("before", "after", len(found) - after)
-        )
-        return (
-            f"No mark {where} this token, {rest} {other} it. {key_for('marks')} lists those of all branches"
-        )
+        others = f"after this token, {before} before it"
+        if by < 0:
+            others = f"before this token, {len(found) - after} after it"
+        return f"No mark {others}. {key_for('marks')} lists those of all branches"
     timeline.select(found[place])
     return f"Mark {place + 1} of {len(found)}: {_described(timeline, found[place])}"
 

@@ -57,9 +57,9 @@ class ServedActions(ToolActions):
         """Computes the reply again; None if that has ended, or there is no request."""
         self._result: Rescored | None = None
         self._facts: list[tuple[str, str]] = []
-        """What is said of the result above the table of its tokens."""
+        """Facts of the result, above the table of its tokens."""
         self._places: Mapping[int, int] = {}
-        """Of these tokens, by node."""
+        """Places of these tokens in the reply, by node."""
         self._commands: Iterator[Command] = iter(())
         self._why = ""
         """Reason that there is no result, printable; empty if there is one or it is on its way."""
@@ -152,9 +152,8 @@ class ServedActions(ToolActions):
         """Show what is known of the reply."""
         if PANEL in self.host.shown:
             opened = self.opened
-            where = (
-                f"request {opened.exchange.number} of {visible(shorter(opened.file.name))}" if opened else ""
-            )
+            file = visible(shorter(opened.file.name)) if opened is not None else ""
+            where = f"request {opened.exchange.number} of {file}" if opened is not None else ""
             self.host.query_one(f"#{PANEL}", DrawnPanel).put(NAME, self._page, where)
 
     def _page(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -183,7 +182,7 @@ _TOKEN, _FIGURE = 20, 9
 _INKS = {"equal": "muted", "rounding": "warn", "differs": "bad", "drawn": "muted"}
 _SIGNS = {"equal": "=", "rounding": "≈", "differs": "≠", "drawn": "·"}
 _LEAST_ROWS = 5
-"""Of the table, whatever there is to say above it."""
+"""Rows of the table at least, however much there is to say above it."""
 
 
 def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str, str]]:
@@ -232,11 +231,9 @@ def token_rows(on: Canvas, result: Rescored, at: int, width: int, height: int) -
 def _said(each: ServedStep) -> str:
     if each.verdict in ("rounding", "differs"):
         return VERDICTS[each.verdict]
-    return (
-        ""
-        if each.named is None
-        else f"named {token_label(each.named.decode('utf-8', 'replace'), each.named)}"
-    )
+    if each.named is None:
+        return ""
+    return f"named {token_label(each.named.decode('utf-8', 'replace'), each.named)}"
 
 
 # ---- the dialog that opens a request ------------------------------------------------------------
@@ -266,7 +263,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         super().__init__()
         self._own, self._file = own, own.file
         self._outcomes: dict[int, str] = {}
-        """Of the rows that were in sight: a long reply takes milliseconds to read."""
+        """Outcomes of the rows that were in sight: a long reply takes milliseconds to read."""
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
@@ -309,9 +306,8 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         self.query_one("#requests-remark", Remark).say(visible(text), wrong)
 
     def head(self, width: int) -> Row:
-        titles = (
-            pad("", _NUMBER + 1) + pad("at", _TIME) + pad("kind", _KIND) + pad("reply", _OUTCOME) + "asked"
-        )
+        columns = (("", _NUMBER + 1), ("at", _TIME), ("kind", _KIND), ("reply", _OUTCOME), ("asked", 5))
+        titles = "".join(pad(title, cells) for title, cells in columns)
         return [Segment(truncate(titles, width), self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
