@@ -177,7 +177,7 @@ def markdown_report(recording: Recording) -> str:
         [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
         [f"- **{escaped(each.sentence)}**" for each in recording.made],
-        ["## Figures", "", *markdown_table(("what", "value"), figures)],
+        _section("Figures", ("what", "value"), figures),
         _captions(recording, branches),
         _surprises(recording.items),
         _branches(branches),
@@ -204,12 +204,9 @@ def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
         own = [item for item in branch.items if item.node not in seen]
         rows += [(*row, branch.text) for row in _written(recording, own)]
         seen.update(item.node for item in own)
-    if not rows:
-        return []
     heading = ("step", "token", "what it shows", "on another branch")
     columns = len(heading) if any(row[-1] for row in rows) else len(heading) - 1
-    table = markdown_table(heading[:columns], [row[:columns] for row in rows])
-    return ["## Captions and notes", "", *table]
+    return _section("Captions and notes", heading[:columns], [row[:columns] for row in rows])
 
 
 def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str, str, str]]:
@@ -226,8 +223,6 @@ def _surprises(items: Sequence[Item]) -> list[str]:
     steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= SURPRISE_BITS)
     every = sorted(steps, key=lambda step: -step.surprisal_bits)
     surprising, more = every[:SURPRISES], len(every) - SURPRISES
-    if not surprising:
-        return []
     table = [
         (_place(step), label(step), percent(step.prob), bits(step.surprisal_bits), count(step.rank),
          likeliest(step.choice.candidates))
@@ -235,15 +230,13 @@ def _surprises(items: Sequence[Item]) -> list[str]:
     ]  # fmt: skip
     heading = ("step", "token", "probability", "bits", "rank", "most probable")
     left = ["", f"{count(more)} more have {SURPRISE_BITS:g} bits or more."] if more > 0 else []
-    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl"), *left]
+    return [*_section("Surprises", heading, table, "rlrrrl"), *left]
 
 
 def _branches(paths: Sequence[TreePath]) -> list[str]:
-    if len(paths) < 2:
-        return []
     table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
     heading = ("branch", "from step", "how it continues", "tokens", "perplexity")
-    return ["## Branches", "", *markdown_table(heading, table, "lrlrr")]
+    return _section("Branches", heading, table, "lrlrr") if len(paths) > 1 else []
 
 
 def _looked_at(recording: Recording) -> list[str]:
@@ -287,11 +280,16 @@ def _step_rows(items: Sequence[Item]) -> list[str]:
         if isinstance(step, Step)
     ]  # fmt: skip
     heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
-    return ["## Steps", "", *markdown_table(heading, table, "rlrrrrrrr")] if table else []
+    return _section("Steps", heading, table, "rlrrrrrrr")
 
 
 def _place(item: Item) -> str:
     return str(item.index + 1) if isinstance(item, Step) else "prompt"
+
+
+def _section(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
+    """A table under its title, as lines of Markdown; none without rows."""
+    return [f"## {title}", "", *markdown_table(heading, rows, align)] if rows else []
 
 
 def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:

@@ -283,7 +283,7 @@ from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
 # ---- served ----
 
 
-def _focusable() -> DrawnPanel:
+def _focusable_panel() -> DrawnPanel:
     panel = DrawnPanel()
     panel.can_focus = True
     return panel
@@ -305,7 +305,7 @@ SERVED = Tool(
             synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
             view="requests…"),
     ),
-    panel=PanelSpec(_focusable, "Recorded reply", "Recorded reply"),
+    panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
     dialogs=("inspector.views.served:REQUESTS_KEYS",),
 )  # fmt: skip
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import takewhile
+from itertools import groupby
 from typing import ClassVar
 
 from msgspec import Struct, json
@@ -209,12 +208,11 @@ def completion(items: Sequence[Item], slot: int) -> str:
         items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
         slot: The selected one.
     """
-    steps = [place for place, item in enumerate(items) if isinstance(item, Step)]
-    if not steps:
-        return ""
-    at = steps[max(0, bisect_right(steps, slot) - 1)]
-    before = [*takewhile(lambda item: isinstance(item, Step), reversed(items[:at]))]
-    return _text([*reversed(before), *takewhile(lambda item: isinstance(item, Step), items[at:])])
+    by_kind = groupby(enumerate(items), lambda each: isinstance(each[1], Step))
+    runs = [list(run) for of_steps, run in by_kind if of_steps]
+    begun = [run for run in runs if run[0][0] <= slot]
+    chosen = begun[-1:] or runs[:1]
+    return _text([item for run in chosen for _, item in run])
 
 
 def _text(items: Sequence[Item]) -> str:
