@@ -1212,8 +1212,8 @@ class Branch:
             EngineError: There is no prompt, or the file can't be written.
         """
         from inspector.documents.exports import EXPORTS
-        from inspector.tools.export.documents import web_page
-        from inspector.tools.export.recording import line, snapshot
+        from inspector.export.documents import web_page
+        from inspector.export.recording import line, snapshot
 
         own, node = self._line, self.node
         with own.arrived:
@@ -1632,7 +1632,7 @@ def _messages(given: Sequence[dict[str, str]]) -> tuple[Message, ...]:
 
 def _recorded(path: Path) -> Session:
     """The session of a recording."""
-    from inspector.tools.export.recording import read
+    from inspector.export.recording import read
 
     recording = read(path)
     line = _Line(recording.load or LoadSettings(), recording.settings or Settings())

@@ -33,11 +33,11 @@ from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.demo import DEMONSTRATION
 from inspector.demo import LESSON as DEMONSTRATIONS_LESSON
+from inspector.export.documents import alone
 from inspector.lessons.catalogue import find, listed
 from inspector.main.tool import Tool
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.session.playback import Opening
-from inspector.tools.export.documents import alone
 from inspector.views import TOOLS, with_lesson, with_request
 from tests.film import film
 from tests.templates import source

@@ -14,9 +14,9 @@ from engine.breakpoints import Breakpoints
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
+from inspector.export.documents import alone
+from inspector.export.recording import Recording
 from inspector.session.client import IdleBackend
-from inspector.tools.export.documents import alone
-from inspector.tools.export.recording import Recording
 
 SETTLING = 8
 """Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""

@@ -150,7 +150,7 @@ class Index:
                 (SENTENCE, thing.help),
             )
             for weight, text in fields:
-                for word in {each for word in _known(text) for each in (word, _stem(word))}:
+                for word in {each for known in _known(text) for each in (known, _stem(known))}:
                     places = self._places[word]
                     places[at] = max(weight, places.get(at, 0.0))
             names = (
@@ -182,7 +182,9 @@ class Index:
             if kind is not None:
                 kind = 2 if kind > 1 or (kind == 0 and self.things[at].minor) else kind
                 named = NAMED * sum(worth.values()) or LABEL
-                scores[at] = scores[at] + named if kind == 2 else WHOLE[kind] * max(sum(worth.values()), LABEL)
+                scores[at] = (
+                    scores[at] + named if kind == 2 else WHOLE[kind] * max(sum(worth.values()), LABEL)
+                )
             elif at in scores:
                 scores[at] += NAMED * max(
                     sum(worth.get(word, 0.0) for word in words) * len(words.intersection(worth)) / len(words)

@@ -210,6 +210,24 @@ class Branches:
                 break
         return text
 
+    def excerpt(self, first: int, last: int, characters: int) -> tuple[str, str, str]:
+        """The text before a run of tokens, of the run, and after it in the branch of its end; not yet printable.
+
+        Args:
+            first: Node of the run's first token.
+            last: Node of its last one.
+            characters: Number that is wanted before and after; there may be more, and fewer if there are no others.
+        """
+        found, node = self[last].text, last
+        while node != first:
+            node = self[node].parent
+            found = self[node].text + found
+        before, node = "", self[first].parent
+        while node in self and len(before) < characters:
+            before, node = self[node].text + before, self[node].parent
+        at, nodes = self.place(last), self._branch[last].nodes
+        return before, found, "".join(self[each].text for each in nodes[at + 1 : at + 1 + characters])
+
     def size(self, branch: Branch) -> tuple[int, int]:
         """Number of branches and of tokens from a branch on, itself included."""
         tokens = [len(part.nodes) for part in self.below(branch)]

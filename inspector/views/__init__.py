@@ -9,15 +9,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import PanelSpec, Tool, ToolActions, found, replayed
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, ActionTable, Needs
+from inspector.widgets.canvas import DrawnPanel
 
 if TYPE_CHECKING:
     from inspector.config.directions import Steering
@@ -43,7 +45,24 @@ from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 from inspector.tools.compare.tool import COMPARE  # noqa: E402
 
 # ---- find ----
-from inspector.tools.find.tool import FIND  # noqa: E402
+
+FIND = Tool(
+    "find",
+    "Find a token",
+    make="inspector.views.find:FindActions",
+    actions=(
+        Action("find", "Find a token",
+            "Search the vocabulary at the selected token, by a part of the text, id or bytes, and take a token that "
+            "is found; {find_in_text} finds in the text.", lambda own: own.open(), Needs.DISTRIBUTION,
+            hint="token", worth=3, place=60,
+            synonyms="search vocabulary, search token, find token id, look up a token", view="find…"),
+        Action("find_in_text", "Find in the text",
+            "Find a text, an id or bytes among the tokens of this path or of all branches; {find} searches the "
+            "vocabulary.", lambda own: own.find_in_text(), Needs.DISTRIBUTION, looks=True,
+            synonyms="find text, search text, search in the output"),
+    ),
+    dialogs=("inspector.views.find:FIND_KEYS", "inspector.views.find:TEXT_KEYS"),
+)  # fmt: skip
 
 # ---- lockstep ----
 from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
@@ -129,11 +148,37 @@ ATTRIBUTION = Tool(
 
 # ---- gradients ----
 
-# ---- copy ----
-from inspector.tools.copy.tool import COPY  # noqa: E402
-
 # ---- export ----
-from inspector.tools.export.tool import EXPORT  # noqa: E402
+
+EXPORT = Tool(
+    "export",
+    "Export",
+    make="inspector.views.export:ExportActions",
+    actions=(
+        Action("export", "Export",
+            "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
+            "first two include the views that you opened and ticked.",
+            lambda own: own.open(), Needs.DISTRIBUTION,
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
+            view="export…"),
+    ),
+)  # fmt: skip
+
+# ---- copy ----
+
+COPY = Tool(
+    "copy",
+    "Copy",
+    make="inspector.views.copy:CopyActions",
+    actions=(
+        Action("copy", "Copy",
+            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
+            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
+        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
+            lambda own: own.selection(), looks=True),
+    ),
+    dialogs=("inspector.views.copy:COPY_KEYS",),
+)  # fmt: skip
 from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 
 # ---- grammar ----
@@ -143,10 +188,45 @@ from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
 from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402
 
 # ---- lessons ----
-from inspector.tools.lessons.tool import LESSONS, lessons  # noqa: E402
+
+LESSONS = Tool(
+    "lessons",
+    "Lessons",
+    make="inspector.views.lessons:LessonActions",
+    actions=(
+        Action("lessons", "Learn",
+            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
+            lambda own: own.explore(),
+            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
+        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
+            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("present", "Present",
+            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            lambda own: own.present(),
+            synonyms="class, teacher, projector, slides, audience, presentation"),
+    ),
+    dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
+)  # fmt: skip
 
 # ---- marks ----
-from inspector.tools.marks.tool import MARKS  # noqa: E402
+
+MARKS = Tool(
+    "marks",
+    "Marks",
+    make="inspector.views.marks:MarkActions",
+    actions=(
+        Action("previous_mark", "Previous mark",
+            "Look at the previous mark: a branch point of the path, a bookmark, a note or a caption.",
+            lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            looks=True),
+        Action("marks", "Marks",
+            "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
+            "there.", lambda own: own.open(), Needs.DISTRIBUTION, looks=True, hint="marks", worth=3, place=63,
+            synonyms="bookmarks, notes, annotations"),
+    ),
+    dialogs=("inspector.views.marks:MARKS_KEYS",),
+)  # fmt: skip
 
 # ---- modules ----
 from inspector.tools.modules.tool import MODULES  # noqa: E402
@@ -155,13 +235,83 @@ from inspector.tools.modules.tool import MODULES  # noqa: E402
 from inspector.tools.positions.tool import POSITIONS  # noqa: E402
 
 # ---- recordings ----
-from inspector.tools.recordings.tool import RECORDINGS  # noqa: E402
+
+
+def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
+    """Actions of a replay that share one sentence."""
+    return tuple(Action(id, help=help) for id in ids)
+
+
+RECORDINGS = Tool(
+    "recordings",
+    "Recordings",
+    make="inspector.views.recordings:RecordingActions",
+    actions=(
+        Action("go_live", "Continue live",
+            "In a replay: load the model, if it is the recorded one, and continue live from the selected token.",
+            lambda own: own.go_live(), Needs.SESSION, hint=replayed("continue live"), worth=10, place=140,
+            synonyms="replay, resume a recording, continue live"),
+        Action("save_as", "Save as",
+            "Save the session, with its kept logits if you like, or the shown part of a recording, to a file.",
+            lambda own: own.save_as(), Needs.SESSION,
+            synonyms="save, save session, write to a file, trace, recording"),
+        Action("sessions", "Recent sessions", "Open a recent session, and continue it.",
+            lambda own: own.sessions(),
+            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session",
+            view="sessions…"),
+    ),
+    contexts=(
+        ActionTable("In a replay", (
+            Action("step", help="Show the next step or caption; while it plays, pause."),
+            Action("run", help="Play it at the recorded pace; at its end, play it from the start; again to pause."),
+            *_in_replay("Play faster or slower: a quarter of the recorded pace up to as fast as possible.", "faster",
+                   "slower"),
+            Action("take_back", help="Go back a step."),
+            *_in_replay("Go to another recorded branch.", "choose", "previous_branch", "next_branch"),
+            *_in_replay("Show the race, costs, quantized KV, beams or speculation recorded up to here. There "
+                   "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
+                   "race", "profile", "compare_kv", "beams", "speculation"),
+            Action("find",
+                   help="Search the recorded candidates, or the whole vocabulary if logits were recorded."),
+            Action("sampling", help="Try other settings, if logits were recorded."),
+            Action("go_live", help="Continue live: load the model, compare it with the recording, and step."),
+            Action("open", help="Continue live with a model that has moved to another directory."),
+        ), recorded=True),
+    ),
+)  # fmt: skip
+
 
 # ---- sampler ----
 from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
 
 # ---- served ----
-from inspector.tools.served.tool import SERVED, served  # noqa: E402
+
+
+def _focusable_panel() -> DrawnPanel:
+    panel = DrawnPanel()
+    panel.can_focus = True
+    return panel
+
+
+SERVED = Tool(
+    "served",
+    "Recorded reply",
+    make="inspector.views.served:ServedActions",
+    actions=(
+        Action("served", "Recorded reply",
+            "Show a server's reply to the open request beside what the program computes: where they begin to differ, "
+            "which tokens the server named wrongly, how it changed the text.", lambda own: own.open(),
+            synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
+            view="recorded reply", looks=True, offered=lambda own: getattr(own, "opened", None)),
+        Action("requests", "Recorded requests",
+            "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
+            lambda own: own.requests(), Needs.ENGINE,
+            synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
+            view="requests…"),
+    ),
+    panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
+    dialogs=("inspector.views.served:REQUESTS_KEYS",),
+)  # fmt: skip
 
 # ---- steering ----
 from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
@@ -224,10 +374,12 @@ def with_lesson(
     Args:
         listed: The lesson.
         present: Whether to present it.
-        beat: The one to begin with, from 0; None for where it was left, or for the first one before a class.
+        beat: The one to begin with, from 0; None to continue, or before a class for the first one.
         course: The course that the lesson is taken in; None for none.
     """
-    return tuple(lessons(listed, present, beat, course) if tool is LESSONS else tool for tool in TOOLS)
+    place = "inspector.views.lessons:LessonActions"
+    begun = replace(LESSONS, make=lambda host: found(place)(host, listed, present, beat, course))
+    return tuple(begun if tool is LESSONS else tool for tool in TOOLS)
 
 
 def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
@@ -255,7 +407,8 @@ def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:
     Args:
         opened: The request.
     """
-    return tuple(served(opened) if tool is SERVED else tool for tool in TOOLS)
+    begun = replace(SERVED, make=lambda host: found("inspector.views.served:ServedActions")(host, opened))
+    return tuple(begun if tool is SERVED else tool for tool in TOOLS)
 
 
 # ---- plug-ins: views of other packages ----

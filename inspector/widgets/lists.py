@@ -1,7 +1,8 @@
-"""Lists of which one row is highlighted: one that we draw, the dialog around it, and Textual's made safe."""
+"""Lists of which one row is highlighted, and the dialogs around them: one that we draw, and Textual's made safe."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 from rich.segment import Segment
@@ -9,11 +10,13 @@ from textual import events, on
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Button, OptionList
+from textual.widgets.option_list import Option
 
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, Row, grounded
-from inspector.widgets.dialog import Dialog
+from inspector.widgets.dialog import Dialog, Remark
 
 Result = TypeVar("Result")
 
@@ -105,6 +108,28 @@ class PickDialog(Dialog[Result]):
     """A dialog whose answer is a row of its one `PickList`; arrows go through it wherever the focus is."""
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("In a list", *picking("", "choose"), taking(), told=False)
+    choices: Sequence[Result] = ()
+    """The rows that `put` listed."""
+
+    def put(self, choices: Sequence[Result], highlighted: int = 0) -> None:
+        """List choices, a row each.
+
+        Args:
+            choices: In their order.
+            highlighted: Place of the one that is highlighted.
+        """
+        self.choices = choices
+        self.picks.lay(len(choices), highlighted)
+
+    @property
+    def picked(self) -> Result | None:
+        """The highlighted choice; None if there are none."""
+        return self.choices[self.picks.highlighted] if self.choices else None
+
+    def apply(self) -> None:
+        """Take the highlighted choice."""
+        if (picked := self.picked) is not None:
+            self.dismiss(picked)
 
     @property
     def picks(self) -> PickList:
@@ -172,3 +197,74 @@ class SafeOptionList(OptionList):
         option = event.style.meta.get("option")
         if option is None or option >= len(self.options):
             event.prevent_default()
+
+
+class LinesDialog(Dialog[Result]):
+    """Lists choices, one on a line at any width; returns the chosen one.
+
+    Args:
+        choices: The choices.
+        highlighted: Place of the one that is highlighted first.
+        remark: Text below them, printable; empty for none.
+    """
+
+    WIDTH: ClassVar[int] = 84
+    """Cells of the dialog at most, as in `overlays.tcss`."""
+    FRAME: ClassVar[int] = 9
+    """Cells around a line, with the scroll bar."""
+    LEAVE: ClassVar[str] = "Close"
+
+    def __init__(self, choices: Sequence[Result] = (), highlighted: int = 0, remark: str = "") -> None:
+        super().__init__()
+        self._choices, self._highlighted, self._remark = choices, highlighted, remark
+
+    def line(self, choice: Result, width: int) -> Content:
+        """The line of a choice.
+
+        Args:
+            choice: The choice.
+            width: Cells of the line.
+        """
+        raise NotImplementedError
+
+    def possible(self, choice: Result) -> bool:
+        """True if it can be chosen."""
+        return True
+
+    def _lines(self) -> Iterable[Content]:
+        width = max(20, min(self.WIDTH, self.app.size.width) - self.FRAME)
+        return (self.line(each, width) for each in self._choices)
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeOptionList(markup=False, compact=True)
+        if self._remark:
+            yield Remark(self._remark)
+
+    def begin(self) -> None:
+        """Begin in the list."""
+        super().begin()
+        self.put(self._choices, self._highlighted)
+        self.set_focus(self.query_one(SafeOptionList))
+
+    def put(self, choices: Sequence[Result], highlighted: int = 0) -> None:
+        """List other choices.
+
+        Args:
+            choices: In their order.
+            highlighted: Place of the one that is highlighted.
+        """
+        self._choices, options = choices, self.query_one(SafeOptionList)
+        options.clear_options()
+        lines = zip(self._lines(), choices, strict=True)
+        options.add_options(Option(line, disabled=not self.possible(each)) for line, each in lines)
+        options.highlighted = highlighted if choices else None
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the lines."""
+        options = self.query_one(SafeOptionList)
+        for place, line in enumerate(self._lines()) if options.options else ():
+            options.replace_option_prompt_at_index(place, line)
+
+    @on(SafeOptionList.OptionSelected)
+    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
+        self.dismiss(self._choices[message.option_index])

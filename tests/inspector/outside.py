@@ -75,7 +75,7 @@ def busy(app: Any) -> bool:
         or screen._layout_required
         or (screen._update_timer is not None and screen._update_timer._active.is_set())
     )
-    lesson = app.main.actions["lessons"].play
+    lesson = app.main.own("lessons").play
     return bool(working or stale or (lesson is not None and lesson.stage.busy))
 
 

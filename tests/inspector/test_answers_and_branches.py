@@ -20,10 +20,10 @@ from engine.protocol import Record
 from inspector.api import Branch
 from inspector.display import quoted, token_label
 from inspector.documents.exports import EXPORTS
+from inspector.export.documents import FORMATS, evidence
+from inspector.export.recording import Recording, line, read, snapshot
 from inspector.state.inside import KEYS, Answers, checked
 from inspector.state.session_tree import SessionTree
-from inspector.tools.export.documents import FORMATS, evidence
-from inspector.tools.export.recording import Recording, line, read, snapshot
 from inspector.version import program
 from mlx_inspector import Session, open
 from tests.inspector.replays import on_recording

@@ -23,9 +23,9 @@ from engine.recording import Entry, worth_keeping
 from engine.recording.file import MAGIC, FrameWriter
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.documents.exports import EXPORTS
+from inspector.export.documents import FORMATS
+from inspector.export.recording import read
 from inspector.state.timeline import Timeline
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.recording import read
 from tests.engine.unthreaded import Unthreaded
 from tests.inspector.replays import replayed
 from tests.inspector.rig import Rig

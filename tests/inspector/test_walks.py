@@ -21,7 +21,7 @@ from inspector.config.preferences import Preferences
 from inspector.keys import textual_name
 from inspector.lessons.catalogue import find
 from inspector.main.help_pages import page
-from inspector.tools.lessons.tool import LessonActions
+from inspector.views.lessons import LessonActions
 from tests.inspector.lessons.playing import LearnerKeys
 
 PATIENCE = 120.0
@@ -113,7 +113,7 @@ class Walker:
     def rested(self) -> bool:
         """Whether nothing is under way that a person would wait for."""
         app = self.app
-        lessons = app.main.actions["lessons"]
+        lessons = app.main.own("lessons")
         assert isinstance(lessons, LessonActions)
         busy = lessons.play is not None and lessons.play.stage.busy
         return not (app.controller.client.outstanding or app.inbox.waiting or app.main._stale or busy)

@@ -193,8 +193,8 @@ def run_export(args: Namespace) -> int:
 
 def _session(args: Namespace, name: str, trace: Path) -> str:
     from inspector.documents.exports import EXPORTS
-    from inspector.tools.export.documents import FORMATS
-    from inspector.tools.export.recording import line, read
+    from inspector.export.documents import FORMATS
+    from inspector.export.recording import line, read
 
     recording = read(trace)
     recording.parts = EXPORTS
@@ -209,7 +209,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
 
 def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
     from inspector.documents.exports import EXPORTS
-    from inspector.tools.export.lesson_page import page
+    from inspector.export.lesson_page import page
 
     if args.node is not None:
         raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")

@@ -18,7 +18,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.tokens import Score, ScoreTable
-from inspector.tools.export.recording import read, totals
+from inspector.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import (
     Complaint,

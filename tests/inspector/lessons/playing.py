@@ -19,8 +19,8 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.lessons.stages import RecordedStage
 from inspector.session.playback import Opening
-from inspector.tools.lessons.tool import LessonActions
 from inspector.views import with_lesson
+from inspector.views.lessons import LessonActions
 from inspector.views.race import RaceView
 
 PATIENCE = 120.0
@@ -40,7 +40,7 @@ class LearnerKeys:
         app = pilot.app
         assert isinstance(app, InspectorApp)
         self.app: InspectorApp = app
-        found = self.app.main.actions["lessons"]
+        found = self.app.main.own("lessons")
         assert isinstance(found, LessonActions)
         self.actions: LessonActions = found
 

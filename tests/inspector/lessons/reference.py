@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from engine.settings import FIELDS
+from inspector.export.documents import escaped, markdown_table
 from inspector.lessons.actions import VERBS
 from inspector.lessons.courses import Course, CoursePart, shipped_courses
 from inspector.lessons.lesson import PANELS, PARTS, SCREENS
 from inspector.lessons.quantities import FUNCTIONS, Function
 from inspector.lessons.values import FORMS
-from inspector.tools.export.documents import escaped, markdown_table
 
 HEADING = "## Reference"
 PAGE, COURSES = Path("inspector/help/lessons.md"), Path("inspector/help/courses.md")

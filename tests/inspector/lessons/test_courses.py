@@ -15,7 +15,7 @@ from inspector.lessons.catalogue import ORDER as LESSONS
 from inspector.lessons.catalogue import LessonProgress, Progress, new_lesson, shipped
 from inspector.lessons.courses import Course, CoursePlace, draft, find_course, shipped_courses
 from inspector.lessons.lesson import LessonPhase
-from inspector.tools.lessons.dialogs import CourseDialog, LessonsDialog, VotesDialog
+from inspector.views.lessons import CourseDialog, LessonsDialog, VotesDialog
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig

@@ -10,9 +10,8 @@ from inspector.lessons.catalogue import find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
-from inspector.tools.lessons.dialogs import VotesDialog, read_votes
-from inspector.tools.lessons.tool import COLUMNS, block_digits
 from inspector.tools.positions.screen import PositionsScreen
+from inspector.views.lessons import COLUMNS, VotesDialog, block_digits, read_votes
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 

@@ -16,7 +16,7 @@ from inspector.lessons.courses import ORDER as COURSES
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
-from inspector.tools.lessons.dialogs import LessonsDialog
+from inspector.views.lessons import LessonsDialog
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig

@@ -192,8 +192,8 @@ def test_whole_words_come_before_their_beginnings_and_misspelt_ones_are_for_want
 
 def test_the_rare_words_of_a_sentence_count_and_unknown_ones_do_not() -> None:
     things = [thing("Attention", "head"), thing("Heads"), thing("Switch off", "disable a head")]
-    assert [each.label for each in Index(things).search("the attention head")][0] == "Attention"
-    assert [each.label for each in Index(things).search("head off")][0] == "Switch off"
+    assert next(each.label for each in Index(things).search("the attention head")) == "Attention"
+    assert next(each.label for each in Index(things).search("head off")) == "Switch off"
     assert [each.label for each in Index(things).search("attention banana")] == ["Attention"]
     assert Index(things).unknown("attention banana") == ["banana"]
     assert Index(things).unknown("attention off") == []

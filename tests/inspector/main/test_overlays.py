@@ -28,11 +28,11 @@ from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
-from inspector.tools.find.dialog import FindDialog
 from inspector.tools.grammar.dialog import GrammarDialog
-from inspector.tools.recordings import dialogs as dialog
-from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.panel import TreeTable
+from inspector.views import recordings as dialog
+from inspector.views.find import FindDialog
+from inspector.views.recordings import SessionsDialog
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run

@@ -30,11 +30,11 @@ from engine.protocol import (
 from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
+from inspector.export.recording import Recording, line, paths
 from inspector.session.going_live import differs, largest_difference, restore_of
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.export.recording import Recording, line, paths
 from tests.inspector.fakes import Session
 
 SETTINGS = Settings(temp=0.9, seed=11)

@@ -12,7 +12,7 @@ from textual.widgets import Input, Static, TextArea
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.screen import MainScreen
-from inspector.tools.find.dialog import FindDialog
+from inspector.views.find import FindDialog
 from inspector.widgets.keys_in_order import KeysInOrder
 from tests.inspector.rig import Rig
 

@@ -16,8 +16,7 @@ from engine.protocol import Marked
 from engine.settings import Settings
 from inspector.main.clipboard import copy_on_mac
 from inspector.main.panels.text import TextPanel
-from inspector.tools.copy.dialog import CopyDialog
-from inspector.tools.copy.tool import completion, copyables
+from inspector.views.copy import CopyDialog, completion, copyables
 from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
 from tests.inspector.rig import Rig, run
 
@@ -114,7 +113,7 @@ async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Ri
     await rig.ready(steps=3)
     assert rig.app.main.clipboard.copy("a\ud83d") == 2
     assert rig.app.clipboard == "a?"
-    rig.app.main.actions["copy"]._copy("x" * 80_000, "the completion")
+    rig.app.main.own("copy")._copy("x" * 80_000, "the completion")
     assert rig.status.startswith(
         "Copied the completion: 80,000 characters, 78.1 KiB. Some terminals take 74,994"
     )

@@ -23,8 +23,8 @@ from engine.protocol import (
 )
 from engine.settings import Settings
 from inspector.documents.exports import EXPORTS
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.recording import Recording, line, read
+from inspector.export.documents import FORMATS
+from inspector.export.recording import Recording, line, read
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.story import STORY
 from tests.inspector.tools.export.browser import Browser, installed

@@ -10,9 +10,9 @@ import pytest
 from textual.widgets import Static
 
 from inspector.documents.exports import EXPORTS
+from inspector.export.lesson_page import page
 from inspector.lessons.catalogue import shipped
-from inspector.tools.export.dialog import ExportDialog, stem
-from inspector.tools.export.lesson_page import page
+from inspector.views.export import ExportDialog, stem
 from inspector.widgets.fields import Choice, SafeInput, Ticks
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import on

@@ -23,12 +23,12 @@ from engine.protocol import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
 from inspector.cli.picture import picture
 from inspector.display import GUARDED, guarded
+from inspector.export.documents import FORMATS, embedded, escaped
+from inspector.export.recording import Recording, line, paths, read, snapshot, totals
 from inspector.scales import METRIC
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.tools.breakpoints.tool import SURPRISE
-from inspector.tools.export.documents import FORMATS, embedded, escaped
-from inspector.tools.export.recording import Recording, line, paths, read, snapshot, totals
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
@@ -134,7 +134,7 @@ def test_the_page_has_every_candidate_and_what_cut_it() -> None:
 
 
 def test_a_long_session_keeps_fewer_candidates_and_their_mass(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.tools.export.documents.CANDIDATES", 0)
+    monkeypatch.setattr("inspector.export.documents.CANDIDATES", 0)
     recording = told()
     step = recording.items[-1]
     assert isinstance(step, Step)
@@ -215,7 +215,7 @@ def test_all_branches_are_told_the_current_one_first() -> None:
     recording = told(branched())
     found = paths(recording)
     assert found[0].items == recording.items
-    assert found[0].made == "current"
+    assert found[0].title.startswith("as it stands")
     assert len(found) == 3
     assert {each.fork for each in found[1:]} == {4}
     assert all(each.items[-1].node != recording.tip for each in found[1:])
@@ -233,7 +233,7 @@ def test_a_deleted_branch_is_not_told() -> None:
 
 
 def test_of_a_large_tree_the_current_path_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.tools.export.recording.TREE", 3)
+    monkeypatch.setattr("inspector.export.recording.TREE", 3)
     recording = told(branched())
     assert [each.items for each in paths(recording)] == [recording.items]
     assert page_data(recording)["left_out"] is True

@@ -31,11 +31,11 @@ from engine.protocol import (
 )
 from engine.recording import Entry, save_as
 from inspector.documents.exports import EXPORTS
+from inspector.export.documents import FORMATS, data
+from inspector.export.recording import Recording, line, read, snapshot
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
-from inspector.tools.export.documents import FORMATS, data
-from inspector.tools.export.recording import Recording, line, read, snapshot
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
 from tests.inspector.told_batch import DRAWN

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from inspector.documents.exports import EXPORTS
+from inspector.export.lesson_page import ShownBeat, page, shown
 from inspector.lessons.catalogue import shipped
-from inspector.tools.export.lesson_page import ShownBeat, page, shown
 from tests.inspector.tools.export.browser import Browser, installed
 from tests.inspector.tools.export.test_lesson_page import IMAGE, recorded
 

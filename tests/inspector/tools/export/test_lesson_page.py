@@ -20,12 +20,12 @@ from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.documents.exports import EXPORTS
 from inspector.documents.race import RACE_PART
+from inspector.export.lesson_page import done, page, shown
 from inspector.lessons.catalogue import Listed, of_recording, recording_of, shipped
 from inspector.lessons.headless import record
 from inspector.lessons.lesson import Beat
 from inspector.lessons.reading import read
 from inspector.state.timeline import Timeline
-from inspector.tools.export.lesson_page import done, page, shown
 from tests.inspector.tools.export.test_documents import BLOCKED, command
 
 IMAGE = "<img src=x onerror=pwned=1>"

@@ -13,12 +13,12 @@ from engine.protocol import GrammarReading, Intervention, InterventionsHeld, Pro
 from engine.recording import Entry, save_as
 from engine.settings import Settings
 from inspector.cli.picture import picture
+from inspector.export.documents import FORMATS
+from inspector.export.recording import Recording, line, read, snapshot
 from inspector.recordings import sessions
 from inspector.state.conditions import TextCondition, conditions, made_with
-from inspector.tools.copy.tool import copyables
-from inspector.tools.export.dialog import LESSON, PICTURE, kinds
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.recording import Recording, line, read, snapshot
+from inspector.views.copy import copyables
+from inspector.views.export import KINDS, LESSON, PICTURE
 from tests.inspector.fakes import Session
 from tests.inspector.fakes import session as session_of
 from tests.inspector.tools.speculation.made import draft_round
@@ -110,7 +110,7 @@ def plainly(document: str) -> str:
 
 @pytest.mark.wide(10)
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)
-@pytest.mark.parametrize("name", [each.name for each in kinds() if each.name != LESSON])
+@pytest.mark.parametrize("name", [each.name for each in KINDS if each.name != LESSON])
 def test_every_document_names_it(name, change, tmp_path):
     recording = made(change, tmp_path / "a.trace")
     condition, words = CASES[change]

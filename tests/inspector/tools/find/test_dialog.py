@@ -11,7 +11,7 @@ from engine import protocol
 from engine.protocol import Candidate, Ended, Failure, Recalled, TokensFound
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.find.dialog import HELP, LIMIT, FindDialog, answer_sentence
+from inspector.views.find import HELP, LIMIT, FindDialog, answer_sentence
 from inspector.widgets.fields import SafeInput
 from tests.inspector.main.test_dialogs import HOSTILE, remark
 from tests.inspector.painting import Terminal, painting

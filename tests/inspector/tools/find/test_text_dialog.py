@@ -6,7 +6,7 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Deleted
-from inspector.tools.find.dialog import PLACES, FindDialog, TextSearchDialog, excerpt, search
+from inspector.views.find import PLACES, FindDialog, TextSearchDialog, excerpt, search
 from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, token_id
 from tests.inspector.rig import Rig

@@ -32,13 +32,13 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.blocks.paint import part_shown
 from inspector.documents.exports import EXPORTS
+from inspector.export.documents import FORMATS
+from inspector.export.recording import Recording, line, read
 from inspector.main.inside_view import TITLED
 from inspector.main.panels.text import TextPanel
 from inspector.scales import INSIDE
 from inspector.state.inside import Answers
 from inspector.state.patching import pairs_from
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.recording import Recording, line, read
 from inspector.tools.interventions.control import MEASURES, NOTHING, figure, step_of
 from inspector.tools.interventions.dialogs import EXAMPLE, PairsDialog
 from inspector.tools.interventions.patching import PatchingScreen, pairs_lines

@@ -6,8 +6,7 @@ import pytest
 
 from engine import protocol
 from engine.protocol import Deleted, Marked
-from inspector.tools.marks.dialog import MarksDialog
-from inspector.tools.marks.tool import go, places, slots
+from inspector.views.marks import MarksDialog, go, places, slots
 from tests.inspector.fakes import HOSTILE, PROMPT, Session
 from tests.inspector.rig import Rig
 

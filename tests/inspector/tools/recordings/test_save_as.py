@@ -25,7 +25,7 @@ from inspector.cli import main as cli
 from inspector.cli import screen
 from inspector.demo import DEMONSTRATION
 from inspector.recordings import sessions
-from inspector.tools.recordings.dialogs import SaveAsDialog, SessionsDialog, line
+from inspector.views.recordings import SaveAsDialog, SessionsDialog, line
 from inspector.widgets.dialog import Remark
 from tests.inspector.fakes import Session
 from tests.inspector.recordings.test_recorder import saved

@@ -7,9 +7,10 @@ from pathlib import Path
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.served.opening import ServedFile, exchanges_of, opened_request
-from inspector.tools.served.dialog import RequestsDialog, RequestsList
 from inspector.views import with_request
+from inspector.views.served import RequestsDialog
 from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import PickList
 from tests.inspector.tools.sampler.test_what_if_real import until
 
 SERVED = Path(__file__).parents[2] / "served" / "served.har"
@@ -40,7 +41,7 @@ async def test_a_request_opens_with_its_reply_beside_it_and_another_takes_its_pl
 
         await pilot.press("6", "R")
         await until(lambda: isinstance(app.top, RequestsDialog))
-        assert app.top.query_one(RequestsList).count == 12
+        assert app.top.query_one(PickList).count == 12
         await pilot.press("down", "down", "enter")
         await until(lambda: "tokens, all equal" in text_of(app) and "request 5 of" in text_of(app))
         assert [step.id for step in timeline().steps] == list(

@@ -31,9 +31,9 @@ from inspector.config.directions import Steering, read_direction, write_directio
 from inspector.display import visible
 from inspector.documents.exports import EXPORTS
 from inspector.documents.steering import curve, head
+from inspector.export.documents import FORMATS
+from inspector.export.recording import Recording, line
 from inspector.state.steering import EXAMPLE, Contrast
-from inspector.tools.export.documents import FORMATS
-from inspector.tools.export.recording import Recording, line
 from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringScreen
 from inspector.views import TOOLS, with_steering
 from inspector.widgets.dialog import Remark

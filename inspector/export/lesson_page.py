@@ -19,6 +19,8 @@ from engine.settings import BY_NAME
 from inspector.blocks.elements import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.documents.parts import ExportPart
+from inspector.export.documents import running
+from inspector.export.markup import filled
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
@@ -28,8 +30,6 @@ from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.export.documents import running
-from inspector.tools.export.markup import filled
 
 SCRIPTS = ("numbers.js", "lesson.js")
 Found = Callable[[Timeline, Sequence[Record], Beat], Iterable[Element]]
@@ -43,7 +43,7 @@ class ShownBeat(Struct, frozen=True):
     card: Card
     before: Element
     after: Element | None
-    """None if it is as it was before."""
+    """The view after the reveal; None if it is as it was before."""
 
 
 def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
@@ -194,13 +194,13 @@ _WORDS = {
     "lockstep": "read the text in {} bits, too",
     "ways": "let each model continue on its own",
 }
-"""By the action's name; one that isn't here is written as the lesson's file has it."""
+"""Words by the action's name; one that isn't here is written as the lesson's file has it."""
 
 
 # ---- one moment of a lesson ----------------------------------------------------------------------
 
 TOKENS = 600
-"""Of a text: the last ones."""
+"""Number of the last tokens of a text that are shown."""
 CANDIDATES = frozenset({"", "candidates", "sampler", "whatif", "lookahead"})
 """Panels and tools whose beats speak of candidates."""
 ASKED = frozenset({"next", "candidate"})
@@ -279,7 +279,8 @@ class BeatView:
             yield of_token(item, vocabulary, stages)
         elif timeline.next is not None:
             concealed = not self._revealed and (question is not None or "picked" in hidden)
-            yield of_next(timeline.next, concealed, stages)
+            taken = None if concealed else timeline.next.picked
+            yield _drawn("What can come next", timeline.next, taken, stages)
 
     # ---- other panels and tools -------------------------------------------------------------
 
@@ -314,18 +315,6 @@ def _token(item: Item, heat: bool, chosen: bool) -> Element:
 
 ROWS = 10
 """The most probable ones; the one that was taken is shown, whatever its rank."""
-
-
-def of_next(distribution: Distribution, concealed: bool, stages: bool) -> Element:
-    """The candidates after the last token.
-
-    Args:
-        distribution: Of it.
-        concealed: Whether the one that is picked is to be predicted.
-        stages: Whether to show the stages of the sampler.
-    """
-    taken = None if concealed else distribution.picked
-    return _drawn("What can come next", distribution, taken, stages)
 
 
 def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
@@ -364,7 +353,7 @@ def _candidates_table(
         of: None in the prompt, where nothing is drawn.
     """
     shown = [each for each in candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
-    # without a draw one token has all of what the sampler leaves: that would tell what is to be predicted
+    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
     drawn = of is not None and (taken is not None or of.draw is not None)
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
     rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, taken, drawn) for each in shown]
@@ -455,16 +444,13 @@ STEPS = 60
 def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The completion, a token a row."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
-    rows = [_step_row(each) for each in timeline.completion[-STEPS:]]
+    rows = [
+        row(str(each.index + 1), _label(each), percent(each.prob), bits(each.surprisal_bits),
+            bits(each.choice.entropy_bits), count(each.rank), milliseconds(each.ms.total))
+        for each in timeline.completion[-STEPS:]
+    ]  # fmt: skip
     if rows:
         yield table("Steps", head, rows, class_="plain")
-
-
-def _step_row(step: Step) -> Element:
-    return row(
-        str(step.index + 1), _label(step), percent(step.prob), bits(step.surprisal_bits),
-        bits(step.choice.entropy_bits), count(step.rank), milliseconds(step.ms.total),
-    )  # fmt: skip
 
 
 def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
@@ -480,4 +466,4 @@ def _label(item: Item) -> str:
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}
-"""By the panel: what is there before the learner acts, too."""
+"""Tables by the panel, which are there before the learner acts, too."""

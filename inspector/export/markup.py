@@ -39,7 +39,7 @@ def _hash(text: str) -> str:
 
 
 def _read(name: str) -> str:
-    return resources.files("inspector.tools.export").joinpath("page", name).read_text(encoding="utf-8")
+    return resources.files("inspector.export").joinpath("page", name).read_text(encoding="utf-8")
 
 
 def _colours(dark: bool) -> str:

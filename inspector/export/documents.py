@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise, zip_longest
 from typing import Any
 from xml.etree.ElementTree import Element
 
@@ -24,14 +25,8 @@ from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.blocks.elements import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, exhibits_of
-from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
-from inspector.state.branches import ROOT, made
-from inspector.state.candidates import of_prompt, with_own
-from inspector.state.conditions import Made, TextCondition, by_token
-from inspector.state.session_tree import Item, SessionTree
-from inspector.state.timeline import Timeline
-from inspector.tools.export.markup import filled
-from inspector.tools.export.recording import (
+from inspector.export.markup import filled
+from inspector.export.recording import (
     Recording,
     TreePath,
     exported,
@@ -42,6 +37,12 @@ from inspector.tools.export.recording import (
     settings_figures,
     totals,
 )
+from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
+from inspector.state.branches import ROOT, made
+from inspector.state.candidates import of_prompt, with_own
+from inspector.state.conditions import Made, by_token
+from inspector.state.session_tree import Item, SessionTree
+from inspector.state.timeline import Timeline
 
 
 def plain_text(recording: Recording) -> str:
@@ -109,17 +110,17 @@ def csv_table(recording: Recording) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    if cell is None:
-        return ""
-    if isinstance(cell, bool):
-        return str(int(cell))
-    return "" if cell != cell else str(cell)  # infinities are "inf" and "-inf", and NaN is empty
+    if cell is None or cell != cell:
+        return ""  # so is NaN; infinities are "inf" and "-inf"
+    return str(int(cell) if isinstance(cell, bool) else cell)
 
 
 def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
     step = item if isinstance(item, Step) else None
     measured = None if step is None or step.choice.listed else step
-    mark = timeline.tree.marks.at(item.node)
+    mark, draw = timeline.tree.marks.at(item.node), step and step.choice
+    candidates = item.candidates if isinstance(item, PromptToken) else item.choice.candidates
+    first = candidates[0] if candidates else None
     return (
         step.index + 1 if step else None, item.position, item.node, parent, item.id, guarded(item.text),
         item.raw.hex(), item.special, made(item),
@@ -127,24 +128,15 @@ def _csv_row(timeline: Timeline, item: Item, parent: int) -> Sequence[Cell]:
         METRIC["rank"].value(item),
         METRIC["surprisal"].value(item), METRIC["entropy"].value(item),
         measured.choice.sampler_entropy_bits if measured else None,
-        *((of.draw, of.draw_from, of.draw_to, of.reroll) if (of := step and step.choice) else (None,) * 4),
-        *_first_cells(item), *_cost_cells(measured),
+        *((draw.draw, draw.draw_from, draw.draw_to, draw.reroll) if draw else (None,) * 4),
+        *((first.id, guarded(first.text), first.prob) if first else (None,) * 3),
+        *(_costs(measured) if measured else (None,) * 10),
         guarded(mark.name), mark.bookmarked, guarded(mark.note), guarded(mark.caption),
         step.ms.cold if step else None,
     )  # fmt: skip
 
 
-def _first_cells(item: Item) -> Sequence[Cell]:
-    """The most probable candidate."""
-    candidates = item.candidates if isinstance(item, PromptToken) else item.choice.candidates
-    if not candidates:
-        return (None,) * 3
-    return candidates[0].id, guarded(candidates[0].text), candidates[0].prob
-
-
-def _cost_cells(step: Step | None) -> Sequence[Cell]:
-    if step is None:
-        return (None,) * 10
+def _costs(step: Step) -> Sequence[Cell]:
     ms, kv, memory = step.ms, step.kv, step.memory
     return (
         ms.total, ms.forward, ms.sample, ms.inspect, ms.pipelined, kv.offset, kv.used_bytes, kv.allocated_bytes,
@@ -155,7 +147,7 @@ def _cost_cells(step: Step | None) -> Sequence[Cell]:
 # ---- a path as Markdown -------------------------------------------------------------------------
 
 SURPRISES = 10
-"""How many of the least probable tokens are listed."""
+"""Number of the least probable tokens that are listed."""
 _ALWAYS = re.compile(r"([\\`*_\[\]<>|~&$#@!])")
 _SCHEME = re.compile(r"(?i)\b(www\.|[a-z][a-z0-9+.-]*:)(?=\S)")
 _BEGINS = re.compile(r"^( *)([-+=]|\d+[.)](?= |$))")
@@ -185,7 +177,7 @@ def markdown_report(recording: Recording) -> str:
         [f"# {escaped(recording.title)}"],
         _quoted("".join(item.text for item in recording.items)),
         [f"- **{escaped(each.sentence)}**" for each in recording.made],
-        ["## Figures", "", *markdown_table(("what", "value"), figures)],
+        _section("Figures", ("what", "value"), figures),
         _captions(recording, branches),
         _surprises(recording.items),
         _branches(branches),
@@ -212,12 +204,9 @@ def _captions(recording: Recording, branches: Sequence[TreePath]) -> list[str]:
         own = [item for item in branch.items if item.node not in seen]
         rows += [(*row, branch.text) for row in _written(recording, own)]
         seen.update(item.node for item in own)
-    if not rows:
-        return []
     heading = ("step", "token", "what it shows", "on another branch")
     columns = len(heading) if any(row[-1] for row in rows) else len(heading) - 1
-    table = markdown_table(heading[:columns], [row[:columns] for row in rows])
-    return ["## Captions and notes", "", *table]
+    return _section("Captions and notes", heading[:columns], [row[:columns] for row in rows])
 
 
 def _written(recording: Recording, items: Iterable[Item]) -> Iterator[tuple[str, str, str]]:
@@ -234,8 +223,6 @@ def _surprises(items: Sequence[Item]) -> list[str]:
     steps = (item for item in items if isinstance(item, Step) and item.surprisal_bits >= SURPRISE_BITS)
     every = sorted(steps, key=lambda step: -step.surprisal_bits)
     surprising, more = every[:SURPRISES], len(every) - SURPRISES
-    if not surprising:
-        return []
     table = [
         (_place(step), label(step), percent(step.prob), bits(step.surprisal_bits), count(step.rank),
          likeliest(step.choice.candidates))
@@ -243,15 +230,13 @@ def _surprises(items: Sequence[Item]) -> list[str]:
     ]  # fmt: skip
     heading = ("step", "token", "probability", "bits", "rank", "most probable")
     left = ["", f"{count(more)} more have {SURPRISE_BITS:g} bits or more."] if more > 0 else []
-    return ["## Surprises", "", *markdown_table(heading, table, "rlrrrl"), *left]
+    return [*_section("Surprises", heading, table, "rlrrrl"), *left]
 
 
 def _branches(paths: Sequence[TreePath]) -> list[str]:
-    if len(paths) < 2:
-        return []
     table = [(path.title, str(path.fork), path.text, count(path.tokens), path.perplexity) for path in paths]
     heading = ("branch", "from step", "how it continues", "tokens", "perplexity")
-    return ["## Branches", "", *markdown_table(heading, table, "lrlrr")]
+    return _section("Branches", heading, table, "lrlrr") if len(paths) > 1 else []
 
 
 def _looked_at(recording: Recording) -> list[str]:
@@ -269,7 +254,7 @@ def _markdown(made: Element) -> Iterator[str]:
     if made.tag in ("table", "dl"):
         rows = [[_markdown_cell(cell) for cell in line] for line in made.iter() if line.tag in ("div", "tr")]
         named = rows if made.tag == "table" else [["what", "value"], *rows]
-        columns = [column for column in zip_longest(*named, fillvalue="") if any(column)]
+        columns = [column for column in itertools.zip_longest(*named, fillvalue="") if any(column)]
         yield from ("", f"**{escaped(caption)}**") if (caption := made.findtext("caption")) else ()
         yield from ("", *_table_lines(*zip(*columns, strict=True))) if columns else ()
     elif made.tag in _HEADINGS:
@@ -277,7 +262,7 @@ def _markdown(made: Element) -> Iterator[str]:
     elif made.tag == "p":
         yield from ("", escaped(text))
     elif made.tag != "svg":
-        for before, each in pairwise((made, *made)):
+        for before, each in itertools.pairwise((made, *made)):
             if (before.tag, each.tag) != ("svg", "p"):
                 yield from _markdown(each)
 
@@ -295,11 +280,16 @@ def _step_rows(items: Sequence[Item]) -> list[str]:
         if isinstance(step, Step)
     ]  # fmt: skip
     heading = ("step", "token", "probability", "sampler", "bits", "rank", "model entropy", "time", "KV")
-    return ["## Steps", "", *markdown_table(heading, table, "rlrrrrrrr")] if table else []
+    return _section("Steps", heading, table, "rlrrrrrrr")
 
 
 def _place(item: Item) -> str:
     return str(item.index + 1) if isinstance(item, Step) else "prompt"
+
+
+def _section(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]], align: str = "") -> list[str]:
+    """A table under its title, as lines of Markdown; none without rows."""
+    return [f"## {title}", "", *markdown_table(heading, rows, align)] if rows else []
 
 
 def markdown_table(heading: Sequence[str], lines: Iterable[Sequence[str]], align: str = "") -> Iterator[str]:
@@ -385,7 +375,7 @@ def _named(item: Item) -> str:
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SCRIPTS = ("numbers.js", "charts.js", "inside.js", "panel.js", "page.js")
-"""In the order in which they run, as one."""
+"""The scripts of the page, which run in this order, as one."""
 
 
 def web_page(recording: Recording) -> str:
@@ -428,17 +418,13 @@ def data(recording: Recording) -> Json:
     Args:
         recording: Its path comes first; the other paths of its tree follow it.
     """
-    timeline = recording.timeline
-    listed = paths(recording)
-    rows = rows_of(listed)
-    places = {item.node: place for place, item in enumerate(rows)}
-    seen = Exported(timeline, recording.items, places)
+    timeline, listed, of = recording.timeline, paths(recording), exported(recording)
     metrics: list[Json] = [
         {"name": name, "steps": metric.steps, "falling": metric.falling}
         for name, metric in METRIC.items()
         if metric.steps
     ]
-    found = {name: value for part in recording.parts for name, value in part.data(seen).items()}
+    found = {name: value for part in recording.parts for name, value in part.data(of).items()}
     return {
         "title": recording.title,
         "source": recording.source,
@@ -448,11 +434,11 @@ def data(recording: Recording) -> Json:
         "metrics": [*metrics, *[KL] * ("second" in found)],
         "second": found.get("second"),
         "prefill": [[c.done, c.kv.used_bytes, c.kv.allocated_bytes] for c in timeline.prompts.chunks],
-        "paths": [_path(recording, path, places) for path in listed],
-        "chosen": -1 if recording.chosen is None else places.get(recording.chosen, -1),
-        "marks": _marks(recording, places),
+        "paths": [_path(recording, path, of.places) for path in listed],
+        "chosen": -1 if recording.chosen is None else of.places.get(recording.chosen, -1),
+        "marks": _marks(recording, of.places),
         "inside": found.get("inside", []),
-        **_Tokens(recording, places).columns(rows),
+        **_Tokens(timeline, of.places).columns(rows_of(listed)),
     }  # fmt: skip
 
 
@@ -482,21 +468,22 @@ class _Tokens:
     """Makes the columns of the tokens, and the tables that they refer to.
 
     Args:
-        recording: Whose tokens they are.
+        timeline: Whose tokens they are.
         places: Row of each node.
     """
 
-    def __init__(self, recording: Recording, places: Mapping[int, int]) -> None:
-        self._timeline, self._places = recording.timeline, places
-        self._words: dict[tuple[int, str], int] = {}
-        self._made: dict[str, int] = {}
-        self._conditions: dict[str, int] = {"": 0}
-        self._stages: dict[str, int] = {}
+    def __init__(self, timeline: Timeline, places: Mapping[int, int]) -> None:
+        self._timeline, self._places = timeline, places
+        self._words: dict[tuple[int, str], int] = _numbered()
+        self._made: dict[str, int] = _numbered()
+        self._conditions: dict[str, int] = _numbered("")
+        self._stages: dict[str, int] = _numbered()
         self._most = max(FEWEST, CANDIDATES // max(1, len(places)))
 
     def columns(self, rows: Sequence[Item]) -> Json:
         """All of them."""
         steps = [item if isinstance(item, Step) else None for item in rows]
+        conditions = [" · ".join(each.short for each in some) for some in by_token(self._timeline.tree, rows)]
         columns = {
             "node": [item.node for item in rows],
             "parent": [self._places.get(self._timeline.tree.parent.get(item.node, ROOT), -1) for item in rows],
@@ -504,8 +491,8 @@ class _Tokens:
             "text": [running(item) for item in rows],
             "label": [label(item) for item in rows],
             "special": [place for place, item in enumerate(rows) if item.special],
-            "made": [self._made.setdefault(made(item), len(self._made)) for item in rows],
-            "with": [self._with(each) for each in by_token(self._timeline.tree, rows)],
+            "made": [self._made[made(item)] for item in rows],
+            "with": [self._conditions[words] for words in conditions],
             "step": [step.index + 1 if step else 0 for step in steps],
             "prob": [millionths(item.prob) for item in rows],
             "drawn": [millionths(step.sampler_prob) if step else None for step in steps],
@@ -521,11 +508,6 @@ class _Tokens:
         return {"tokens": columns, "words": [[id, label] for id, label in self._words], "made": list(self._made),
                 "conditions": list(self._conditions),
                 "stages": list(self._stages)}  # fmt: skip
-
-    def _with(self, conditions: Sequence[TextCondition]) -> int:
-        """Place of a token's conditions in the table of their words."""
-        words = " · ".join(each.short for each in conditions)
-        return self._conditions.setdefault(words, len(self._conditions))
 
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's if they differ, cuts, others and their share, ranks unlike places, and
@@ -549,7 +531,7 @@ class _Tokens:
         probs = [millionths(c.prob) for c in kept]
         drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
         return [
-            [self._words.setdefault((c.id, token_label(c.text, c.raw)), len(self._words)) for c in kept],
+            [self._words[c.id, token_label(c.text, c.raw)] for c in kept],
             probs,
             0 if drawn == probs else drawn,
             self._cuts(kept),
@@ -561,16 +543,20 @@ class _Tokens:
 
     def _cuts(self, kept: Sequence[Candidate]) -> str:
         """A character a candidate: `.` if it is in, else the stage that cut it; empty if none was cut."""
-        if all(c.cut_by is None for c in kept):
-            return ""
-        cuts = ""
-        for each in kept:
-            if each.cut_by is None:
-                cuts += "."
-            else:
-                place = self._stages.setdefault(visible(each.cut_by), len(self._stages))
-                cuts += "0123456789abcdefghijklmnopqrstuvwxyz"[min(place, 35)]
-        return cuts
+        signs = "0123456789abcdefghijklmnopqrstuvwxyz"
+        cuts = "".join(
+            "." if each.cut_by is None else signs[min(self._stages[visible(each.cut_by)], 35)]
+            for each in kept
+        )
+        return cuts if cuts.strip(".") else ""
+
+
+def _numbered(*known: str) -> dict[Any, int]:
+    """A table in which each key that is looked up first has the next number, from 0."""
+    table: dict[Any, int] = defaultdict(itertools.count().__next__)
+    for key in known:
+        table[key]
+    return table
 
 
 def _draw(choice: Distribution) -> list[Any]:
@@ -643,4 +629,4 @@ FORMATS: Mapping[str, Format] = {
                make=plain_text),
     )
 }  # fmt: skip
-"""By name."""
+"""The kinds of documents by their names."""

@@ -1,11 +1,11 @@
-"""The dialogs that search: the vocabulary at a token, looked up as it is typed, and the text that is there."""
+"""Searching: the vocabulary at a token, looked up as it is typed, and the text that is there."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -22,19 +22,57 @@ from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, token_label, truncate, visible
 from inspector.keys import key_for
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
-from inspector.session.controller import Controller
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
 from inspector.state.timeline import Timeline
-from inspector.tools.find import FIND_KEYS, TEXT_KEYS
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+
+class FindActions(ToolActions):
+    """Searches the vocabulary at the selected token, and the text."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.query = ""
+        """The last query."""
+        self.text_query, self.everywhere = "", False
+        """The last one in the text, and whether it was for all branches."""
+
+    def open(self) -> None:
+        """Ask for a part of a token, and take what is found."""
+        self.controller.client.pause()
+        self.host.open(FindDialog(self), self._chosen)
+        self.host.answer()
+
+    def _chosen(self, token: Candidate | None) -> None:
+        self.host.answer("" if token is None else self.controller.navigation.choose(token.id))
+
+    def find_in_text(self) -> None:
+        """Ask for a text, and show where it stands."""
+        self.host.open(TextSearchDialog(self), self._found)
+        self.host.answer()
+
+    def look(self, slot: int | None) -> None:
+        """Have the text show a slot of the path."""
+        self.timeline.select(slot)
+        self.host.changed()
+
+    def _found(self, place: TextPlace | None) -> None:
+        if place is not None and place.last in self.timeline.tree.branches:
+            self.controller.navigation.go_to(place.first, place.last)
+            self.host.answer()
+
 
 # ---- a token of the vocabulary ------------------------------------------------------------------
 
@@ -54,31 +92,38 @@ TOKEN = 26
 """Cells that a token's text gets at most."""
 
 
-class FindDialog(PickDialog[tuple[str, int | None, bool]]):
-    """Looks tokens up. Its result: the query, the chosen id if any, and whether to look for the same in the text.
+FIND_KEYS = dialog_table(
+    "While a token is searched",
+    *picking("Go through what was found, the most probable first.", "match", 6),
+    taking("Take it, as a second click on it does."),
+    Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
+           lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
+    Action("find.in_text", "In the text instead", "Search the text for the same instead.", lambda own: own.in_text(),
+           hint="in the text instead", worth=3, priority=True),
+    leaves("Leave; your text is kept."),
+)  # fmt: skip
+
+
+class FindDialog(PickDialog[Candidate]):
+    """Looks tokens up, the most probable first; returns the one to take.
 
     Args:
-        query: The initial value of the field.
-        controller: The session.
+        own: Has the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = FIND_KEYS
-    KEPT: ClassVar[tuple[str, ...]] = (
-        "query_text", "matches", "_pending", "_waiting", "_hasty", "_dropped", "_recalled",
-    )  # fmt: skip
+    KEPT: ClassVar[tuple[str, ...]] = ("choices", "_pending", "_hasty", "_dropped", "_recalled")
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
 
-    def __init__(self, query: str, controller: Controller) -> None:
+    def __init__(self, own: FindActions) -> None:
         super().__init__()
-        self.query_text, self.controller, self.lookup = query, controller, Latest(controller.client)
-        self.matches: Sequence[Candidate] = ()
-        """The most probable first."""
+        self._own, self._lookup = own, Latest(own.controller.client)
         self._taken: int | None = None
         """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
-        self._waiting = self._hasty = False
-        """True if the answer is still to come, and whether its first match is to be chosen when it does."""
+        self._hasty = False
+        """True if the first match of the answer that is still to come is chosen."""
         self._dropped = False
         """True if there is no answer since logits are not kept."""
         self._recalled: int | None = None
@@ -96,34 +141,30 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         field = self.query_one("#find-query", SafeInput)
         self.set_focus(field)
         with self.prevent(Input.Changed):
-            field.value = self.query_text
+            field.value = self._own.query
         self._say(HELP)
-        self._put(())
+        self._list(())
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
-        self.lookup.drop()
+        self._lookup.drop()
         if self._following is not None:
             self._following.stop()
 
     def _follow(self) -> None:
         """Ask again if another token is selected: a run may have taken its last step meanwhile."""
-        if not self.left and self._pending is not None and self._timeline.before != self._pending.node:
+        if not self.left and self._pending is not None and self._own.timeline.before != self._pending.node:
             self._ask()
 
     @property
     def _typed(self) -> str:
         return self.query_one("#find-query", SafeInput).value
 
-    @property
-    def _timeline(self) -> Timeline:
-        return self.controller.timeline
-
     @on(Input.Changed, "#find-query")
     def _ask(self) -> None:
-        timeline = self._timeline
+        timeline, queries = self._own.timeline, self._own.controller.queries
         item, distribution = timeline.selected, timeline.distribution
         name = "the token to come"
         if isinstance(item, Step):
@@ -131,42 +172,42 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         elif item is not None:
             name = f"prompt token {timeline.slot + 1}"
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
-        used, reroll = self.controller.queries.used(timeline), distribution.reroll if distribution else 0
+        used, reroll = queries.used(timeline), distribution.reroll if distribution else 0
         question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)
         if question != self._pending:
-            self._pending, self._waiting, self._hasty = question, True, False
-            self.lookup.ask(question, self._answered)
+            self._pending, self._hasty = question, False
+            self._lookup.ask(question, self._answered)
 
     # ---- answers ----------------------------------------------------------------------------
 
     def _answered(self, request: Request[FindTokens]) -> None:
-        self._waiting = self._dropped = False
+        self._dropped = False
         if request.failure is not None:
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
-        self._put(answer.matches)
-        vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else 0
+        self._list(answer.matches)
+        vocabulary = self._own.timeline.facts.vocabulary if self._own.timeline.facts else 0
         said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
         self._say(said, wrong=not answer.total)
         if self._hasty:
             self.apply()
 
     def _failed(self, failure: Failure) -> None:
-        self._put(())
+        self._list(())
         self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
         text = visible(failure.message)
         if not self._dropped:
             text += " " + visible(failure.hint)
-        elif self._recalled == self._timeline.before:
+        elif self._recalled == self._own.timeline.before:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
             text += f" Press {key_for('find.recall')} to compute them."
         self._say(text, wrong=True)
 
-    def _put(self, matches: Sequence[Candidate]) -> None:
-        self.matches, self._taken = matches, self._timeline.taken
-        self.picks.lay(len(matches))
+    def _list(self, matches: Sequence[Candidate]) -> None:
+        self._taken = self._own.timeline.taken
+        self.put(matches)
 
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#find-remark", Remark).say(text, wrong)
@@ -175,11 +216,11 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
 
     def recall(self) -> None:
         """Have logits computed again that are not kept."""
-        node = self._timeline.before
+        node = self._own.timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
             self._say("Computing the logits …")
-            self.controller.client.do(Recall((node,)), self._recomputed)
+            self._own.controller.client.do(Recall((node,)), self._recomputed)
 
     def _recomputed(self, request: Request[Recall]) -> None:
         if request.reply(Recalled) is not None and self._dropped and not self.left:
@@ -189,18 +230,22 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
     def apply(self) -> None:
         """Choose the highlighted match; if the answer to what was typed is still to come, its first one."""
         self._follow()
-        if self._waiting:
+        if self._lookup.waiting is not None:
             self._hasty = True
-        elif self.matches:
-            self.dismiss((self._typed, self.matches[self.picks.highlighted].id, False))
+        elif self.choices:
+            self._own.query = self._typed
+            super().apply()
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
-        self.dismiss((self._typed, None, True))
+        self._own.text_query = self._typed
+        self.dismiss()
+        self._own.host.press("find_in_text")
 
     def leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self.dismiss((self._typed, None, False))
+        self._own.query = self._typed
+        self.dismiss()
 
     # ---- the matches ------------------------------------------------------------------------
 
@@ -212,7 +257,7 @@ class FindDialog(PickDialog[tuple[str, int | None, bool]]):
         ]
 
     def row(self, place: int, width: int) -> Row:
-        match, on, (token, cells, extra) = self.matches[place], self.picks, columns(width + 1)
+        match, on, (token, cells, extra) = self.choices[place], self.picks, columns(width + 1)
         cut = match.cut_by is not None
         ink = on.ink("muted" if place == on.highlighted else "faint") if cut else on.rich_style
         numbers = {
@@ -254,15 +299,12 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
     query = read_query(answer.query)
     if query.kind == "id":
         ids = f"0 to {vocabulary - 1:,}"
-        return (
-            "This token has the id." if answer.total else f"No token has the id {query.id}: they are {ids}."
-        )
+        missing = f"No token has the id {query.id}: they are {ids}."
+        return "This token has the id." if answer.total else missing
     part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
     if not answer.total:
-        return (
-            f"No token contains {part}. A text may take several tokens: leave, and press "
-            f"{key_for('own_text')} to type it."
-        )
+        advice = f"A text may take several tokens: leave, and press {key_for('own_text')} to type it."
+        return f"No token contains {part}. {advice}"
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
     shown = len(answer.matches)
     more = f" The {shown} most probable are shown." if shown < answer.total else ""
@@ -290,38 +332,38 @@ class TextPlace(Struct, frozen=True):
     on_path: bool
 
 
-class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
-    """Finds a text. Its result: what was typed, whether in all branches, and the chosen place if any.
+TEXT_KEYS = dialog_table(
+    "While a text is found",
+    *picking("Go through the places; the text shows those of the path at once.", "place", 6),
+    taking("Stay there; for a place on another branch the KV cache moves.", "go there", 7),
+    Action("find.scope", "All branches", "Search all branches, or only this path.", lambda own: own.change_scope(),
+           hint="path or all", worth=4, priority=True),
+    leaves("Go back to where you were."),
+)  # fmt: skip
+
+
+class TextSearchDialog(PickDialog[TextPlace]):
+    """Finds a text; returns the place to go to.
 
     Args:
-        query: What was looked for last.
-        everywhere: Whether it was looked for in all branches.
-        timeline: Returns what is on show, now.
-        look: Has the text show a slot of the path.
+        own: Has the last query.
     """
 
     ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
     HEADING: ClassVar[str] = "Find in the text"
     APPLY: ClassVar[str] = "Go there"
 
-    def __init__(
-        self,
-        query: str,
-        everywhere: bool,
-        timeline: Callable[[], Timeline],
-        look: Callable[[int | None], None],
-    ) -> None:
+    def __init__(self, own: FindActions) -> None:
         super().__init__()
-        self._query, self._everywhere, self._now, self._look = query, everywhere, timeline, look
-        self.places: Sequence[TextPlace] = ()
-        self._from = None if timeline().following else timeline().slot
+        self._own, self._query = own, own.text_query
+        self._from = None if own.timeline.following else own.timeline.slot
         """The slot that was selected before."""
-        self._path = timeline().generation
+        self._path = own.timeline.generation
 
     def body(self) -> Iterable[Widget]:
         with HorizontalGroup(id="text-row"):
             yield SafeInput(self._query, "a text", id="text-query")
-            yield Choice(("this path", "all branches"), int(self._everywhere), id="text-scope")
+            yield Choice(("this path", "all branches"), int(self._own.everywhere), id="text-scope")
         yield Remark(TEXT_HELP, id="text-remark")
         yield PickList(id="text-places")
 
@@ -332,71 +374,54 @@ class TextSearchDialog(PickDialog[tuple[str, bool, TextPlace | None]]):
         field.select_all()
         self._find()
 
-    @property
-    def _typed(self) -> tuple[str, bool]:
-        query = self.query_one("#text-query", SafeInput).value
-        return query, bool(self.query_one("#text-scope", Choice).chosen)
-
     @on(Input.Changed, "#text-query")
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
         """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
-        (query, everywhere), timeline = self._typed, self._now()
-        self.places, total = search(timeline, query, everywhere)
+        timeline, query = self._own.timeline, self.query_one("#text-query", SafeInput).value
+        everywhere = bool(self.query_one("#text-scope", Choice).chosen)
+        self._own.text_query, self._own.everywhere = query, everywhere
+        places, total = search(timeline, query, everywhere)
         start = (0 if self._from is None else self._from) + 1
         start += self._from is not None and query == self._query
         depth = timeline.tree.branches.depth
-        after = (n for n, place in enumerate(self.places) if place.on_path and depth(place.first) >= start)
-        self.picks.lay(len(self.places), next(after, 0))
-        said = places_sentence(query, everywhere, len(self.places), total)
+        after = (n for n, place in enumerate(places) if place.on_path and depth(place.first) >= start)
+        self.put(places, next(after, 0))
+        said = places_sentence(query, everywhere, len(places), total)
         self.query_one("#text-remark", Remark).say(said, wrong=bool(query) and not total)
-
-    @property
-    def _place(self) -> TextPlace | None:
-        return self.places[self.picks.highlighted] if self.places else None
 
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:
         """Have the text show the highlighted place, if it is on the path; else what was shown before."""
-        place, timeline = self._place, self._now()
+        place, timeline = self.picked, self._own.timeline
         if timeline.generation != self._path or timeline.running:
             return
         on_path = place is not None and place.on_path and place.first in timeline.tree.branches
-        self._look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
+        self._own.look(timeline.tree.branches.depth(place.first) - 1 if on_path and place else self._from)
 
     def change_scope(self) -> None:
         """Search the path, or all branches."""
         self.query_one("#text-scope", Choice).action_turn(1)
 
-    def apply(self) -> None:
-        """Go to the highlighted place."""
-        if (place := self._place) is not None:
-            self.dismiss((*self._typed, place))
-
     def leave(self) -> None:
-        """Go back to the slot that was selected before; what was looked for is remembered."""
-        if self._now().generation == self._path:
-            self._look(self._from)
-        self.dismiss((*self._typed, None))
+        """Go back to the slot that was selected before."""
+        if self._own.timeline.generation == self._path:
+            self._own.look(self._from)
+        self.dismiss()
 
     # ---- the list of places, each in its text -----------------------------------------------
 
     def _beside(self, width: int) -> int:
         """Cells that say for each place whether it is on the path."""
-        return _BRANCH if width >= 60 and not all(place.on_path for place in self.places) else 0
+        return _BRANCH if width >= 60 and not all(place.on_path for place in self.choices) else 0
 
     def head(self, width: int) -> Row:
-        text = (
-            " "
-            + pad("position", _POSITION, right=True)
-            + "  "
-            + pad("branch", self._beside(width - 1))
-            + "text"
-        )
+        beside = pad("branch", self._beside(width - 1))
+        text = f" {pad('position', _POSITION, right=True)}  {beside}text"
         return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        timeline, found, muted = self._now(), self.places[place], self.picks.ink("muted")
+        timeline, found, muted = self._own.timeline, self.choices[place], self.picks.ink("muted")
         if found.last not in timeline.tree.branches:
             return [Segment("this place is deleted", muted)]
         beside, position = self._beside(width), scales.count(timeline.tree.branches.depth(found.first))
@@ -416,10 +441,8 @@ def places_sentence(query: str, everywhere: bool, shown: int, total: int) -> str
     part = f"‹{truncate(visible(query), 24)}›"
     if not total:
         more = "" if everywhere else f" {key_for('find.scope')} searches all branches."
-        return (
-            f"{part} occurs nowhere {where}.{more} To search all tokens that could come at a place, leave and press "
-            f"{key_for('find')}."
-        )
+        advice = f"To search all tokens that could come at a place, leave and press {key_for('find')}."
+        return f"{part} occurs nowhere {where}.{more} {advice}"
     many = f"{total:,} places" if total > 1 else "1 place"
     more = f", of which the first {shown} are shown" if shown < total else ""
     return f"{part} occurs at {many} {'in all branches' if everywhere else where}{more}."
@@ -462,15 +485,11 @@ def search(timeline: Timeline, typed: str, everywhere: bool) -> tuple[list[TextP
 
 def _tail(branches: Branches, branch: Branch, reach: int) -> list[int]:
     """The last tokens before a branch, of so many characters together."""
-    tail: list[int] = []
-    for part in branches.above(branch):
-        if part is branch:
-            continue
-        for node in reversed(part.nodes):
-            if reach <= 0:
-                return tail[::-1]
-            tail.append(node)
-            reach -= len(branches[node].text)
+    tail, node = [], branches[branch.first].parent
+    while node in branches and reach > 0:
+        tail.append(node)
+        reach -= len(branches[node].text)
+        node = branches[node].parent
     return tail[::-1]
 
 
@@ -502,20 +521,6 @@ def _texts(branches: Branches, nodes: Sequence[int], query: TokenQuery) -> list[
 def excerpt(timeline: Timeline, place: TextPlace) -> tuple[str, str, str]:
     """The text before a place, there and after it; printable."""
     branches = timeline.tree.branches
-    nodes = [place.last]
-    while nodes[-1] != place.first:
-        nodes.append(branches[nodes[-1]].parent)
-    end = branches.of(place.last)
-    assert end is not None  # it was found there
-    at = branches.place(place.last)
-    after = "".join(branches[node].text for node in end.nodes[at + 1 : at + 1 + _AROUND])
-    before, length, node = [], 0, branches[place.first].parent
-    while node in branches and length < _AROUND:
-        before.append(branches[node].text)
-        length, node = length + len(before[-1]), branches[node].parent
-    found = "".join(branches[node].text for node in reversed(nodes))
-    return (
-        visible("".join(reversed(before))[-_AROUND:]),
-        visible(found) or token_label("", branches[place.first].raw),
-        visible(after[:_AROUND]),
-    )
+    before, found, after = branches.excerpt(place.first, place.last, _AROUND)
+    label = visible(found) or token_label("", branches[place.first].raw)
+    return visible(before[-_AROUND:]), label, visible(after[:_AROUND])

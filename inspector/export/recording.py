@@ -34,7 +34,7 @@ class Recording(Struct):
 
     timeline: Timeline
     settings: Settings | None = None
-    """In force at the end of the session; None if unknown."""
+    """Settings in force at the end of the session; None if unknown."""
     load: LoadSettings | None = None
     program: str = ""
     """Name and version of the program that recorded it."""
@@ -45,7 +45,7 @@ class Recording(Struct):
     chosen: int | None = None
     """Node that is selected first; None if none was named."""
     parts: Sequence[ExportPart] = ()
-    """What tools found, as far as it goes along."""
+    """Parts of the tools that go along."""
 
     @property
     def made(self) -> list[Made]:
@@ -67,7 +67,7 @@ class Recording(Struct):
 
     @property
     def source(self) -> str:
-        """The program that recorded it, and when; empty where that isn't known."""
+        """The program that recorded it, and when; empty if that isn't known."""
         when = self.created.partition("T")
         day = f"{when[0]} {when[2][:5]} UTC" if when[2] else when[0]
         return " · ".join(visible(part) for part in (self.program, day) if part)
@@ -195,37 +195,18 @@ class TreePath(Struct, frozen=True):
     """One way through the tree, from the root to a leaf. Texts are printable."""
 
     items: list[Item]
-    name: str
-    """Of the branch that it ends with; empty where it has none."""
-    made: str
-    """The way in which its first own token entered the tree; `current` for the exported one."""
+    title: str
+    """Title in a list of branches: its name, or how it begins, and the conditions of its tokens."""
     conditions: list[Made]
     """The conditions of its tokens, beside the model and its sampler."""
     fork: int
-    """The step at which it leaves those before it, from 1; 0 where it begins with the prompt."""
+    """The step at which it leaves those before it, from 1; 0 if it begins with the prompt."""
     text: str
     """The text from there on."""
-    own: list[Item]
-    """The tokens from there on."""
-
-    @property
-    def title(self) -> str:
-        """Its name in a list of branches, and the conditions of its tokens."""
-        begins = "as it stands" if self.made == "current" else f"{self.made} at step {self.fork}"
-        found = self.name or begins
-        return " · ".join(filter(None, (found, in_short(self.conditions))))
-
-    @property
-    def tokens(self) -> int:
-        """Number of its own tokens, as the tree counts them: those that were stepped from there on."""
-        return sum(1 for item in self.own if isinstance(item, Step))
-
-    @property
-    def perplexity(self) -> str:
-        """Perplexity of its own tokens; empty where it has none."""
-        steps = (item.logprob for item in self.own if isinstance(item, Step))
-        known = [logprob for logprob in steps if math.isfinite(logprob)]
-        return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
+    tokens: int
+    """Number of its own tokens, as the tree counts them: those that were stepped from there on."""
+    perplexity: str
+    """Perplexity of these; empty if none is known."""
 
 
 def paths(recording: Recording) -> list[TreePath]:
@@ -234,11 +215,11 @@ def paths(recording: Recording) -> list[TreePath]:
     ends = [] if left_out(timeline) else timeline.tree.leaves()
     others = [timeline.tree.path(node) for node in ends if not current or node != current[-1].node]
     met = {item.node for item in current}
-    listed = [_path(recording, current, 0, "current")]
+    listed = [_path(recording, current, None)]
     for items in others:
         own = next((place for place, item in enumerate(items) if item.node not in met), len(items) - 1)
         met.update(item.node for item in items)
-        listed.append(_path(recording, items, own, made(items[own])))
+        listed.append(_path(recording, items, own))
     return listed
 
 
@@ -248,23 +229,33 @@ def left_out(timeline: Timeline) -> bool:
     return len(timeline.tree.nodes) > TREE and forks
 
 
-def _path(recording: Recording, items: list[Item], own: int, how: str) -> TreePath:
-    marks = recording.timeline.tree.marks
-    begins = own
-    if how == "current":
-        begins = next((place for place, item in enumerate(items) if isinstance(item, Step)), 0)
-    names = [marks.at(item.node).name for item in items[begins:]]
-    first = items[own] if items else None
+def _path(recording: Recording, items: list[Item], own: int | None) -> TreePath:
+    """A path whose own tokens begin at a place; None for the exported one, whose completion is its own."""
+    tree = recording.timeline.tree
+    begins = (
+        next((place for place, item in enumerate(items) if isinstance(item, Step)), 0) if own is None else own
+    )
+    fork = first.index + 1 if items and isinstance(first := items[own or 0], Step) else ROOT
+    names = (tree.marks.at(item.node).name for item in reversed(items[begins:]))
+    how = "as it stands" if own is None else f"{made(items[own])} at step {fork}"
+    conditions = made_with(tree, items)
+    steps = [item for item in items[begins:] if isinstance(item, Step)]
     text = visible("".join(item.text for item in items[begins : begins + _TEXT])).strip(" ")
     return TreePath(
         items,
-        visible(next(filter(None, reversed(names)), "")),
-        how,
-        made_with(recording.timeline.tree, items),
-        first.index + 1 if isinstance(first, Step) else ROOT,
+        " · ".join(filter(None, (visible(next(filter(None, names), "")) or how, in_short(conditions)))),
+        conditions,
+        fork,
         truncate(text, _TEXT),
-        items[begins:],
+        len(steps),
+        _perplexity([step.logprob for step in steps]),
     )
+
+
+def _perplexity(logprobs: Sequence[float]) -> str:
+    """The perplexity of tokens, without those of no probability; empty if none is left."""
+    known = list(filter(math.isfinite, logprobs))
+    return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
 
 
 def exported(recording: Recording) -> Exported:
@@ -385,14 +376,12 @@ def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
 
 def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
     logprobs = [item.logprob for item in items if item.logprob is not None]
-    known = [logprob for logprob in logprobs if math.isfinite(logprob)]
-    if not known:
-        return
-    mean = sum(known) / len(known)
-    yield f"{what}perplexity", f"{math.exp(min(700.0, -mean)):.2f}"
-    barred = len(logprobs) - len(known)
-    without = f" ({barred} of no probability left out)" if barred else ""
-    yield f"{what}surprisal", f"{bits(-mean / math.log(2))} bits a token{without}"
+    known = list(filter(math.isfinite, logprobs))
+    if known:
+        barred = len(logprobs) - len(known)
+        without = f" ({barred} of no probability left out)" if barred else ""
+        yield f"{what}perplexity", _perplexity(known)
+        yield f"{what}surprisal", f"{bits(-sum(known) / len(known) / math.log(2))} bits a token{without}"
 
 
 def kv(reading: protocol.KVReading) -> str:

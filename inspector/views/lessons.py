@@ -1,35 +1,42 @@
-"""Lessons as a tool: the list, the lesson under way, its card and its keys, and presenting to a class."""
+"""Lessons: the list of all, the lesson under way with its card and its keys, and presenting to a class."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
+from rich.cells import cell_len
 from rich.console import Console
+from textual import events
 from textual.content import Content
+from textual.renderables.digits import Digits
+from textual.widget import Widget
 
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import visible
+from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
+from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
+from inspector.widgets.actions import Action, ActionTable, Hint, Needs, dialog_table, hints_of, list_table
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
+from inspector.widgets.lists import LinesDialog, SafeOptionList
 
 if TYPE_CHECKING:
-    from inspector.lessons.courses import Course, CoursePlace
     from inspector.lessons.play import LessonPlay
     from inspector.main.screen import MainScreen
 
@@ -90,7 +97,7 @@ class LessonActions(ToolActions):
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
         self._progress = Progress()
-        self.presenting = Presenting(host, self._changed)
+        self.presenting = Presenting(self)
         self._present = present
 
     # ---- the lesson under way ---------------------------------------------------------------
@@ -154,7 +161,7 @@ class LessonActions(ToolActions):
             self.play.know(known, begin)
             self.host.answer(f"The lesson continues at beat {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
-        self._changed()
+        self.changed()
         self.play.begin(begin)
         if self._present:
             self._present = False
@@ -168,7 +175,7 @@ class LessonActions(ToolActions):
         self.play.close()
         self.play = None
         self._draw_borders(False)
-        self._changed()
+        self.changed()
         if not self._recorded and self._before is not None:
             settings, tip, prompt = self._before
             client, setup = self.controller.client, self.controller.setup
@@ -194,42 +201,43 @@ class LessonActions(ToolActions):
                 self._progress.keep(play.lesson.id, play.progress)
             except PathError as error:  # no reason to stop teaching
                 self.host.answer(visible(f"Progress isn't kept: {error}"))
+        self._show_subject()
         if play.phase in SHOWN and not self.exploring:
-            self._go_to(play.beat.show, play.phase)
             self._look(play)
-        self._changed()
+        self.changed()
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
         """Have the card shown again."""
-        self.presenting.follow(self.play)
+        self.presenting.follow()
         self.host.narrate(self if self.play is not None or self.presenting.on else None)
 
-    def _go_to(self, panel: str, phase: LessonPhase) -> None:
-        """Show the panel that matters; a tool's own screen once there is something on it."""
-        if not panel:
+    def _show_subject(self) -> None:
+        """Show the panel that the beat is about, or its view once there is something in it."""
+        play = self.play
+        if play is None or self.exploring or play.phase not in SHOWN or not play.beat.show:
             return
-        if any(each.id == panel for each in self.host.arrangement.panels):
+        show, arrangement = play.beat.show, self.host.arrangement
+        if any(each.id == show for each in arrangement.panels):
             self.host.to_main()
-            if panel != self.host.arrangement.current:
-                self.host.go_to(panel)
-            self._draw_borders(panel == self.host.arrangement.text)
-        elif panel != self.host.over:
+            if show != arrangement.current:
+                self.host.go_to(show)
+            self._draw_borders(show == arrangement.text)
+        elif show != self.host.over:
             self.host.to_main()
-            if phase is LessonPhase.REVEALED:
-                self._open_screen(panel)
+            if play.phase is LessonPhase.REVEALED:
+                self._open_view(play)
 
-    def _open_screen(self, show: str) -> None:
-        """Open the tool's own screen that a beat is about, if it is one."""
-        if show and show != self.host.over and all(each.id != show for each in self.host.arrangement.panels):
-            self._point(show)
-            self.host.press(show)
-
-    def _point(self, tool: str) -> None:
-        """Choose what the beat is about first: a head, a layer, a strength, a step of a training."""
-        function, arguments = SPOKEN_OF.get(tool, ("", 0))
-        calls = self.play.beat.calls(function) if self.play is not None else []
-        if (place := next((each for each in calls if len(each) == arguments), None)) is not None:
-            self.host.point(tool, *((0, *place) if tool == "steering" else place))
+    def _open_view(self, play: LessonPlay) -> None:
+        """Open the view that a beat is about, if it is of one, at what it is about first: a head, a layer, a strength,
+        a step of a training."""
+        show = play.beat.show
+        if show in ("", self.host.over) or any(each.id == show for each in self.host.arrangement.panels):
+            return
+        function, arguments = SPOKEN_OF.get(show, ("", 0))
+        places = (each for each in play.beat.calls(function) if len(each) == arguments)
+        if function and (place := next(places, None)) is not None:
+            self.host.point(show, *((0, *place) if show == "steering" else place))
+        self.host.press(show)
 
     def _draw_borders(self, wanted: bool) -> None:
         """Draw the borders of the tokens while the text is what matters, if it is plain otherwise."""
@@ -241,19 +249,17 @@ class LessonActions(ToolActions):
 
     def _look(self, play: LessonPlay) -> None:
         """Select the token that the beat is about: before its reveal only if that tells nothing."""
-        revealed = play.phase is LessonPhase.REVEALED
-        if not revealed and (play.beat.hide or play.beat.act):
-            if play.guess is None:
-                self.timeline.select(None)
-            return
-        self.timeline.select(play.beat.slot(self.timeline))
+        if play.phase is LessonPhase.REVEALED or not (play.beat.hide or play.beat.act):
+            self.timeline.select(play.beat.slot(self.timeline))
+        elif play.guess is None:
+            self.timeline.select(None)
 
     # ---- narration --------------------------------------------------------------------------
 
     def narration(self) -> Narration | None:
         """The card now."""
         shown = card(self, self.play) if self.play is not None else None
-        shown = self.presenting.narration(self.play, shown, self.course) if self.presenting.on else shown
+        shown = self.presenting.narration(shown) if self.presenting.on else shown
         help = (*[PRESENTING_KEYS] * self.presenting.on, *[LESSON_KEYS] * (self.play is not None))
         return replace(shown, keys=frozenset(self._keys()), help=help) if shown is not None else None
 
@@ -264,7 +270,7 @@ class LessonActions(ToolActions):
             return False
         self.host.answer()
         does()
-        self._changed()
+        self.changed()
         return True
 
     def refuses(self, action: Action) -> str:
@@ -286,13 +292,12 @@ class LessonActions(ToolActions):
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
-        play = self.play
-        presents = self.presenting.keys(None if self.exploring else play) if self.presenting.on else {}
-        means = {**(self._taken(play) if play is not None else {}), **presents}
+        means = self._taken(self.play) if self.play is not None else {}
+        means |= self.presenting.keys() if self.presenting.on else {}
         return {name: does for id, does in means.items() for name in names_of(id)}
 
     def _taken(self, play: LessonPlay) -> Keys:
-        """By the id of an action what it does beside the card."""
+        """The effects of keys beside the card."""
         if self.exploring:
             return {"lessons": self.explore, "lesson.again": self._again}
         card, paging = self.host.card, Keys()
@@ -310,13 +315,18 @@ class LessonActions(ToolActions):
             keys |= {
                 each.id: partial(play.predict, at) for at, each in enumerate(PREDICTS[: len(play.options)])
             }
-        match play.phase:
-            case LessonPhase.ACTING:
-                keys = self._acting(play, keys)
-            case LessonPhase.REVEALED:
-                keys["lesson.go_on"] = play.go_on
-            case LessonPhase.ENDED:
-                keys["lesson.go_on"] = self._after
+        if play.phase is LessonPhase.REVEALED:
+            keys["lesson.go_on"] = play.go_on
+        elif play.phase is LessonPhase.ENDED:
+            keys["lesson.go_on"] = self._after
+        elif play.phase is LessonPhase.ACTING and play.stage.left:
+            verb = play.stage.left[0].verb
+            if verb.action:
+                keys[verb.action] = play.do_it
+            if verb.opens and not self._recorded and key_for(verb.opens) == bare_key_for(verb.opens):
+                # the key that begins it is the program's, as its tab is open
+                own = {*names_of(verb.opens)}
+                keys = {id: does for id, does in keys.items() if own.isdisjoint(names_of(id))}
         return keys
 
     def _after(self) -> None:
@@ -329,18 +339,6 @@ class LessonActions(ToolActions):
     def _take(self, place: CoursePlace) -> None:
         """Begin a lesson of a course: where it was left, or before a class at its first beat."""
         self.begin(place.listed, 0 if self.presenting.on else None, place)
-
-    def _acting(self, play: LessonPlay, keys: Keys) -> Keys:
-        """The keys while something is to be done: the one that begins it is the program's if its tab is open."""
-        if not play.stage.left:
-            return keys
-        verb = play.stage.left[0].verb
-        if verb.action:
-            keys[verb.action] = play.do_it
-        if verb.opens and not self._recorded and key_for(verb.opens) == bare_key_for(verb.opens):
-            own = {*names_of(verb.opens)}
-            return {id: does for id, does in keys.items() if own.isdisjoint(names_of(id))}
-        return keys
 
     def _again(self) -> None:
         """Begin the beat again, from exploring, too."""
@@ -358,14 +356,14 @@ class LessonActions(ToolActions):
         if play.beat.hint and not self.hinted:
             self.hinted = True
             return
-        self._open_screen(play.beat.show)
+        self._open_view(play)
         play.do_it()
 
     def present(self) -> None:
         """Begin to present what the beat is about, whichever tab has the key, or end it."""
         self.presenting.toggle()
-        if self.presenting.on and self.play is not None and self.play.phase in SHOWN and not self.exploring:
-            self._go_to(self.play.beat.show, self.play.phase)
+        if self.presenting.on:
+            self._show_subject()
 
     def explore(self) -> None:
         """Leave the card to look around, or come back to it; without a lesson, the list."""
@@ -373,9 +371,8 @@ class LessonActions(ToolActions):
             self.list()
             return
         self.exploring = not self.exploring
-        if not self.exploring and self.play.phase in SHOWN:
-            self._go_to(self.play.beat.show, self.play.phase)  # a screen that was opened may show the answer
-        self._changed()
+        self._show_subject()  # a view that was opened may show the answer
+        self.changed()
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
@@ -387,18 +384,14 @@ class LessonActions(ToolActions):
 
     def list(self) -> None:
         """Show all lessons."""
-        from inspector.tools.lessons.dialogs import LessonsDialog
-
         self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
 
     def _chosen(self, chosen: Listed | Course | str | None) -> None:
-        from inspector.tools.lessons.dialogs import CourseDialog
-
         if chosen == END:
             self.leave()
         elif isinstance(chosen, Listed):
             self.begin(chosen)
-        elif chosen is not None and not isinstance(chosen, str):
+        elif isinstance(chosen, Course):
             dialog = CourseDialog(chosen, self._progress.read())
             self.host.open(dialog, lambda place: self._take(place) if place else None)
 
@@ -407,8 +400,8 @@ class LessonActions(ToolActions):
     @property
     def phase(self) -> LessonPhase | None:
         """The phase of the beat; None if there is no lesson, a problem, or the card was left."""
-        held = self.exploring or self.play is None or self.play.problem is not None
-        return None if held or self.play is None else self.play.phase
+        play = self.play
+        return None if self.exploring or play is None or play.problem is not None else play.phase
 
     @property
     def over(self) -> bool:
@@ -504,9 +497,8 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("all_lessons")
     if play.problem is not None:
-        return (
-            f"{key_for('lesson.on')} goes to the next beat, {key_for('lesson.again')} begins this one again"
-        )
+        again = key_for("lesson.again")
+        return f"{key_for('lesson.on')} goes to the next beat, {again} begins this one again"
     match play.phase:
         case LessonPhase.ASKING:
             return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
@@ -617,18 +609,17 @@ class Presenting:
     blank screen, timers.
 
     Args:
-        host: The main screen.
-        changed: Has everything shown again.
+        own: Has the lesson under way, if any.
     """
 
-    def __init__(self, host: MainScreen, changed: Callable[[], None]) -> None:
-        self._host, self._changed = host, changed
+    def __init__(self, own: LessonActions) -> None:
+        self._own, self._host = own, own.host
         self.on = False
         self._blank = False
         self._hiding = 0
         """Place in `HIDES`."""
         self._votes: dict[int, tuple[int, ...]] = {}
-        """By beat: how many chose each option."""
+        """Number of those who chose each option, by beat."""
         self._began = self._beat_began = time.monotonic()
         self._beat = -1
         self._play: LessonPlay | None = None
@@ -646,12 +637,13 @@ class Presenting:
             self._began = self._beat_began = time.monotonic()
             self._enlarged, arrangement.enlarged = arrangement.enlarged, True
         self._host.answer()
-        self._changed()
+        self._own.changed()
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def keys(self, play: LessonPlay | None) -> Keys:
-        """By the id of an action what it does while it is presented."""
+    def keys(self) -> Keys:
+        """The effects of keys while it is presented."""
+        play = None if self._own.exploring else self._own.play
         own: Keys = {
             END_PRESENTING.id: self.toggle,
             "presenting.blank": self._turn_blank,
@@ -690,48 +682,39 @@ class Presenting:
         self._host.answer(HIDDEN[self._hiding])
 
     def _ask_votes(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import VotesDialog
-
         beat = play.beat_number
 
         def take(votes: tuple[int, ...] | None) -> None:
             if votes is not None:
                 self._votes[beat] = votes
-            self._changed()
+            self._own.changed()
 
         options = [each.text for each in play.options]
         self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
 
     def _ask_beat(self, play: LessonPlay) -> None:
-        from inspector.tools.lessons.dialogs import BeatsDialog
-
         titles = [each.title for each in play.lesson.beats]
         dialog = BeatsDialog(titles, play.beat_number)
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
 
-    def follow(self, play: LessonPlay | None) -> None:
+    def follow(self) -> None:
         """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
-        if play is None:
-            return
-        if play is not self._play:
+        play = self._own.play
+        if play is not None and play is not self._play:
             self._play, self._beat, self._votes = play, -1, {}
             self._began = time.monotonic()
-        if play.beat_number != self._beat:
+        if play is not None and play.beat_number != self._beat:
             self._beat, self._beat_began = play.beat_number, time.monotonic()
 
     # ---- showing ----------------------------------------------------------------------------
 
-    def narration(
-        self, play: LessonPlay | None, own: Narration | None, course: CoursePlace | None = None
-    ) -> Narration:
+    def narration(self, own: Narration | None) -> Narration:
         """The card before a class.
 
         Args:
-            play: The lesson under way, None for a session without one.
-            own: Its card for a single learner.
-            course: Its place in a course; None for a lesson alone.
+            own: The card for a single learner; None for a session without a lesson.
         """
-        shown_time = None
+        play, shown_time = self._own.play, None
         if play is None or own is None:
             body = (
                 f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_6')} open the tabs, "
@@ -739,9 +722,9 @@ class Presenting:
             )
             own = Narration("Presenting", Content(body), ())
         else:
-            lines = [own.body, *self._votes_lines(play), *self._notes(play, course)]
+            lines = [own.body, *self._votes_lines(play), *self._notes(play)]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
-                lines.insert(0, Content("\n").join(map(Content, block_digits(play.card.number.written()))))
+                lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
             shown_time = partial(self._time, play)
         return replace(
@@ -783,9 +766,10 @@ class Presenting:
             for taken, due in times
         )
 
-    def _notes(self, play: LessonPlay, course: CoursePlace | None) -> list[Content]:
+    def _notes(self, play: LessonPlay) -> list[Content]:
         """Notes for the teacher: of the course before its lesson and after it, and of the beat once its answer is
         shown, as they may tell that."""
+        course = self._own.course
         part = course.course.parts[course.place] if course is not None else None
         if play.phase is LessonPhase.ENDED:
             notes = part.discuss if part is not None else ()
@@ -797,48 +781,152 @@ class Presenting:
 
 def block_digits(text: str) -> list[str]:
     """A number in characters of three lines."""
-    from textual.renderables.digits import Digits  # only when presenting
-
     console = Console(file=StringIO(), width=COLUMNS, legacy_windows=False, color_system=None)
     lines = console.render_lines(Digits(text), console.options.update(width=COLUMNS), pad=False)
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
 
 
-# ---- the tool -----------------------------------------------------------------------------------
+# ---- the dialogs --------------------------------------------------------------------------------
+
+HELP = (
+    "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
+)
+TITLE = 25
+"""Cells of a title in a list."""
 
 
-def lessons(
-    first: Listed | None = None,
-    present: bool = False,
-    beat: int | None = None,
-    course: CoursePlace | None = None,
-) -> Tool:
-    """The tool.
+class LessonsDialog(LinesDialog[Listed | Course | str]):
+    """Lists courses and lessons; returns the one to begin, or `END`.
 
     Args:
-        first: The lesson to begin with; None for none.
-        present: Whether to present it.
-        beat: The one to begin with, from 0; None to continue, before a class for the first one.
-        course: The course that the lesson is taken in; None for none.
+        progress: How far each is.
+        under_way: Whether there is one to end.
     """
-    return Tool(
-        "lessons",
-        "Lessons",
-        lambda host: LessonActions(host, first, present, beat, course),
-        actions=(
-            Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            LessonActions.explore,
-            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
-            Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            LessonActions.list, synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
-            Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
-            LessonActions.present,
-            synonyms="class, teacher, projector, slides, audience, presentation"),
-        ),
-        owners=(LESSON_KEYS, PRESENTING_KEYS),
-    )  # fmt: skip
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
+    HEADING: ClassVar[str] = "Lessons"
+    WIDTH, FRAME = 112, 11
+
+    def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
+        super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
+        self._progress = progress
+
+    def line(self, choice: Listed | Course | str, width: int) -> Content:
+        if isinstance(choice, str):
+            return Content.styled("End the lesson under way", "bold")
+        if isinstance(choice, Course):
+            done, parts = choice.done(self._progress), len(choice.parts)
+            far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
+            return _row("≡", choice.title, choice.minutes, far, choice.about, width)
+        return _lesson_row(choice.number, choice, self._progress, width)
+
+    def on_key(self, event: events.Key) -> None:
+        """Highlight the lesson of a number."""
+        for at, each in enumerate(self._choices):
+            if isinstance(each, Listed) and str(each.number) == event.character:
+                self.query_one(SafeOptionList).highlighted = at
 
 
-LESSONS = lessons()
+class CourseDialog(LinesDialog[CoursePlace]):
+    """Lists the lessons of a course; returns the place of the one to begin.
+
+    Args:
+        course: The course; its next lesson is highlighted.
+        progress: How far each of its lessons is.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In a course", "begin")
+    WIDTH, FRAME = 112, 11
+
+    def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
+        places = [CoursePlace(course, place) for place in range(len(course.parts))]
+        super().__init__(places, course.next(progress), visible(course.about))
+        self._course, self._progress = course, progress
+
+    def on_mount(self) -> None:
+        """Name the course in the frame."""
+        done = f"{self._course.done(self._progress)} of {len(self._course.parts)} done"
+        self.query_one("#dialog").border_title = Content(visible(f"{self._course.title} · {done}"))
+
+    def line(self, choice: CoursePlace, width: int) -> Content:
+        return _lesson_row(choice.place + 1, choice.listed, self._progress, width)
+
+
+class BeatsDialog(LinesDialog[int]):
+    """Lists the beats of a lesson; returns the one to jump to, from 0.
+
+    Args:
+        titles: Of the beats.
+        present: The one on show.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
+    HEADING: ClassVar[str] = "Jump to a beat"
+    LEAVE: ClassVar[str] = "Cancel"
+
+    def __init__(self, titles: Sequence[str], present: int) -> None:
+        super().__init__(range(len(titles)), present)
+        self._titles = titles
+
+    def line(self, choice: int, width: int) -> Content:
+        return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
+
+
+def _lesson_row(number: int, listed: Listed, progress: Mapping[str, LessonProgress], width: int) -> Content:
+    lesson, reached = listed.lesson, progress.get(listed.lesson.id, LessonProgress())
+    far = "✓" if reached.done else ""
+    if reached.beat:
+        far += f" {reached.beat + 1}/{len(lesson.beats)}"
+    return _row(str(number), lesson.title, lesson.minutes, far, lesson.about, width)
+
+
+def _row(sign: str, title: str, minutes: float, far: str, about: str, width: int) -> Content:
+    """A line: its beginning is bold, the rest has the ink of the row, highlighted too."""
+    head = f"{sign:>2} {pad(visible(title), TITLE)}{minutes:>4g} min  {pad(far, 7)}"
+    rest = truncate_words(visible(about), max(0, width - cell_len(head)))
+    return Content.styled(truncate(head, width), "bold") + Content(rest)
+
+
+# ---- the votes of a class ---------------------------------------------------------------------
+
+
+MOST_VOTES = 100_000
+
+
+def read_votes(text: str, options: int) -> tuple[int, ...] | None:
+    """The votes as typed: a whole number for each option, with spaces or commas between; None for anything else."""
+    words = text.replace(",", " ").split()
+    if len(words) != options or not all(word.isdecimal() and len(word) < 7 for word in words):
+        return None
+    return tuple(min(MOST_VOTES, int(word)) for word in words)
+
+
+class VotesDialog(Dialog[tuple[int, ...]]):
+    """Asks for the votes of a class.
+
+    Args:
+        options: Of the question.
+        votes: Those that are known; empty for none.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table("Among the votes", told=False)
+    HEADING: ClassVar[str] = "Votes of the class"
+    APPLY: ClassVar[str] = "Show"
+
+    def __init__(self, options: Sequence[str], votes: Sequence[int]) -> None:
+        super().__init__()
+        self._options, self._votes = tuple(options), tuple(votes)
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeInput(" ".join(map(str, self._votes)), "12 5 3", id="votes")
+        names = ", ".join(visible(each) for each in self._options)
+        yield Remark(f"A number for each: {names}", id="votes-remark")
+
+    def apply(self) -> None:
+        """Take the numbers, or ask for them again."""
+        votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
+        if votes is None:
+            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            self.query_one("#votes-remark", Remark).say(advice, wrong=True)
+        else:
+            self.dismiss(votes)

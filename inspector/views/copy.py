@@ -1,4 +1,4 @@
-"""Copying as a tool: a menu of what can be copied of a session, and what was selected with the mouse.
+"""Copying: a menu of what can be copied of a session, and what was selected with the mouse.
 
 The texts are exact, since a clipboard obeys nothing, unlike a terminal. The tables for spreadsheets are the exception:
 their cells of text are printable and no formulas.
@@ -6,27 +6,153 @@ their cells of text are printable and no formulas.
 
 from __future__ import annotations
 
+import csv
 import io
 import math
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from typing import ClassVar
 
-from msgspec import json
+from msgspec import Struct, json
+from rich.segment import Segment
+from textual import events
+from textual.widget import Widget
 
 from engine.protocol import Candidate, Step
 from engine.recording import as_json
 from engine.settings import Settings
-from inspector.display import guarded, token_label
+from inspector.display import guarded, pad, token_label
 from inspector.keys import key_for, with_keys
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.scales import METRIC, size
 from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, in_short, made_with
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.copy import COPY_KEYS, Copyable
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import ActionTable, dialog_table, leaves, picking, taking
+from inspector.widgets.canvas import Row
+from inspector.widgets.dialog import Remark
+from inspector.widgets.lists import PickDialog, PickList
+
+# ---- keys ---------------------------------------------------------------------------------------
+
+MOST_BYTES = 74_994
+"""Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
+around the text, and 4 for every 3 of the text's own."""
+NOTHING_SELECTED = (
+    "Nothing is selected to copy: drag over the text, or press {copy} for a menu. "
+    "{quit} quits, ctrl+q from everywhere; esc or {step} pauses a run."
+)
+
+
+class CopyActions(ToolActions):
+    """Puts texts on the clipboard, and says how much that was."""
+
+    def open(self) -> None:
+        """Ask what to copy."""
+        listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
+        self.host.open(CopyDialog(listed), self._chosen)
+
+    def _chosen(self, chosen: Copyable | None) -> None:
+        if chosen is not None:
+            made = () if chosen.complete else made_with(self.timeline.tree, self.timeline.items)
+            self._copy(chosen.text(), chosen.name, in_short(made))
+
+    def selection(self) -> None:
+        """Copy what is selected with the mouse."""
+        if text := self.host.clipboard.selected:
+            self._copy(text, "the selection")
+        else:
+            self.host.announce(with_keys(NOTHING_SELECTED), "Still here")
+
+    def _copy(self, text: str, name: str, made: str = "") -> None:
+        sent = self.host.clipboard.copy(text)
+        answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
+        if sent > MOST_BYTES:
+            answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "
+            answer += f"where it doesn't arrive, press {key_for('export')}"
+        if made:
+            answer += f". The path was made with {made}: what was copied doesn't say so"
+        self.host.answer(answer)
+
+
+# ---- the menu -----------------------------------------------------------------------------------
+
+
+class Copyable(Struct, frozen=True):
+    """One thing that can be copied."""
+
+    key: str
+    """The letter that takes it."""
+    name: str
+    """As a sentence calls it: `the token`."""
+    preview: str
+    """Its beginning, printable."""
+    text: Callable[[], str]
+    complete: bool = False
+    """True if it says what the tokens were made with."""
+
+
+COPY_KEYS = dialog_table(
+    "While something is copied",
+    *picking("Go through what can be copied.", "choose"),
+    taking("Copy it to the terminal's clipboard.", "copy", written="`⏎`, or the letter before it"),
+    leaves("Leave."),
+)
+WHERE = (
+    "To this terminal's clipboard (OSC 52), and to the Mac's if its Terminal has none. If that has no effect, "
+    "as in tmux without set-clipboard on, {export} writes files."
+)
+_KEY, _NAME = 3, 29
+"""Cells of the letter and of the name."""
+_ROOMY = 44
+"""Cells from which there is room for previews."""
+
+
+class CopyDialog(PickDialog[Copyable]):
+    """Asks what to copy.
+
+    Args:
+        copyables: What there is.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = COPY_KEYS
+    HEADING: ClassVar[str] = "Copy"
+    APPLY: ClassVar[str] = "Copy"
+    AUTO_FOCUS = ""
+
+    def __init__(self, copyables: Sequence[Copyable]) -> None:
+        super().__init__()
+        self.choices = copyables
+
+    def body(self) -> Iterable[Widget]:
+        yield PickList(id="copy-list")
+        yield Remark(with_keys(WHERE))
+
+    def on_mount(self) -> None:
+        """All rows, from the start."""
+        self.put(self.choices)
+
+    def head(self, width: int) -> Row:
+        titles = pad("", _KEY + 1) + pad("what", _NAME)
+        return [Segment(titles + "preview" * (width >= _ROOMY), self.picks.ink("muted"))]
+
+    def row(self, place: int, width: int) -> Row:
+        each, ink = self.choices[place], self.picks.ink
+        preview = pad(each.preview, width - _KEY - _NAME) if width + 1 >= _ROOMY else ""
+        return [
+            Segment(pad(each.key, _KEY), ink("accent")),
+            Segment(pad(each.name, _NAME), self.picks.rich_style),
+            Segment(preview, ink("muted")),
+        ]
+
+    def on_key(self, event: events.Key) -> None:
+        """A letter takes its row."""
+        found = next((each for each in self.choices if each.key == event.character), None)
+        if found is not None:
+            event.stop()
+            self.dismiss(found)
+
 
 # ---- what can be copied -------------------------------------------------------------------------
 
@@ -82,12 +208,11 @@ def completion(items: Sequence[Item], slot: int) -> str:
         items: The path; prompt tokens may follow steps, as a further turn of a conversation does.
         slot: The selected one.
     """
-    steps = [place for place, item in enumerate(items) if isinstance(item, Step)]
-    if not steps:
-        return ""
-    at = steps[max(0, bisect_right(steps, slot) - 1)]
-    before = [*takewhile(lambda item: isinstance(item, Step), reversed(items[:at]))]
-    return _text([*reversed(before), *takewhile(lambda item: isinstance(item, Step), items[at:])])
+    by_kind = groupby(enumerate(items), lambda each: isinstance(each[1], Step))
+    runs = [list(run) for of_steps, run in by_kind if of_steps]
+    begun = [run for run in runs if run[0][0] <= slot]
+    chosen = begun[-1:] or runs[:1]
+    return _text([item for run in chosen for _, item in run])
 
 
 def _text(items: Sequence[Item]) -> str:
@@ -96,8 +221,6 @@ def _text(items: Sequence[Item]) -> str:
 
 def table(timeline: Timeline, items: Sequence[Item]) -> str:
     """A path as lines of cells with tabs between them, and a line of names."""
-    import csv
-
     out = io.StringIO()
     pairs = zip(items, by_token(timeline.tree, items), strict=True)
     lines = ((*_row(item), guarded("; ".join(each.short for each in found))) for item, found in pairs)
@@ -142,62 +265,3 @@ def _token(timeline: Timeline, item: Item, found: Sequence[TextCondition]) -> di
         "made_with": [each.short for each in found],
         "mark": timeline.tree.marks.of.get(item.node),
     }
-
-
-# ---- keys ---------------------------------------------------------------------------------------
-
-MOST_BYTES = 74_994
-"""Terminals that limit a clipboard's escape sequence take 100,000 bytes of it (hterm, and scripts that follow it): 8
-around the text, and 4 for every 3 of the text's own."""
-NOTHING_SELECTED = (
-    "Nothing is selected to copy: drag over the text, or press {copy} for a menu. "
-    "{quit} quits, ctrl+q from everywhere; esc or {step} pauses a run."
-)
-
-
-class CopyActions(ToolActions):
-    """Puts texts on the clipboard, and says how much that was."""
-
-    def open(self) -> None:
-        """Ask what to copy."""
-        from inspector.tools.copy.dialog import CopyDialog
-
-        listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
-        self.host.open(CopyDialog(listed), self._chosen)
-
-    def _chosen(self, chosen: Copyable | None) -> None:
-        if chosen is not None:
-            made = () if chosen.complete else made_with(self.timeline.tree, self.timeline.items)
-            self._copy(chosen.text(), chosen.name, in_short(made))
-
-    def selection(self) -> None:
-        """Copy what is selected with the mouse."""
-        if text := self.host.clipboard.selected:
-            self._copy(text, "the selection")
-        else:
-            self.host.announce(with_keys(NOTHING_SELECTED), "Still here")
-
-    def _copy(self, text: str, name: str, made: str = "") -> None:
-        sent = self.host.clipboard.copy(text)
-        answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
-        if sent > MOST_BYTES:
-            answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "
-            answer += f"where it doesn't arrive, press {key_for('export')}"
-        if made:
-            answer += f". The path was made with {made}: what was copied doesn't say so"
-        self.host.answer(answer)
-
-
-COPY = Tool(
-    "copy",
-    "Copy",
-    CopyActions,
-    actions=(
-        Action("copy", "Copy",
-            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            CopyActions.open, Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
-        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
-            CopyActions.selection, looks=True),
-    ),
-    owners=(COPY_KEYS,),
-)  # fmt: skip

@@ -1,33 +1,36 @@
-"""The dialogs of recordings: the one that saves what is on show to a file, and the list of recent sessions."""
+"""Recorded sessions: continued live, saved to a file, and the list of recent ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import ClassVar
 
-from textual import events, on, work
+from textual import on, work
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Label
-from textual.widgets.option_list import Option
 
 from engine.errors import EngineError, PathError
 from engine.files import shorter
 from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
 from inspector.display import pad, truncate, truncate_words, visible
-from inspector.keys import with_keys
+from inspector.keys import key_for, with_keys
 from inspector.main.dialogs.destination import Destination
-from inspector.recordings.sessions import SavedSession, saved_sessions
+from inspector.main.finder import Findable
+from inspector.main.tool import ToolActions
+from inspector.recordings.sessions import SavedSession, saved_sessions, session_peeks
 from inspector.scales import size
 from inspector.session.client import EngineClient, Request
+from inspector.session.playback import Opening, Playback
 from inspector.widgets.actions import ActionTable, list_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput
-from inspector.widgets.lists import SafeOptionList
+from inspector.widgets.lists import LinesDialog
 
 LOGITS = ("without logits", "with the kept logits")
 LOGITS_HELP = (
@@ -38,20 +41,71 @@ _REPORT_EVERY = 500
 """Entries between two reports of the progress."""
 
 
-class _Stopped(Exception):
-    """The user gave it up."""
+class RecordingActions(ToolActions):
+    """Continues recorded sessions, saves them and lists them."""
+
+    def go_live(self) -> None:
+        """Continue live from the recording on show."""
+        playback = self.host.playback
+        if playback is None or playback.going is None:
+            self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
+        elif self.timeline.facts is not None and not self.timeline.facts.ran:
+            self.host.answer(
+                "A recorded reply has no model to continue with: open its request with --model MODEL"
+            )
+        else:
+            self.host.answer(playback.going.begin())
+
+    def save_as(self) -> None:
+        """Ask for a name, and save the session under it."""
+        playback = self.host.playback
+        if playback is None or not playback.entries:
+            self.host.answer("There is nothing to save yet")
+            return
+        facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
+        bytes = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
+        row = bytes * facts.vocabulary if facts is not None else 0
+        dialog = SaveAsDialog(playback, self.controller.client if live else None, row)
+        self.host.open(dialog, lambda answer: None if answer is None else self.host.answer(answer))
+
+    def sessions(self) -> None:
+        """List recent sessions, and show the chosen one."""
+        self.host.open(SessionsDialog(), lambda saved: None if saved is None else self._show(saved.path))
+
+    def on_disk(self) -> Iterator[Findable]:
+        """The sessions that are saved: each is shown as a recording."""
+        if self.host.playback is None:
+            return
+        keys = key_for("sessions")
+        for path, changed, peek in session_peeks():
+            when = datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
+            label = visible(peek.user_message or peek.prompt) or when
+            about = f"A session of {visible(peek.model) or 'no model'}, last written to on {when}."
+            yield Findable(f"session {path.name}", label, about, "Recent sessions", keys, "session", "sessions",
+                           partial(self._show, path), foreign=True)  # fmt: skip
+
+    def _show(self, path: Path) -> None:
+        playback = self.host.playback
+        if playback is None:
+            return
+        if path == playback.recorder.path:
+            self.host.answer("That is the session that is open now")
+        else:
+            playback.open(Opening(path))
 
 
 # ---- saving -----------------------------------------------------------------------------------
+
+
+class _Stopped(Exception):
+    """The user gave it up."""
 
 
 class SaveAsDialog(Dialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
-        entries: Returns what to save.
-        proposal: The initial path in the field.
-        program: Name and version of what writes.
+        playback: Has what to save.
         client: Has the kept rows of logits added to the entries; None if none are kept.
         row: Bytes of one row at most.
     """
@@ -59,24 +113,18 @@ class SaveAsDialog(Dialog[str]):
     HEADING: ClassVar[str] = "Save as"
     APPLY: ClassVar[str] = "Save"
 
-    def __init__(
-        self,
-        entries: Callable[[], Sequence[Entry]],
-        proposal: str,
-        program: str,
-        client: EngineClient | None,
-        row: int,
-    ) -> None:
+    def __init__(self, playback: Playback, client: EngineClient | None, row: int) -> None:
         super().__init__()
-        self.entries, self.proposal, self.program = entries, proposal, program
-        self._client, self._row = client, row
+        self._playback, self._client, self._row = playback, client, row
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(self.proposal, "session.trace.zst", id="save-path")
+        path = self._playback.path
+        name = path.name.partition(".trace")[0] if path is not None else "session"
+        yield SafeInput(f"{name}.trace.zst", "session.trace.zst", id="save-path")
         if self._client is not None:
             yield Label("logits", classes="field-label", markup=False)
             yield Choice(LOGITS, id="save-logits")
@@ -126,18 +174,18 @@ class SaveAsDialog(Dialog[str]):
             elif request.cancelled:
                 self._failed("The logits were not read: it was cancelled.")
             else:
-                self._write(path, force, placed(self.entries()), stop)
+                self._write(path, force, placed(tuple(self._playback.entries)), stop)
 
         if self._client is not None and self._with_logits:
             self._say("Reading the kept logits …")
             self._client.do(ReadLogits(), rows_read)
         else:
-            self._write(path, force, self.entries(), stop)
+            self._write(path, force, tuple(self._playback.entries), stop)
 
     @work(thread=True)
     def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
         try:
-            written = save_as(path, self._counted(entries, stop), self.program, force)
+            written = save_as(path, self._counted(entries, stop), self._playback.recorder.program(), force)
         except _Stopped:
             return
         except EngineError as error:
@@ -169,29 +217,20 @@ SESSIONS_HELP = (
 NO_SESSIONS = "No session is saved yet. {save_as} saves this one to a file."
 
 
-class SessionsDialog(Dialog[Path]):
-    """Lists sessions; returns the file of the chosen one."""
+class SessionsDialog(LinesDialog[SavedSession]):
+    """Lists sessions; returns the chosen one."""
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
-    KEPT: ClassVar[tuple[str, ...]] = ("_listed",)
+    KEPT: ClassVar[tuple[str, ...]] = ("_choices",)
     HEADING: ClassVar[str] = "Recent sessions"
-    LEAVE: ClassVar[str] = "Close"
 
     def __init__(self) -> None:
-        super().__init__()
-        self._listed: Sequence[SavedSession] = ()
-
-    def body(self) -> Iterable[Widget]:
-        yield SafeOptionList(id="sessions-list", markup=False, compact=True)
-        yield Remark(READING, id="sessions-remark")
+        super().__init__(remark=READING)
 
     def begin(self) -> None:
         """Read the files in a thread: there may be hundreds of MiB of them."""
         super().begin()
-        options = self.query_one(SafeOptionList)
-        options.clear_options()
-        self.set_focus(options)
-        self.query_one("#sessions-remark", Remark).say(READING)
+        self.query_one(Remark).say(READING)
         self._read()
 
     @work(thread=True)
@@ -199,30 +238,14 @@ class SessionsDialog(Dialog[Path]):
         self.from_thread(self._show, saved_sessions())
 
     def _show(self, listed: Sequence[SavedSession]) -> None:
-        options = self.query_one(SafeOptionList)
-        self._listed = listed
-        options.add_options(
-            Option(line(session, self._width), disabled=session.peek is None) for session in listed
-        )
-        options.highlighted = 0 if listed else None
-        self.query_one("#sessions-remark", Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
+        self.put(listed)
+        self.query_one(Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
-    @property
-    def _width(self) -> int:
-        return max(20, self.query_one(SafeOptionList).content_size.width - 2)
+    def possible(self, choice: SavedSession) -> bool:
+        return choice.peek is not None
 
-    def on_resize(self, event: events.Resize) -> None:
-        """Fit the lines to another width."""
-        self.after_paint(self._fit)
-
-    def _fit(self) -> None:
-        options = self.query_one(SafeOptionList)
-        for index, session in enumerate(self._listed[: len(options.options)]):
-            options.replace_option_prompt_at_index(index, line(session, self._width))
-
-    @on(SafeOptionList.OptionSelected)
-    def _selected(self, message: SafeOptionList.OptionSelected) -> None:
-        self.dismiss(self._listed[message.option_index].path)
+    def line(self, choice: SavedSession, width: int) -> Content:
+        return line(choice, width)
 
 
 def line(saved: SavedSession, width: int) -> Content:

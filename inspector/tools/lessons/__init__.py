@@ -1,1 +1,0 @@
-"""Lessons on the screen: the list, the card, the presenter."""

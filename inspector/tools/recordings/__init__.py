@@ -1,1 +1,0 @@
-"""Recorded sessions: opened, continued live, saved and listed."""

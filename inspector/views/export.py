@@ -1,0 +1,236 @@
+"""Exporting: the dialog that asks what to make of the session on show, and the answer once it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.containers import VerticalGroup
+from textual.widget import Widget
+from textual.widgets import Input, Label
+
+from engine.errors import EngineError, PathError
+from engine.files import replacing, shorter
+from inspector.display import visible
+from inspector.documents.parts import ExportPart, exhibits_of
+from inspector.export.documents import FORMATS, Exportable, alone
+from inspector.export.recording import Recording, exported, line, snapshot
+from inspector.keys import TABS_OF, key_for
+from inspector.lessons.catalogue import Listed, of_recording
+from inspector.main.dialogs.destination import Destination, directory_hint
+from inspector.main.tool import ToolActions, found
+from inspector.scales import size
+from inspector.version import program
+from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import Choice, SafeInput, Ticks
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+INSIDE, EXAMPLES = "3", 3
+"""The tab, and how many of its views are named if none was opened."""
+PICTURE = "svg"
+LESSON = "lesson"
+"""The web page of a lesson whose recording is on show."""
+KINDS: tuple[Exportable, ...] = (
+    *FORMATS.values(),
+    Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
+    Exportable(LESSON, "lesson's page",
+               "the whole lesson as a page that asks, shows what was recorded, and needs no program"),
+)  # fmt: skip
+
+
+class ExportActions(ToolActions):
+    """Makes a document of the session on show."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.kind = "html"
+        """Name of the kind that was made last."""
+        self.without: frozenset[str] = frozenset()
+        """Names of the views that were left out the last time."""
+
+    def open(self) -> None:
+        """Ask what to make, and where to put it."""
+        try:
+            shown = line(Recording(self.timeline))
+        except EngineError as error:
+            self.host.answer(visible(str(error)))
+            return
+        of = exported(shown)
+        looked = [part.name for part in self._parts if any(exhibits_of([part], of))]
+        self.host.open(ExportDialog(self, stem(shown.title), looked), self._write)
+
+    @property
+    def _parts(self) -> list[ExportPart]:
+        return [part for tool in self.host.tools for part in map(found, tool.exports)]
+
+    @property
+    def lesson(self) -> Listed | None:
+        """The lesson whose recording is on show; None for any other session."""
+        playback = self.host.playback
+        path = playback.path if playback is not None and self.timeline.recorded else None
+        return of_recording(path) if path is not None else None
+
+    @property
+    def nothing(self) -> str:
+        """The sentence if no view was opened."""
+        openers = [
+            f"{key_for(tool.opener)} {part.name}"
+            for tool in self.host.tools
+            for part in map(found, tool.exports[:1])
+            if part.exhibits is not None and part.looked and self.host.has(tool.opener)
+            if TABS_OF.get(tool.opener) == INSIDE
+        ]
+        views = f"{', '.join(openers[:EXAMPLES])} and others."
+        return f"Nothing yet: what you look at in a token goes along, with {views}"
+
+    def _write(self, place: tuple[Path, bool] | None) -> None:
+        """Make the document and write it: in a thread, but for a picture."""
+        if place is None:
+            return
+        try:
+            recording = snapshot(
+                self.timeline, self.controller.setup.settings, self.controller.setup.load, program()
+            )
+            if self.kind == PICTURE:
+                self.host.screenshot(
+                    recording.heading,
+                    lambda svg: self._answer(_written(*place, lambda: alone(svg, recording.made))),
+                )
+                return
+            recording.parts = [part for part in self._parts if part.name not in self.without]
+            make = self._lesson_page() if self.kind == LESSON else partial(FORMATS[self.kind].make, recording)
+        except EngineError as error:  # the session has changed under the dialog
+            self._answer(error)
+            return
+        self.host.answer(f"Writing {visible(str(place[0]))}")
+        self.host.in_background(lambda: _written(*place, make), self._answer)
+
+    def _lesson_page(self) -> Callable[[], str]:
+        from inspector.export.lesson_page import page  # with all that plays a lesson
+
+        if (listed := self.lesson) is None:
+            raise EngineError("The lesson is no longer on show.", "Open its recording again.")
+        return partial(page, listed.lesson, listed.trace, self._parts)
+
+    def _answer(self, written: str | EngineError) -> None:
+        failed = isinstance(written, EngineError)
+        self.host.answer("" if failed else str(written))
+        if failed:
+            self.host.announce(visible(str(written)), "Not exported", "error")
+
+
+def _written(path: Path, force: bool, make: Callable[[], str]) -> str | EngineError:
+    """Make a document and write it; returns the answer, printable, or the error."""
+    try:
+        raw = make().encode()
+        with replacing(path, force) as file:
+            file.write(raw)
+    except EngineError as error:
+        return error
+    path = path.absolute()
+    return f"Exported {visible(path.name)}, {size(len(raw))}, to {visible(shorter(path.parent))}"
+
+
+class ExportDialog(Dialog[tuple[Path, bool]]):
+    """Asks for a kind of document and a path. An existing file is replaced on the second request: returns the path,
+    and whether to replace the file.
+
+    Args:
+        own: Has the kind that is chosen at first, and the views that are not ticked; they are set when it applies.
+        stem: The file's name without its end.
+        looked: Names of the views that were opened.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table(
+        "In an export",
+        *fields(),
+        note("space", hint=lambda own: "tick" if isinstance(own.focused, Ticks) else "", worth=5),
+        taking(),
+        told=False,
+    )
+    HEADING: ClassVar[str] = "Export"
+    APPLY: ClassVar[str] = "Export"
+
+    def __init__(self, own: ExportActions, stem: str, looked: Sequence[str]) -> None:
+        super().__init__()
+        self._own, self._stem, self._looked = own, stem, looked
+        self._kinds = [each for each in KINDS if each.name != LESSON or own.lesson is not None]
+        self._kind = next((each for each in self._kinds if each.name == own.kind), self._kinds[0])
+        """The chosen one."""
+        self._destination = Destination("Export")
+
+    def body(self) -> Iterable[Widget]:
+        yield Label("what", classes="field-label", markup=False)
+        labels = [each.label for each in self._kinds]
+        yield Choice(labels, self._kinds.index(self._kind), id="export-what")
+        yield Remark(self._kind.purpose, id="export-purpose")
+        unticked = (place for place, name in enumerate(self._looked) if name in self._own.without)
+        with VerticalGroup(id="export-evidence") as group:
+            group.display = self._kind.evidence
+            yield Label("views that were opened", classes="field-label", markup=False)
+            if self._looked:
+                yield Ticks(self._looked, unticked, id="export-ticks")
+            else:
+                yield Remark(self._own.nothing)
+        yield Label("file", classes="field-label", markup=False)
+        yield SafeInput(self._file_name, f"session.{self._end}", id="export-path")
+        yield Remark(visible(directory_hint()), id="export-remark")
+
+    def on_mount(self) -> None:
+        """Begin in the choice."""
+        self.query_one("#export-what", Choice).focus()
+
+    def on_descendant_focus(self) -> None:
+        """The line of keys has those of the field."""
+        self.query_one(KeyLine).show()
+
+    @on(Choice.Changed, "#export-what")
+    def _chosen(self, message: Choice.Changed) -> None:
+        """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
+        field = self.query_one("#export-path", SafeInput)
+        untouched = field.value == self._file_name
+        self._kind = self._kinds[message.choice.chosen]
+        self.query_one("#export-purpose", Remark).say(self._kind.purpose)
+        self.query_one("#export-evidence").display = self._kind.evidence
+        before, dot, end = field.value.rpartition(".")
+        if untouched:
+            field.value = self._file_name
+        elif dot and any(end == each.name for each in self._kinds):
+            field.value = f"{before}.{self._end}"
+
+    @on(Input.Changed, "#export-path")
+    def _typed(self) -> None:
+        self.query_one("#export-remark", Remark).say(visible(directory_hint()))
+
+    def apply(self) -> None:
+        """Ask for the document, unless something is wrong with the name."""
+        try:
+            place = self._destination.check(self.query_one("#export-path", SafeInput).value.strip())
+        except PathError as error:
+            self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
+            return
+        unticked = (self._looked[place] for ticks in self.query(Ticks) for place in ticks.without)
+        self._own.kind, self._own.without = self._kind.name, frozenset(unticked)
+        self.dismiss(place)
+
+    @property
+    def _end(self) -> str:
+        return "html" if self._kind.name == LESSON else self._kind.name
+
+    @property
+    def _file_name(self) -> str:
+        """The file's name, until another is typed."""
+        return f"{self._stem}.{self._end}"
+
+
+def stem(title: str) -> str:
+    """A file's name from how a text begins: plain letters and hyphens, six words at most."""
+    words = re.findall(r"[a-z0-9]+", title.lower())
+    return "-".join(words[:6])[:48] or "session"
