@@ -43,10 +43,10 @@ from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, swi
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
-from inspector.state.inside import CHECKS, checked
+from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Phase
+from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
     Canvas,
@@ -154,6 +154,23 @@ def not_recorded(on: Canvas) -> Notice:
             on.ink("muted"),
         ),
     ]
+
+
+def made_under(on: Canvas, timeline: Timeline, what: str, release: str) -> Notice:
+    """A token that was computed under interventions is not looked into.
+
+    Args:
+        on: Its styles.
+        timeline: With the interventions.
+        what: The beginning of the sentence that ends in "the model's own tokens".
+        release: Id of the action that leaves the branch.
+    """
+    return [
+        (f"This token was computed under {interventions_words(timeline.under)}.", on.rich_style),
+        (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
+        (f"{key_for(release)} releases it: it goes back to the model's own token, where the branch begins.",
+         on.ink("muted")),
+    ]  # fmt: skip
 
 
 # ---- the text up to a token ---------------------------------------------------------------------
@@ -386,8 +403,8 @@ class InsideView(View[None], Generic[Answer]):
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
-    def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
-        """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
+    def continue_under(self, command: HoldInterventions) -> None:
+        """Leave, and have the session continue under interventions, from its last token on."""
         host, live = self.host, self.live
         self.leave()
         if not live:
@@ -398,7 +415,12 @@ class InsideView(View[None], Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer(answer)
+        host.answer()
+
+    def release(self) -> None:
+        """Return to the model's own token at which the branch under interventions begins."""
+        if self.timeline.under:
+            self.continue_under(HoldInterventions(self.timeline.tip))
 
     # ---- what is looked at ------------------------------------------------------------------------
 
