@@ -26,6 +26,7 @@ from engine.protocol import (
     LockstepOpened,
     ModelFacts,
     Record,
+    Step,
 )
 from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
@@ -46,7 +47,7 @@ from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
-from inspector.state.timeline import Phase, Timeline
+from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
     Canvas,
@@ -154,23 +155,6 @@ def not_recorded(on: Canvas) -> Notice:
             on.ink("muted"),
         ),
     ]
-
-
-def made_under(on: Canvas, timeline: Timeline, what: str, release: str) -> Notice:
-    """A token that was computed under interventions is not looked into.
-
-    Args:
-        on: Its styles.
-        timeline: With the interventions.
-        what: The beginning of the sentence that ends in "the model's own tokens".
-        release: Id of the action that leaves the branch.
-    """
-    return [
-        (f"This token was computed under {interventions_words(timeline.under)}.", on.rich_style),
-        (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-        (f"{key_for(release)} releases it: it goes back to the model's own token, where the branch begins.",
-         on.ink("muted")),
-    ]  # fmt: skip
 
 
 # ---- the text up to a token ---------------------------------------------------------------------
@@ -416,6 +400,29 @@ class InsideView(View[None], Generic[Answer]):
         host.controller.timeline.select(None)
         host.controller.client.do(command)
         host.answer()
+
+    @property
+    def intervened(self) -> bool:
+        """True if the token was computed under interventions."""
+        last = self.path[-1] if self.path else None
+        return isinstance(last, Step) and last.origin == "intervened"
+
+    def not_intervened(self, on: Canvas, what: str) -> Notice:
+        """Advice at such a token, for a view that has a key to release the interventions.
+
+        Args:
+            on: Its styles.
+            what: The beginning of the sentence that ends in "the model's own tokens".
+        """
+        release = f"{key_for(f'{self.TOOL}.release')} releases it"
+        return [
+            (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+            (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
+            (
+                f"{release} releases it: it goes back to the model's own token, where the branch begins.",
+                on.ink("muted"),
+            ),
+        ]
 
     def release(self) -> None:
         """Return to the model's own token at which the branch under interventions begins."""

@@ -20,7 +20,6 @@ from engine.protocol import (
     Intervention,
     InterventionKind,
     Scope,
-    Step,
     SweepHeads,
     SweptUnit,
 )
@@ -37,7 +36,6 @@ from inspector.main.inside_view import (
     InsideView,
     Notice,
     look_table,
-    made_under,
     noticed,
     told,
     under_way,
@@ -313,9 +311,8 @@ class SwitchOff(InsideView[HeadsSwept]):
         return Painter(on).draw([*said, mapped, GAP, *self._effect(on), *missing], width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        last = self.path[-1] if self.path else None
-        if self.answer is None and isinstance(last, Step) and last.origin == "intervened":
-            return made_under(on, self.timeline, "Views of the inside are for", "interventions.release")
+        if self.answer is None and self.intervened:
+            return self.not_intervened(on, "Views of the inside are for")
         return super()._instead(on)
 
     def _effect(self, on: Canvas) -> Sequence[Block]:
@@ -472,21 +469,22 @@ def _names(
     shown: Sequence[tuple[int, int]], cells: Sequence[int], on: Canvas, cursor: tuple[int, int]
 ) -> Row:
     """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
-    row: Row = [Segment(" " * LABEL)]
-    narrow = [place for place, wide in zip(shown, cells, strict=True) if wide < NUMBERED]
-    if narrow:
-        cell = cells[0]
-        text, every = [" "] * (cell * len(narrow) + 4), -(-4 // cell)
-        for at, (kind, head) in enumerate(narrow):
-            if kind or head % every == 0:
-                name = NAMES[[*KINDS][kind]][0].upper() if kind else f"{head + 1}"
-                text[at * cell : at * cell + len(name)] = name
-        row.append(Segment("".join(text)[: cell * len(narrow)], on.ink("muted")))
-    for place, wide in zip(shown, cells, strict=True):
+    line, begin, end = [" "] * (LABEL + sum(cells) + NUMBERED), LABEL, LABEL + sum(cells)
+    every, accent = -(-NUMBERED // cells[0]), range(0)
+    for (index, head), wide in zip(shown, cells, strict=True):
+        kind = [*KINDS][index]
+        name = NAMES.get(kind, f"h{head + 1}")
         if wide >= NUMBERED:
-            part = [*KINDS][place[0]]
-            name = NAMES.get(part, f"h{place[1] + 1}")
-            name = name if len(name) < wide else SHORT.get(part, name)
-            ink = on.ink("accent" if place == cursor else "muted")
-            row.append(Segment(pad(truncate(name, wide - 1), wide, right=True), ink))
-    return row
+            name = pad(
+                truncate(name if len(name) < wide else SHORT.get(kind, name), wide - 1), wide, right=True
+            )
+            accent = range(begin, begin + wide) if (index, head) == cursor else accent
+        elif index:
+            name = name[0].upper()
+        else:
+            name = "" if head % every else f"{head + 1}"
+        line[begin : begin + len(name)] = name
+        begin += wide
+    text, muted = "".join(line), on.ink("muted")
+    before = Segment(text[: accent.start], muted), Segment(text[accent.start : accent.stop], on.ink("accent"))
+    return [*before, Segment(text[accent.stop : end], muted)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import asdict
@@ -161,12 +161,17 @@ class Patching(InsideView[ActivationsPatched]):
         """Ends of both paths for which tokens and alignment were chosen."""
         self._reading = False
         """True if a counterfactual prompt is being read: the session is at it, and not at the path on show."""
-        self._known: tuple[int, int, list[int]] = (-1, -1, [])
-        """The node and the size of the tree for which the sources were found, and these."""
+        self._sources_at: tuple[int, int] = (-1, -1)
+        """The node and the size of the tree for which the sources were found."""
         self._adopted = -1
         """The token of a recording for which the recorded source and part were chosen."""
-        self._heat: tuple[ActivationsPatched, int, OfferedHeat] | None = None
-        """The latest offer, and what it was made of."""
+        self.sources: list[int] = []
+        """The last tokens of the paths whose activations can be taken. This and what follows: see `look`."""
+        self.source: int | None = None
+        """The last token of the source."""
+        self.source_path: Sequence[Item] = ()
+        self.telling: tuple[int, int] | None = None
+        """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
 
     def begin(self) -> None:
         """Begin with the map of one path, at its largest share."""
@@ -178,18 +183,8 @@ class Patching(InsideView[ActivationsPatched]):
         read, tree = self.answers.newest(), self.timeline.tree
         if read is None or read.node not in tree.nodes:
             return None
-        layer, _ = self._at(read)
-        if self._heat is None or self._heat[0] is not read or self._heat[1] != layer:
-            item = tree.nodes[read.node]
-            what = Intervention(read.part, read.layers[layer]).label
-            title = f"what {what} restores after {quoted(token_label(item.text, item.raw))}"
-            shares = {
-                column.node: clamp(share, -1.0, 1.0)
-                for column, share in zip(read.columns, read.shares.row(layer), strict=True)
-                if math.isfinite(share)
-            }
-            self._heat = read, layer, OfferedHeat(title, shares, signed=True)
-        return self._heat[2]
+        item = tree.nodes[read.node]
+        return restored(read, self._at(read)[0], quoted(token_label(item.text, item.raw)))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
@@ -202,47 +197,29 @@ class Patching(InsideView[ActivationsPatched]):
 
     # ---- asking ---------------------------------------------------------------------------------
 
-    @property
-    def sources(self) -> list[int]:
-        """The last tokens of the paths whose activations can be taken."""
-        now = self.node, len(self.timeline.tree.nodes)
-        if now != self._known[:2]:
-            self._known = *now, sources(self.timeline, self.node) if self.path else []
-        return self._known[2]
-
-    @property
-    def source(self) -> int | None:
-        """The last token of the source."""
-        found = self.sources
-        return self._chosen if self._chosen in found else next(iter(found), None)
-
-    @property
-    def source_path(self) -> Sequence[Item]:
-        """The tokens of the source."""
-        return self.timeline.tree.path(self.source) if self.source is not None else ()
-
-    @property
-    def telling(self) -> tuple[int, int] | None:
-        """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
-        if self.source is None:
-            return None
-        return self.followed or pair(after(self.timeline, self.node), after(self.timeline, self.source))
-
     def look(self) -> None:
-        """See `InsideView`; a token of a recording begins with what was recorded of it."""
-        node = self.timeline.before
+        """See `InsideView`: find the source and the tokens that are followed; a token of a recording begins with what
+        was recorded of it."""
+        timeline, tree, node = self.timeline, self.timeline.tree, self.timeline.before
         if not self.live and self._adopted != node:
             self._adopted = node
             recorded = [key for key in self.answers.keys if isinstance(key, tuple) and key[0] == node]
             if recorded and not any(key[1:3] == (self._chosen, self.part) for key in recorded):
                 self._chosen, self.part = recorded[-1][1:3]
+        if self._sources_at != (node, len(tree.nodes)):
+            self._sources_at = node, len(tree.nodes)
+            self.sources = sources(timeline, node) if timeline.slot else []
+        self.source = self._chosen if self._chosen in self.sources else next(iter(self.sources), None)
+        self.source_path = tree.path(self.source) if self.source is not None else ()
+        if self._chosen_at != (node, self.source):  # what was chosen for other paths is forgotten
+            self._chosen_at, self.followed, self.facing = (node, self.source), None, None
+        self.telling = None
+        if self.source is not None:
+            self.telling = self.followed or pair(after(timeline, node), after(timeline, self.source))
         super().look()
 
     def question(self) -> tuple[Hashable, Command]:
-        source = self.source
-        if self._chosen_at != (self.node, source):  # what was chosen for other paths is forgotten
-            self._chosen_at, self.followed, self.facing = (self.node, source), None, None
-        end, both = self.node if source is None else source, self.telling or (0, 0)
+        end, both = self.node if self.source is None else self.source, self.telling or (0, 0)
         command = PatchActivations(self.node, end, *both, self.part, self.facing)
         key = self.node, end, self.part, both, self.facing
         if not self.live and self.answers.get(key) is None:
@@ -527,6 +504,24 @@ class Patching(InsideView[ActivationsPatched]):
             self.changed()
 
         client.do(Prefill(text, False, echo=False), read)
+
+
+@lru_cache(maxsize=1)  # the same object while nothing changed
+def restored(read: ActivationsPatched, layer: int, token: str) -> OfferedHeat:
+    """The share that each token restores at a layer, by its index.
+
+    Args:
+        read: All shares.
+        layer: The index.
+        token: The last token, quoted.
+    """
+    what = Intervention(read.part, read.layers[layer]).label
+    shares = {
+        column.node: clamp(share, -1.0, 1.0)
+        for column, share in zip(read.columns, read.shares.row(layer), strict=True)
+        if math.isfinite(share)
+    }
+    return OfferedHeat(f"what {what} restores after {token}", shares, signed=True)
 
 
 def sources(timeline: Timeline, node: int) -> list[int]:

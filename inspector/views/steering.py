@@ -29,7 +29,6 @@ from engine.protocol import (
     PromptToken,
     Record,
     Scope,
-    Step,
     StrengthsSwept,
     SweepStrengths,
 )
@@ -45,7 +44,6 @@ from inspector.main.inside_view import (
     InsideView,
     Notice,
     look_table,
-    made_under,
     not_recorded,
     noticed,
     under_way,
@@ -156,9 +154,14 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.followed: tuple[int, int] | None = None
         """Places of the two candidates whose logits are followed, the most probable first; None for those that the
         direction is named after, or else the first two."""
+        self.depth, self.layer_now = 1, 0
+        """Layers of the model, and the one after which the direction is added. This and what follows: see `look`."""
+        self.making: tuple[Hashable, MakeDirection] | None = None
+        """The question that makes the direction, and its key; None if it is from a file, or there is none."""
+        self.direction: Direction | None = None
+        """The chosen direction, once it is there."""
         self.trial: tuple[Hashable, Intervene] | None = None
-        """The question about the candidates with the present strength, and its key: see `look`. None if there is no
-        direction."""
+        """The question about the candidates with the present strength, and its key; None if there is no direction."""
         if isinstance(start := host.actions.get("steering"), SteeredStart):
             self.source, self.chosen_layer, self.strength = (
                 start.how.direction,
@@ -186,57 +189,24 @@ class SteeringView(InsideView[StrengthsSwept]):
 
     # ---- asking ---------------------------------------------------------------------------------
 
-    @property
-    def making(self) -> tuple[Hashable, MakeDirection] | None:
-        """The question that makes the direction, and its key; None if it is from a file, or there is none."""
-        of = self.source
-        if not isinstance(of, Contrast) or any(node not in self.timeline.tree.nodes for node in of.nodes):
-            return None  # another prompt was given: its nodes have other tokens
-        asked = MakeDirection(self.layer_now, of.toward, of.away, of.nodes, of.name)
-        return (asked.layer, asked.toward, asked.away, asked.nodes), asked
-
-    @property
-    def _direction(self) -> Direction | None:
-        """The chosen direction, once it is there."""
-        if isinstance(self.source, Direction):
-            return self.source
-        made = self.made.get(self.making[0]) if self.making is not None else None
-        return made.direction if made is not None and made.facts.failed is None else None
-
-    @property
-    def layer_now(self) -> int:
-        """The layer after which it is added."""
-        depth = self._depth
-        return min(depth - 1, depth // 2 if self.chosen_layer is None else self.chosen_layer)
-
-    @property
-    def _depth(self) -> int:
-        return self.timeline.facts.layers if self.timeline.facts is not None else 1
-
-    @property
-    def _span(self) -> tuple[Scope, int]:
-        """The part of the path that is steered, and its first position."""
-        prompt = max(
-            (place for place, item in enumerate(self.path) if isinstance(item, PromptToken)), default=0
-        )
-        return "context" if self.reach else "token", prompt if self.reach == 1 else 0
-
-    def question(self) -> tuple[Hashable, Command] | None:
-        """All strengths of the direction."""
-        if (direction := self._direction) is None:
-            return None
-        scope, begin = self._span
-        best = self._best
-        token, other = (best[at].id if at < len(best) else None for at in self._places(direction.name))
-        asked = SweepStrengths(self.node, direction, self.layer_now, scope, begin, token, other)
-        return (*swept_key(asked), token, other), asked
-
     def look(self) -> None:
-        """See `InsideView`; in a recording what it has, and without a direction why that could not be made."""
+        """See `InsideView`: find the direction, and the questions about it; in a recording what was asked there."""
+        self.depth = self.timeline.facts.layers if self.timeline.facts is not None else 1
+        self.layer_now = min(
+            self.depth - 1, self.depth // 2 if self.chosen_layer is None else self.chosen_layer
+        )
+        self.direction, self.making = self.source if isinstance(self.source, Direction) else None, None
+        of = self.source if isinstance(self.source, Contrast) else None
+        # if another prompt was given, its nodes have other tokens
+        if of is not None and all(node in self.timeline.tree.nodes for node in of.nodes):
+            asked = MakeDirection(self.layer_now, of.toward, of.away, of.nodes, of.name)
+            self.making = (asked.layer, asked.toward, asked.away, asked.nodes), asked
+            made = self.made.get(self.making[0])
+            self.direction = made.direction if made is not None and made.facts.failed is None else None
         super().look()
-        direction, layer, (scope, begin) = self._direction, self.layer_now, self._span
-        if direction is None and self.making is not None:
+        if self.direction is None and self.making is not None:
             self.failure = self.made.failure(self.making[0])
+        direction, layer, (scope, begin) = self.direction, self.layer_now, self._span
         keys = (
             []
             if self.live
@@ -252,9 +222,27 @@ class SteeringView(InsideView[StrengthsSwept]):
             trial = Intervene(self.node, (unit,), scope, begin=begin)
             self.trial = tried_key(trial), trial
 
+    @property
+    def _span(self) -> tuple[Scope, int]:
+        """The part of the path that is steered, and its first position."""
+        prompt = max(
+            (place for place, item in enumerate(self.path) if isinstance(item, PromptToken)), default=0
+        )
+        return "context" if self.reach else "token", prompt if self.reach == 1 else 0
+
+    def question(self) -> tuple[Hashable, Command] | None:
+        """All strengths of the direction."""
+        if self.direction is None:
+            return None
+        scope, begin = self._span
+        best = self._best
+        token, other = (best[at].id if at < len(best) else None for at in self._places(self.direction.name))
+        asked = SweepStrengths(self.node, self.direction, self.layer_now, scope, begin, token, other)
+        return (*swept_key(asked), token, other), asked
+
     def ask(self) -> None:
         """See `InsideView`: the direction, then the candidates with the present strength, then all strengths."""
-        if self._under:
+        if self.intervened:
             return
         if self.trial is None:
             if self.making is not None:
@@ -269,12 +257,6 @@ class SteeringView(InsideView[StrengthsSwept]):
     def effect(self) -> Intervened | None:
         """The candidates with the present strength."""
         return self.tried.get(self.trial[0]) if self.trial is not None else None
-
-    @property
-    def _under(self) -> bool:
-        """True if this token was computed under interventions: steering is tried at the model's own."""
-        last = self.path[-1] if self.path else None
-        return isinstance(last, Step) and last.origin == "intervened"
 
     def drop(self) -> None:
         self.made.drop()
@@ -294,7 +276,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         return super().situation() if self.trial is not None else ""
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        if self.trial is None or self._under or self.failure is not None or self.failed is not None:
+        if self.trial is None or self.intervened or self.failure is not None or self.failed is not None:
             return centred(self._instead(on), width, height)
         key, asked = self.trial
         tried, (unit,) = self.effect, asked.interventions
@@ -309,8 +291,8 @@ class SteeringView(InsideView[StrengthsSwept]):
         return Painter(on).draw(blocks, width, height)
 
     def _instead(self, on: Canvas) -> Notice:
-        if self._under:
-            return made_under(on, self.timeline, "Steering is tried at", "steering.release")
+        if self.intervened:
+            return self.not_intervened(on, "Steering is tried at")
         if self.failure is not None or not self.path or self.trial is not None:
             return super()._instead(on)
         if not self.live:
@@ -330,7 +312,7 @@ class SteeringView(InsideView[StrengthsSwept]):
 
     def turn_layer(self, by: int) -> None:
         """Add it after another layer."""
-        self.chosen_layer = clamp(self.layer_now + by, 0, self._depth - 1)
+        self.chosen_layer = clamp(self.layer_now + by, 0, self.depth - 1)
 
     def turn_strength(self, by: int) -> None:
         """Add it with the next strength, or with the one before."""
@@ -357,10 +339,10 @@ class SteeringView(InsideView[StrengthsSwept]):
         Args:
             which: 0 for the first of the two, 1 for the one whose logit is taken off.
         """
-        number, direction = len(self.timeline.candidates), self._direction
-        if number < 3 or direction is None:
+        number = len(self.timeline.candidates)
+        if number < 3 or self.direction is None:
             return
-        places = list(self._places(direction.name))
+        places = list(self._places(self.direction.name))
         places[which] = (places[which] + 1) % number
         if places[0] == places[1]:
             places[which] = (places[which] + 1) % number
@@ -380,6 +362,7 @@ class SteeringView(InsideView[StrengthsSwept]):
             return
         self.drop()
         self.use(source)
+        self.look()
         if self.making is not None:
             self.made.again(*self.making)
         self.changed()

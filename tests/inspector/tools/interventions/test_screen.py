@@ -211,7 +211,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     assert isinstance(screen, SwitchOff)
     asked_for = rig.engine.last(SweepHeads)
     assert (asked_for.heads, asked_for.parts) == ((), True)
-    every = sweep(screen.node, layers=94, heads=64)
+    every = replace(sweep(screen.node, layers=94, heads=64), token=asked_for.token)
     parts = replace(every, units=tuple(each for each in every.units if each.intervention.kind != "head"))
     await rig.push([parts, Ended("SweepHeads")])
     await told(rig)
