@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -14,6 +15,7 @@ from inspector.display import pad
 from inspector.widgets.charts import in_sight
 from inspector.widgets.rows import Row, heat_style
 
+Column = TypeVar("Column", bound=Hashable)
 LABEL = 5
 """Cells of a layer's name."""
 NUMBERED = 4
@@ -97,25 +99,25 @@ def _glyph(on: Inks, step: int) -> str:
     return " " if on.colorful else GLYPHS[step] if step >= 0 else BELOW[-step]
 
 
-class HeatMap(Struct):
+class HeatMap(Struct, Generic[Column]):
     """Numbers by layer and column.
 
     Args:
         scale: Their colors.
         layers: The layers, counted from 0, the lowest first.
-        value: From the index of a layer and that of a column to the number; None if there is none.
-        at: The indices of the selected cell.
+        value: From the index of a layer and a column to the number; None if there is none.
+        at: The selected cell: the index of its layer, and its column.
         marked: Those of marked ones.
     """
 
     scale: Scale
     layers: Sequence[int]
-    value: Callable[[int, int], float | None]
-    at: tuple[int, int]
-    marked: Collection[tuple[int, int]] = ()
+    value: Callable[[int, Column], float | None]
+    at: tuple[int, Column]
+    marked: Collection[tuple[int, Column]] = ()
 
     def draw(
-        self, on: Inks, heads: list[Row], cells: Mapping[int, int], part: tuple[str, Sequence[int], int],
+        self, on: Inks, heads: list[Row], cells: Mapping[Column, int], part: tuple[str, Sequence[int], int],
         width: int, height: int,
     ) -> list[Row]:  # fmt: skip
         """The rows from the top: the part that is shown, the names of the columns, and the layers, the last one first.
@@ -123,7 +125,7 @@ class HeatMap(Struct):
         Args:
             on: Its styles.
             heads: The names of the columns.
-            cells: The width of each column in sight, by its index.
+            cells: The width of each column in sight.
             part: The columns in sight, for `part_shown`.
             width: Cells of a row.
             height: Lines that there is room for.
@@ -141,7 +143,7 @@ class HeatMap(Struct):
             rows.append(row)
         return rows
 
-    def _cell(self, on: Inks, place: int, column: int, wide: int) -> Segment:
+    def _cell(self, on: Inks, place: int, column: Column, wide: int) -> Segment:
         if (value := self.value(place, column)) is None:
             return Segment(" " * wide)
         step, mark = self.scale.step(value), (place, column) in self.marked

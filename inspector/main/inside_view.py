@@ -146,6 +146,20 @@ def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None)
     return []
 
 
+def instead_of(on: Canvas, answers: Asked[Any], key: Hashable, waiting: str) -> Notice:
+    """Why an answer isn't shown; empty if it can be.
+
+    Args:
+        on: Its styles.
+        answers: The answers that it is among.
+        key: Its key.
+        waiting: The sentence while there is none; printable.
+    """
+    answer = answers.get(key)
+    said = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
+    return said if said or answer is not None else [(waiting, on.ink("muted"))]
+
+
 def not_recorded(on: Canvas) -> Notice:
     """There is no answer in a recording."""
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar
 
@@ -35,12 +35,12 @@ from inspector.main.inside_view import (
     TITLED,
     InsideView,
     Notice,
+    instead_of,
     look_table,
     noticed,
     told,
     under_way,
     walking,
-    why_missing,
 )
 from inspector.scales import KL_BITS, percent
 from inspector.session.requests import Replies
@@ -294,10 +294,10 @@ class SwitchOff(InsideView[HeadsSwept]):
     def situation(self) -> str:
         if self.answer is not None and (going := under_way(self.answers)):
             return going
+        words = ""
         if self.trial is not None and self.effect is None:
             words = told(self.tried, self.trial[0], self.app.size.width - 2)
-            return words or super().situation()
-        return super().situation()
+        return words or super().situation()
 
     def draw(self, answer: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
         missing = sentences(answer.missing)
@@ -317,52 +317,44 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def _effect(self, on: Canvas) -> Sequence[Block]:
         """The effect of the chosen units, or why it isn't there."""
-        effect_of, key = self.effect, self.trial[0] if self.trial is not None else None
-        if effect_of is not None and effect_of.facts.failed is None:
-            return [*effect(effect_of)]
-        facts = effect_of.facts if effect_of is not None else None
-        if why := why_missing(on, facts, self.tried.failure(key)):
-            return [noticed(why)]
         live = f"was not recorded. {key_for('go_live')} on the main screen continues live"
-        what = "is being computed" if self.live else live
-        return [sentence(f"{interventions_words(self.interventions)}: this {what}.", tone="muted")]
+        waiting = (
+            f"{interventions_words(self.interventions)}: this {'is being computed' if self.live else live}."
+        )
+        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
+        return [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
 
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
 
         A cell is the effect of switching off that unit alone.
         """
-        measure, scale = self.measure, self.measure.scale
-        every = sorted({place_of(unit) for unit in self.units})
-        columns = {place: column for column, place in enumerate(every)}
+        measure, at = self.measure, (self.unit.layer, column_of(self.unit))
         values = {
-            (each.intervention.layer, columns[place_of(each.intervention)]): measure.value(each)
+            (each.intervention.layer, column_of(each.intervention)): measure.value(each)
             for each in swept.units
         }
-        at = self.unit.layer, columns[place_of(self.unit)]
-        marked = {(unit.layer, columns[place_of(unit)]) for unit in self.together if unit in self.units}
+        marked = {(unit.layer, column_of(unit)) for unit in self.together}
+        every = sorted({column for _, column in values})
         across = width - LABEL
         cell = max(1, min(WIDEST, across // len(every)))
-        shown = in_sight(len(every), across // cell, at[1])
-        heads = [column for column in shown if every[column][0] == 0]
+        shown = [every[place] for place in in_sight(len(every), across // cell, every.index(at[1]))]
+        heads = [head for kind, head in shown if not kind]
         # parts have numbers if many narrow heads leave room for those
         left = (across - cell * len(heads)) // (len(shown) - len(heads)) if len(shown) > len(heads) else 0
         wide = cell if left <= NUMBERED else min(WIDEST, left)
-        cells = {column: cell if column in heads else wide for column in shown}
+        cells = {column: wide if column[0] else cell for column in shown}
+        part = "heads", heads, sum(not kind for kind, _ in every)
         layers = range(swept.units[-1].intervention.layer + 1)
-        part = "heads", [every[column][1] for column in heads], sum(kind == 0 for kind, _ in every)
-        named = [_names([every[column] for column in shown], [*cells.values()], on, every[at[1]])]
-        mapped = HeatMap(scale, layers, lambda layer, column: values.get((layer, column)), at, marked)
-        drawn = scale.legend(on, cell < NUMBERED)
+        mapped = HeatMap(measure.scale, layers, lambda *place: values.get(place), at, marked)
+        drawn = measure.scale.legend(on, cell < NUMBERED)
         says = first_fitting(
             width - sum(entry.cell_length for entry in drawn),
             f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.says} ",
             f"{measure.name} from ", "",
         )  # fmt: skip
-        return [
-            *mapped.draw(on, named, cells, part, width, height - 1),
-            [Segment(says, on.ink("muted")), *drawn],
-        ]
+        rows = mapped.draw(on, [_names(on, cells, at[1])], cells, part, width, height - 1)
+        return [*rows, [Segment(says, on.ink("muted")), *drawn]]
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -374,7 +366,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def turn_column(self, by: int) -> None:
         """Choose the next unit of the layer; they go round."""
-        if own := sorted((unit for unit in self.units if unit.layer == self.unit.layer), key=place_of):
+        if own := sorted((unit for unit in self.units if unit.layer == self.unit.layer), key=column_of):
             self._chosen = own[(own.index(self.unit) + by) % len(own)]
 
     def turn_together(self) -> None:
@@ -433,17 +425,17 @@ class SwitchOff(InsideView[HeadsSwept]):
             self.continue_under(HoldInterventions(self.node, self.interventions))
 
 
-def place_of(unit: Intervention) -> tuple[int, int]:
+def column_of(unit: Intervention) -> tuple[int, int]:
     """The column of a unit: the index of its kind, and its head, 0 for a part."""
     return [*KINDS].index(unit.kind), unit.head or 0
 
 
 def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
     """The unit of a layer whose column is the nearest to that of another unit."""
-    kind, head = place_of(like)
+    kind, head = column_of(like)
 
     def distance(unit: Intervention) -> tuple[int, int]:
-        own = place_of(unit)
+        own = column_of(unit)
         return abs(own[0] - kind), abs(own[1] - head)
 
     return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
@@ -465,13 +457,12 @@ def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
     return forms[0] + forms[1], *(f"Most: {form}" for form in forms[1:])
 
 
-def _names(
-    shown: Sequence[tuple[int, int]], cells: Sequence[int], on: Canvas, cursor: tuple[int, int]
-) -> Row:
+def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:
     """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
-    line, begin, end = [" "] * (LABEL + sum(cells) + NUMBERED), LABEL, LABEL + sum(cells)
-    every, accent = -(-NUMBERED // cells[0]), range(0)
-    for (index, head), wide in zip(shown, cells, strict=True):
+    begin, end, narrow = LABEL, LABEL + sum(cells.values()), min(cells.values())
+    line = [" "] * (end + NUMBERED)
+    every, accent = -(-NUMBERED // narrow), range(0)
+    for (index, head), wide in cells.items():
         kind = [*KINDS][index]
         name = NAMES.get(kind, f"h{head + 1}")
         if wide >= NUMBERED:

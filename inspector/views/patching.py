@@ -43,7 +43,7 @@ from inspector.display import first_fitting, pad, quoted, token_label, truncate,
 from inspector.documents.patching import NAMES, alignment, difference, over_pairs
 from inspector.keys import with_keys
 from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
-from inspector.main.inside_view import TITLED, InsideView, Notice, look_table, told, walking, why_missing
+from inspector.main.inside_view import TITLED, InsideView, Notice, instead_of, look_table, told, walking
 from inspector.main.tool import OfferedHeat
 from inspector.scales import count
 from inspector.session.client import Request
@@ -268,18 +268,10 @@ class Patching(InsideView[ActivationsPatched]):
         token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
         sides = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source."
         source = f"Source: node {answer.source}" if self.source is None else self._source_words(self.source)
-        top = painter.draw(
-            (
-                sentence(truncate(source, width)),
-                sentence(
-                    f"Followed: the logit of {token} less that of {other}: {sides}",
-                    f"Followed: {token} - {other}: {sides}",
-                ),
-                *sentences([alignment_words(answer)], ""),
-            ),
-            width,
-            height,
-        )
+        long, short = f"the logit of {token} less that of {other}", f"{token} - {other}"
+        followed = sentence(f"Followed: {long}: {sides}", f"Followed: {short}: {sides}")
+        aligned_so = sentences([alignment_words(answer)], "")
+        top = painter.draw([sentence(truncate(source, width)), followed, *aligned_so], width, height)
         below = painter.draw((sentence(*cell, tone="strong"), sentence(WORDS, tone="muted")), width, height)
         if height < 9:
             return [*self._map(answer, on, width, max(3, height - 2)), below[0], *top, *below[1:]]
@@ -301,16 +293,13 @@ class Patching(InsideView[ActivationsPatched]):
         there: Row = [Segment(pad("src", LABEL), on.ink("muted"))]
         for place in shown:
             each, before = columns[place], columns[max(0, place - 1)]
+            ink = on.ink("strong" if place == at[1] else "muted")
             skips = each.position > before.position + 1
             skips = skips or partner_of(answer, each) > partner_of(answer, before) + 1
-            own, other = token_label(each.text), token_label(each.source_text)
-            text = pad(truncate(own, cell - 1), cell, right=True)
-            text = f"{SKIPS}{text[1:]}" if skips else text
-            here.append(Segment(text, on.ink("strong" if place == at[1] else "muted")))
-            theirs = "" if each.id == each.source_id else truncate(other, cell - 1)
-            there.append(
-                Segment(pad(theirs, cell, right=True), on.ink("strong" if place == at[1] else "muted"))
-            )
+            own = pad(truncate(token_label(each.text), cell - 1), cell, right=True)
+            here.append(Segment(f"{SKIPS}{own[1:]}" if skips else own, ink))
+            other = "" if each.id == each.source_id else token_label(each.source_text)
+            there.append(Segment(pad(truncate(other, cell - 1), cell, right=True), ink))
         row = cache(answer.shares.row)
         mapped = HeatMap(SHARES, answer.layers, lambda layer, column: row(layer)[column], at)
         part = "columns", shown, len(columns)
@@ -333,13 +322,14 @@ class Patching(InsideView[ActivationsPatched]):
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideView`; the pairs, or the alignment while it is changed, whatever the answer."""
         if self.over_pairs:
-            answer = self.pairs.get(self._pairs_key)
-            if answer is not None and answer.facts.failed is None:
-                return Painter(on).draw(over_pairs(answer), width, height)
-            facts = answer.facts if answer is not None else None
-            said = why_missing(on, facts, self.pairs.failure(self._pairs_key))
-            waiting = [("The pairs go through the model, one after another.", on.rich_style)]
-            return centred(said or waiting, width, height)
+            answer, waiting = (
+                self.pairs.get(self._pairs_key),
+                "The pairs go through the model, one after another.",
+            )
+            why = instead_of(on, self.pairs, self._pairs_key, waiting)
+            if answer is None or why:
+                return centred(why, width, height)
+            return Painter(on).draw(over_pairs(answer), width, height)
         if self.faced is None or self.source is None:
             return super()._draw(on, width, height)
         blocks = alignment(self.path, self.source_path, self.faced, self._place)

@@ -43,12 +43,12 @@ from inspector.main.inside_view import (
     SCROLLS,
     InsideView,
     Notice,
+    instead_of,
     look_table,
     not_recorded,
     noticed,
     under_way,
     walking,
-    why_missing,
 )
 from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
@@ -69,10 +69,10 @@ SIDE_BY_SIDE = 116
 MOST_ENDS, ENDING = 6, 28
 """Branches that are offered to make a direction of, and cells of the end of the text of each."""
 REACHES = ("this token", "the completion", "whole context")
-"""How much of the path is steered: this token's forward pass alone; from the prompt's last token on, which predicts the
-first of the completion; all of it."""
+"""The part of the path that is steered: this token's forward pass alone; from the prompt's last token on, which
+predicts the first of the completion; all of it."""
 Source = Contrast | Direction
-"""What a direction is made of, or one from a file."""
+"""The texts or nodes of which a direction is made, or a direction from a file."""
 
 STEERING_KEYS = look_table(
     "While the model is steered",
@@ -147,10 +147,10 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.tried = Replies(client, Intervened)
         self.source: Source | None = None
         self.chosen_layer: int | None = None
-        """None for the one that a file's direction was made after, or else the one in the middle."""
+        """The layer that was chosen, or that a file's direction was made after; None for the one in the middle."""
         self.strength = 2.0
         self.reach = 0
-        """In `REACHES`: how much of the path is steered."""
+        """The part of the path that is steered: an index of `REACHES`."""
         self.followed: tuple[int, int] | None = None
         """Places of the two candidates whose logits are followed, the most probable first; None for those that the
         direction is named after, or else the first two."""
@@ -280,10 +280,8 @@ class SteeringView(InsideView[StrengthsSwept]):
             return centred(self._instead(on), width, height)
         key, asked = self.trial
         tried, (unit,) = self.effect, asked.interventions
-        why = why_missing(on, tried.facts if tried is not None else None, self.tried.failure(key))
-        if tried is None and not why:
-            missing = "are being computed" if self.live else "with this strength were not recorded"
-            why = [(f"The candidates {missing}.", on.ink("muted"))]
+        waiting = "are being computed" if self.live else "with this strength were not recorded"
+        why = instead_of(on, self.tried, key, f"The candidates {waiting}.")
         main = *curve(self.answer, unit.scale), GAP
         side = [*candidates(tried, unit.scale)] if tried is not None and not why else [noticed(why)]
         above = head(unit, steered_words(asked.scope, asked.begin), self.answer)
