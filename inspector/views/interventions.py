@@ -62,6 +62,8 @@ FACTORS = (0.0, 0.5, 2.0)
 """The factors that a key goes through: off, half, twice."""
 WIDEST = 8
 """Cells of a column of the map at most."""
+ORDER = tuple(KINDS)
+"""The kinds of units, in the order of the columns."""
 NAMES = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
 SHORT = {"attention": "att", "layer": "all"}
 """The names over the columns of parts."""
@@ -427,7 +429,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
 def column_of(unit: Intervention) -> tuple[int, int]:
     """The column of a unit: the index of its kind, and its head, 0 for a part."""
-    return [*KINDS].index(unit.kind), unit.head or 0
+    return ORDER.index(unit.kind), unit.head or 0
 
 
 def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
@@ -463,7 +465,7 @@ def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, 
     line = [" "] * (end + NUMBERED)
     every, accent = -(-NUMBERED // narrow), range(0)
     for (index, head), wide in cells.items():
-        kind = [*KINDS][index]
+        kind = ORDER[index]
         name = NAMES.get(kind, f"h{head + 1}")
         if wide >= NUMBERED:
             name = pad(

@@ -281,6 +281,15 @@ async def test_a_branch_gives_a_direction(rig: Rig) -> None:
     assert (asked.nodes, asked.toward, asked.away) == (nodes, (), ())
 
 
+async def test_the_view_begins_with_the_direction_that_a_lesson_made(rig: Rig) -> None:
+    await rig.ready()
+    asked = MakeDirection(3, EXAMPLE.toward, EXAMPLE.away, (), EXAMPLE.name)
+    await rig.push([made(asked)])
+    await rig.do("steering")
+    assert "L4 +happy-sad x2" in rig.said()
+    assert tried(rig).interventions[0].layer == 3
+
+
 async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
     await rig.ready(steps=8)
     own, unit = rig.timeline.steps[-1], Intervention("direction", 1, None, 2.0, UP)
@@ -413,3 +422,6 @@ async def test_a_session_may_begin_steered() -> None:
         await idle(pilot)
         assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)
         assert "+up x2" in str(app.controller.timeline.under[0].label)
+        view = app.main.view_at("inspector.views.steering:SteeringView")
+        assert isinstance(view, SteeringView)
+        assert (view.source, view.strength, view.chosen_layer) == (of, 2.0, 3)
