@@ -185,7 +185,7 @@ class SwitchOff(InsideView[HeadsSwept]):
         best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
         chosen = self.timeline.selected or best
         own = chosen.id if chosen is not None else None
-        known = [key[1] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
+        known = [key[1] for key in self.answers.about(self.node)]
         if self.live or own in known:
             return own
         here = told_here(self.timeline, known)
@@ -216,12 +216,8 @@ class SwitchOff(InsideView[HeadsSwept]):
             of = self.node, self._followed, scope
             if (whole := self.answers.get((*of, None))) is None:
                 continue
-            layers = [
-                key
-                for key in self.answers.keys
-                if isinstance(key, tuple) and key[:3] == of and key[3] is not None
-            ]
-            found = (whole, *(more for key in sorted(layers) if (more := self.answers.get(key)) is not None))
+            layers = sorted(key for key in self.answers.about(*of) if key[3] is not None)
+            found = (whole, *(more for key in layers if (more := self.answers.get(key)) is not None))
             if self._joined is None or self._joined[0] != found:
                 self._joined = found, reduce(joined, found)
             return self._joined[1]

@@ -203,7 +203,7 @@ class Patching(InsideView[ActivationsPatched]):
         timeline, tree, node = self.timeline, self.timeline.tree, self.timeline.before
         if not self.live and self._adopted != node:
             self._adopted = node
-            recorded = [key for key in self.answers.keys if isinstance(key, tuple) and key[0] == node]
+            recorded = self.answers.about(node)
             if recorded and not any(key[1:3] == (self._chosen, self.part) for key in recorded):
                 self._chosen, self.part = recorded[-1][1:3]
         if self._sources_at != (node, len(tree.nodes)):
@@ -223,8 +223,7 @@ class Patching(InsideView[ActivationsPatched]):
         command = PatchActivations(self.node, end, *both, self.part, self.facing)
         key = self.node, end, self.part, both, self.facing
         if not self.live and self.answers.get(key) is None:
-            known = [each for each in self.answers.keys if isinstance(each, tuple) and each[:3] == key[:3]]
-            return (known[-1] if known else key), command
+            key = next(reversed(self.answers.about(*key[:3])), key)
         return key, command
 
     def ask(self) -> None:
@@ -439,7 +438,7 @@ class Patching(InsideView[ActivationsPatched]):
         elif self.live:
             self.drop()
             self.host.open(PairsDialog(self.given), self._take_pairs)
-        elif known := [key for key in self.pairs.keys if isinstance(key, tuple)]:
+        elif known := self.pairs.about():
             self.part, self.given = known[-1]
             self.over_pairs = True
         else:

@@ -37,7 +37,7 @@ from inspector.blocks.paint import Painter
 from inspector.config.directions import END, Steering, name_of, read_direction, write_direction
 from inspector.display import token_text, truncate_start, visible
 from inspector.documents.steering import candidates, curve, head
-from inspector.keys import key_for
+from inspector.keys import key_for, with_keys
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.main.inside_view import (
     SCROLLS,
@@ -163,11 +163,8 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.trial: tuple[Hashable, Intervene] | None = None
         """The question about the candidates with the present strength, and its key; None if there is no direction."""
         if isinstance(start := host.actions.get("steering"), SteeredStart):
-            self.source, self.chosen_layer, self.strength = (
-                start.how.direction,
-                start.how.layer,
-                start.how.strength,
-            )
+            how = start.how
+            self.source, self.chosen_layer, self.strength = how.direction, how.layer, how.strength
 
     def begin(self) -> None:
         """Begin with the direction that a lesson made, if there is no other."""
@@ -192,9 +189,8 @@ class SteeringView(InsideView[StrengthsSwept]):
     def look(self) -> None:
         """See `InsideView`: find the direction, and the questions about it; in a recording what was asked there."""
         self.depth = self.timeline.facts.layers if self.timeline.facts is not None else 1
-        self.layer_now = min(
-            self.depth - 1, self.depth // 2 if self.chosen_layer is None else self.chosen_layer
-        )
+        layer = self.depth // 2 if self.chosen_layer is None else self.chosen_layer
+        self.layer_now = min(self.depth - 1, layer)
         self.direction, self.making = self.source if isinstance(self.source, Direction) else None, None
         of = self.source if isinstance(self.source, Contrast) else None
         # if another prompt was given, its nodes have other tokens
@@ -207,11 +203,7 @@ class SteeringView(InsideView[StrengthsSwept]):
         if self.direction is None and self.making is not None:
             self.failure = self.made.failure(self.making[0])
         direction, layer, (scope, begin) = self.direction, self.layer_now, self._span
-        keys = (
-            []
-            if self.live
-            else [key for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
-        )
+        keys = [] if self.live else self.answers.about(self.node)
         if keys and (recorded := self.answers.get(keys[-1])) is not None:
             self.answer, direction, layer = recorded, recorded.direction, recorded.layer
             scope, begin = recorded.scope, recorded.begin
@@ -225,10 +217,8 @@ class SteeringView(InsideView[StrengthsSwept]):
     @property
     def _span(self) -> tuple[Scope, int]:
         """The part of the path that is steered, and its first position."""
-        prompt = max(
-            (place for place, item in enumerate(self.path) if isinstance(item, PromptToken)), default=0
-        )
-        return "context" if self.reach else "token", prompt if self.reach == 1 else 0
+        prompt = [place for place, item in enumerate(self.path) if isinstance(item, PromptToken)]
+        return "context" if self.reach else "token", prompt[-1] if prompt and self.reach == 1 else 0
 
     def question(self) -> tuple[Hashable, Command] | None:
         """All strengths of the direction."""
@@ -297,13 +287,12 @@ class SteeringView(InsideView[StrengthsSwept]):
             return not_recorded(on)
         if self.making is not None:
             return [("The direction is being made.", on.rich_style)]
-        make = (
-            f"{key_for('steering.make')} makes one: of texts that say one thing and texts that say another,"
-        )
+        make = with_keys("{steering.make} makes one: of texts that say one thing and texts that say another,")
+        more = "of two branches, or from a file. An example is filled in."
         return [
             ("There is no direction yet.", on.rich_style),
             (make, on.ink("muted")),
-            ("of two branches, or from a file. An example is filled in.", on.ink("muted")),
+            (more, on.ink("muted")),
         ]
 
     # ---- keys -----------------------------------------------------------------------------------
