@@ -98,13 +98,21 @@ class Dot(Struct, frozen=True):
     text: str = ""
 
 
+class Shaded(Struct, frozen=True):
+    """A text on the color of a step, from -5 to 5; shown as `short` if the columns don't fit otherwise."""
+
+    text: str
+    step: int
+    short: str = ""
+
+
 class Strip(Struct, frozen=True):
     """Shares of a text as a strip of colors; they are read when it is drawn."""
 
     shares: Callable[[], Sequence[float]]
 
 
-Cell = str | Text | Bar | Dot | Strip | Sentence
+Cell = str | Text | Shaded | Bar | Dot | Strip | Sentence
 """A cell of a table. A sentence takes the rest of its row."""
 
 
@@ -286,7 +294,7 @@ def words(cell: Cell) -> str:
     match cell:
         case str():
             return cell
-        case Text() | Dot():
+        case Text() | Shaded() | Dot():
             return cell.text
         case Bar():
             return f"{cell.value:g}"

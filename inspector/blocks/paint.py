@@ -29,6 +29,7 @@ from inspector.blocks.blocks import (
     HeatText,
     Legend,
     Sentence,
+    Shaded,
     Strip,
     Table,
     TableRow,
@@ -39,7 +40,7 @@ from inspector.blocks.blocks import (
 from inspector.blocks.shades import Inks, Shades, stretches
 from inspector.display import first_fitting, pad, truncate
 from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, spread
-from inspector.widgets.rows import Row, fact_rows, wrapped
+from inspector.widgets.rows import Row, fact_rows, heat_style, wrapped
 
 Thing = TypeVar("Thing")
 LEAST_DRAWING, LEAST_TEXT = 4, 8
@@ -340,6 +341,8 @@ class Painter:
                 return self.shades.strip(shares, cells)
             case Text(tone=tone) if tone:
                 style = self.on.ink(tone)
+            case Shaded(step=step):
+                style = self.on.rich_style + heat_style(step, self.on.dark, self.on.colorful, signed=True)
         return [Segment(pad(_text(cell, fitted.short), cells, column.align == "right"), style)]
 
     def _around_axis(self, left: str, right: str) -> Row:
@@ -493,7 +496,7 @@ def _head_of(column: Column, short: int) -> str:
 def _text(cell: Cell, short: int) -> str:
     if isinstance(cell, str):
         return cell
-    if isinstance(cell, Text):
+    if isinstance(cell, Text | Shaded):
         return cell.short if short == 2 and cell.short else cell.text
     return ""
 
@@ -504,7 +507,7 @@ def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale
     if column.top is not None:
         return BarScale(column.top, False)
     first = table.rows[0].cells[place : place + 1] if table.rows else ()
-    if not first or isinstance(first[0], Strip | Text) or (isinstance(first[0], str) and first[0]):
+    if not first or isinstance(first[0], Strip | Text | Shaded) or (isinstance(first[0], str) and first[0]):
         return None
     drawn = [row.cells[place] for row in table.rows if place < len(row.cells)] if column.cells[1] else []
     if dots := [cell for cell in drawn if isinstance(cell, Dot)]:

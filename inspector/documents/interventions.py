@@ -1,31 +1,41 @@
-"""Interventions: the candidates under them, the strongest units, activation patching, and a direction."""
+"""Interventions: the candidates under them, the strongest units, and the map of all units."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from xml.etree.ElementTree import Element
 
-from engine.protocol import (
-    ActivationsPatched,
-    CandidateChange,
-    DirectionMade,
-    HeadsSwept,
-    Intervened,
-    PairPatched,
-    PairsPatched,
-    PatchColumn,
-    SweptUnit,
-)
-from inspector.blocks.blocks import Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.display import quoted, token_label, truncate, visible
-from inspector.scales import bits, count, left_over, percent, signed
-from inspector.state.inside import interventions_words, sides, steered_words
-from inspector.state.patching import alignment_words
+from engine.protocol import CandidateChange, HeadsSwept, Intervened, Scope, SweptUnit
+from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
+from inspector.blocks.elements import element
+from inspector.blocks.heat_map import figure
+from inspector.blocks.page import elements
+from inspector.display import quoted, token_label, visible
+from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
+from inspector.keys import with_keys
+from inspector.scales import KL_BITS, bits, count, left_over, milliseconds, percent, signed
+from inspector.state.inside import Answers, interventions_words, sides, steered_words
 
 STRONGEST = 12
-"""Units, or places, in a table."""
-PAIR = 60
-"""Cells of the text of a pair."""
+"""Units in a table."""
+KINDS = {"head": "head", "attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
+"""The names of the kinds of units, in the order in which they are shown."""
+SCOPES: dict[Scope, str] = {
+    "token": "This token's forward alone is changed: the KV of the tokens before it stays the model's own. "
+    "{interventions.hold} holds this for all tokens that follow.",
+    "context": "The whole path runs anew through the changed model, so that its KV is changed too. "
+    "{interventions.hold} holds from this token on alone.",
+}
+"""The meaning of each scope; see `with_keys`."""
+TOTAL = (
+    "This is the total effect: later layers react to what is missing, and may make up for it. "
+    "What a unit adds by itself, its direct effect, is in Contributions."
+)
+
+
+# ---- the candidates under interventions ---------------------------------------------------------
 
 
 def heading(tried: Intervened) -> str:
@@ -34,7 +44,7 @@ def heading(tried: Intervened) -> str:
 
 
 def candidates(tried: Intervened) -> Iterator[Block]:
-    """The candidates as the model has them, and under the interventions."""
+    """The candidates as the model has them, and under the interventions, for a page or a terminal."""
     scope = steered_words(tried.scope, tried.begin)
     entropy = f"from {bits(tried.entropy_before_bits)} to {bits(tried.entropy_after_bits)} bits"
     yield sentence(
@@ -42,12 +52,9 @@ def candidates(tried: Intervened) -> Iterator[Block]:
     )
     most = f"{tried.largest_change:.2f} ({token_label(tried.largest_change_text)})"
     yield sentence(f"Largest change of a logit: {most}.")
-    before = left_over(each.before.prob for each in tried.candidates)
-    after = left_over(each.after.prob for each in tried.candidates)
-    others = TableRow(("others", percent(before), percent(after)), "muted")
     ranks = number("rank"), number("rank then")
     columns = Column("candidate"), *map(number, sides(tried.interventions)), number("logit"), *ranks
-    yield Table(columns, [*map(_candidate, tried.candidates), others])
+    yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(tried))
     yield from sentences([tried.note], "")
 
 
@@ -55,6 +62,59 @@ def _candidate(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     label, ranks = token_label(before.text, before.raw), (count(before.rank), count(after.rank))
     return TableRow((label, percent(before.prob), percent(after.prob), signed(each.logit_change), *ranks))
+
+
+def others(
+    tried: Intervened, between: tuple[str, ...] = (), after: str = ""
+) -> Callable[[Collection[int]], TableRow]:
+    """The row about the candidates that are not shown.
+
+    Args:
+        tried: All candidates.
+        between: Cells between the two probabilities.
+        after: A text after the second one.
+    """
+
+    def row(shown: Collection[int]) -> TableRow:
+        own = left_over(tried.candidates[place].before.prob for place in shown)
+        changed = left_over(tried.candidates[place].after.prob for place in shown)
+        return TableRow(("others", percent(own), *between, percent(changed) + after), "muted")
+
+    return row
+
+
+def arrow(each: CandidateChange) -> str:
+    """Up or down for a candidate whose rank changes."""
+    return "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
+
+
+def effect(tried: Intervened) -> Iterator[Block]:
+    """The candidates with and without the chosen units, for a panel."""
+    scope = steered_words(tried.scope, tried.begin)
+    what = f"{interventions_words(tried.interventions)}, {scope}: KL {tried.kl_bits:.3f} bits"
+    entropy = f"model entropy {bits(tried.entropy_before_bits)} → {bits(tried.entropy_after_bits)}"
+    largest = f"{tried.largest_change:.2f} ({quoted(token_label(tried.largest_change_text))})"
+    below = " (rounding explains it)" if tried.largest_change <= tried.rounding else ""
+    long = f"{what} · {entropy} bits · largest logit change {largest}{below}"
+    yield sentence(long, f"{what}, {entropy}", what, tone="accent", lines=2)
+    own, changed = sides(tried.interventions)
+    bar = Column(cells=(4, 24), priority=2, top=1.0)
+    columns = Column(), number(own), bar, number(f"{changed} "), bar, number("rank", 2), number("logit", 2)
+    yield Table(columns, [*map(_change, tried.candidates)], rest=others(tried, ("",), " "))
+    tokens = "1 token" if tried.tokens_run == 1 else f"{count(tried.tokens_run)} tokens"
+    cost = f"{with_keys(SCOPES[tried.scope])} It ran {tokens}, {milliseconds(tried.facts.ms)}."
+    yield from sentences([tried.note, cost, TOTAL])
+
+
+def _change(each: CandidateChange) -> TableRow:
+    before, after = each.before, each.after
+    rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
+    changed = f"{percent(after.prob)}{arrow(each)}", Bar(after.prob)
+    label, logit = token_label(before.text, before.raw), figure(each.logit_change, 5, "+")
+    return TableRow((label, percent(before.prob), Bar(before.prob), *changed, rank, logit))
+
+
+# ---- units switched off alone -------------------------------------------------------------------
 
 
 def strongest(swept: HeadsSwept) -> Iterator[Block]:
@@ -81,66 +141,99 @@ def _unit(each: SweptUnit) -> TableRow:
     return TableRow((label, bits(each.kl_bits), signed(each.logit_change), percent(each.prob), leads))
 
 
-def patched(read: ActivationsPatched) -> Iterator[Block]:
-    """The places that go most of the way to the source."""
-    cells = [
-        (share, layer, column)
-        for place, layer in enumerate(read.layers)
-        for column, share in zip(read.columns, read.shares.row(place), strict=False)
-        if math.isfinite(share)
+# ---- the map of all units, on a page ------------------------------------------------------------
+
+_CELL, _GAP = 10, 4
+"""The side of a cell with the space after it, and the space before the parts, in its own unit."""
+_ROOMY = 24
+"""Rows or columns up to which each has its name."""
+_UNITS = 20_000
+"""Units at most: no model of today has more."""
+_TITLED = 600
+"""Cells up to which each says its figures when it is pointed at."""
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    for swept in of.timeline.of(Answers).found(HeadsSwept):
+        title = "What each part is worth: switched off alone"
+        title += " in the whole context" * (swept.scope == "context")
+        kind = "sweep" if swept.scope == "token" else "sweep-context"
+        yield Exhibit(kind, title, partial(_sweep, swept), swept.node, swept.token)
+    yield from _tried(of)
+
+
+_tried = looked_at(
+    Intervened, lambda read, place: f"tried-{place}", heading, lambda read, path: candidates(read)
+)
+
+
+def _sweep(swept: HeadsSwept) -> Iterator[Element]:
+    """The map of every unit switched off alone, and the strongest of them."""
+    units = [each for each in swept.units[:_UNITS] if math.isfinite(each.kl_bits)]
+    if not units:
+        return
+    edges = enumerate(KL_BITS, 1)
+    legend = (element("span", element("i", f"≥{edge:g}"), class_=f"t h{step}") for step, edge in edges)
+    says = "A row a layer, the last one on top; a column a head, then the layer's parts. KL: how far all " \
+           "probabilities move."  # fmt: skip
+    named = element("p", "KL in bits ", *legend, class_="legend")
+    yield from elements((sentence(says), *strongest(swept)), swept.facts, _map(units), named)
+
+
+def _map(units: Sequence[SweptUnit]) -> Element:
+    """A cell for each unit that there is: layers and columns that a file made up take no room."""
+    layers = sorted({each.intervention.layer for each in units}, reverse=True)
+    heads = sorted({each.intervention.head for each in units if each.intervention.head is not None})
+    kinds = [kind for kind in [*KINDS][1:] if any(each.intervention.kind == kind for each in units)]
+    font = 6.5 * max(1.0, len(heads) / _ROOMY)
+    left, top = 4 * font, 6 * font
+    wide = max(_CELL, round(1.3 * font))  # a part's column has room for its name
+    across: dict[tuple[str, int | None], float]
+    across = {("head", head): left + place * _CELL for place, head in enumerate(heads)}
+    begin = left + len(heads) * _CELL + _GAP * bool(heads)
+    across |= {(kind, None): begin + place * wide for place, kind in enumerate(kinds)}
+    down = {layer: top + place * _CELL for place, layer in enumerate(layers)}
+    placed = [
+        (unit, across[column], down[unit.intervention.layer], _CELL if column[1] is not None else wide)
+        for unit in units
+        if (column := (unit.intervention.kind, unit.intervention.head)) in across
     ]
-    listed = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
-    token, other = (quoted(token_label(text)) for text in (read.text, read.other_text))
-    differences = f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text"
-    yield from sentences([
-        f"Logit of {token} less that of {other}: {differences}. 100 %: what was put in goes all of the way.",
-        f"Listed are the strongest {len(listed)} of {count(len(cells))} places.", alignment_words(read), read.note,
-    ], "")  # fmt: skip
-    columns = Column("layer"), number("position"), Column("here"), Column("put in"), number("of the way")
-    yield Table(columns, [_place(*cell) for cell in listed])
-
-
-def _place(share: float, layer: int, column: PatchColumn) -> TableRow:
-    texts = token_label(column.text), token_label(column.source_text)
-    return TableRow(
-        (
-            f"L{layer + 1}",
-            f"token {column.position + 1}",
-            *texts,
-            f"{signed(100 * share).removeprefix('+')} %",
-        )
-    )
-
-
-def over_pairs(read: PairsPatched) -> Iterator[Block]:
-    """The mean share by layer and place, then the pairs."""
-    done = sum(not each.failure for each in read.pairs)
-    yield sentence(
-        "Mean share of the way to the source, and its standard deviation, by layer and place, over "
-        f"{done} of {len(read.pairs)} pairs."
-    )
-    rows = [
-        TableRow(
-            (f"L{layer + 1}", *(f"{each.means[at]:.2f} ± {each.spreads[at]:.2f}" for each in read.places))
-        )
-        for at, layer in enumerate(read.layers)
+    shapes = _cells(placed)
+    shapes += [
+        element("text", f"L{layer + 1}", x=left - 4, y=down[layer] + _CELL - 2, text_anchor="end")
+        for layer in _named_ones(layers)
     ]
-    yield Table((Column("layer"), *(number(f"{each.place} ({each.pairs})") for each in read.places)), rows)
-    yield Table((Column("text"), Column("source"), Column("logits")), [*map(_pair, read.pairs)])
+    for kind, head in [("head", head) for head in _named_ones(heads)] + [(kind, None) for kind in kinds]:
+        name = f"h{head + 1}" if head is not None else KINDS[kind]
+        x, y = across[kind, head] + 7, top - 3
+        shapes.append(element("text", name, x=x, y=y, transform=f"rotate(-60 {x} {y})"))
+    width, height = round(max(across.values()) + wide + 3 * font), round(top + len(layers) * _CELL)
+    return element(
+        "svg", *shapes, viewBox=f"0 0 {width} {height}", width=round(1.7 * width), class_="map", role="img",
+        font_size=round(font, 1), aria_label="KL of each unit switched off alone; the strongest are listed below",
+    )  # fmt: skip
 
 
-def _pair(each: PairPatched) -> TableRow:
-    texts = (truncate(visible(text), PAIR) for text in (each.pair.text, each.pair.source))
-    differences = f"{signed(each.difference)}, {signed(each.source_difference)}"
-    logits = f"{token_label(each.token)} less {token_label(each.other)}: {differences}"
-    return TableRow((*texts, visible(each.failure) or logits))
+def _named_ones(numbers: Sequence[int]) -> Sequence[int]:
+    """The rows or columns that have room for their names."""
+    return numbers if len(numbers) <= _ROOMY else [each for each in numbers if not each or not (each + 1) % 8]
 
 
-def direction(read: DirectionMade) -> Iterator[Block]:
-    """A direction: its texts and its length."""
-    made = read.direction
-    stream = f"the stream after L{made.layer + 1} at the last token"
-    texts = f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
-    yield sentence(f"{visible(made.label)} #{made.digest}: {stream}, {texts}")
-    share = read.norm / read.stream_norm if read.stream_norm else 0
-    yield sentence(f"length {read.norm:.2f}, {share:.2f} of the streams'")
+def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Element]:
+    """Each cell with its figures; of a large map a path for each colour, without words: 15 bytes a cell, not 150."""
+    side, paths = _CELL - 1, [""] * (len(KL_BITS) + 1)
+    shapes = []
+    for unit, x, y, width in placed:
+        step = sum(unit.kl_bits >= edge for edge in KL_BITS)
+        paths[step] += f"M{x:g} {y:g}h{width - 1}v{side}h-{width - 1}z"
+        if len(placed) <= _TITLED:
+            said = (
+                f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
+            )
+            place = {"x": x, "y": y, "width": width - 1, "height": side, "rx": 1.5}
+            shapes.append(element("rect", element("title", said), class_=f"cell heat{step}", **place))
+    drawn = [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
+    return shapes or drawn
+
+
+SWITCHED_PART = ExportPart("switched off", _exhibits)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
-from engine.protocol import CandidateChange, Intervened, Intervention, SteeredStrength, StrengthsSwept
+from engine.protocol import (
+    CandidateChange,
+    DirectionMade,
+    Intervened,
+    Intervention,
+    SteeredStrength,
+    StrengthsSwept,
+)
 from inspector.blocks.blocks import (
     Bar,
     Block,
@@ -19,7 +26,9 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.scales import bits, left_over, percent, signed
+from inspector.documents.interventions import arrow, others
+from inspector.documents.parts import ExportPart, looked_at
+from inspector.scales import bits, percent, signed
 from inspector.state.inside import sides, steered_words
 
 BAND = Column("random", short="band", cells=(12, 999))
@@ -114,22 +123,33 @@ def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
     likely = sorted(
         range(len(every)), key=lambda place: -max(every[place].before.prob, every[place].after.prob)
     )
-
-    def others(seen: Collection[int]) -> TableRow:
-        before = left_over(every[place].before.prob for place in seen)
-        after = left_over(every[place].after.prob for place in seen)
-        return TableRow(("others", percent(before), f"{percent(after)} "), "muted")
-
     own, changed = sides(tried.interventions)
     columns = (
         Column(f"With x{strength:g}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"), number(f"{changed} "),
         Column(cells=(4, 24), priority=2, top=1.0),
     )  # fmt: skip
-    yield Table(columns, [*map(_candidate, every)], rest=others, keep=likely)
+    yield Table(columns, [*map(_candidate, every)], rest=others(tried, after=" "), keep=likely)
 
 
 def _candidate(each: CandidateChange) -> TableRow:
-    arrow = "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
     label = token_label(each.before.text, each.before.raw)
-    after = f"{percent(each.after.prob)}{arrow}"
+    after = f"{percent(each.after.prob)}{arrow(each)}"
     return TableRow((label, percent(each.before.prob), after, Bar(each.after.prob)))
+
+
+def direction(read: DirectionMade) -> Iterator[Block]:
+    """A direction: its texts and its length."""
+    made = read.direction
+    stream = f"the stream after L{made.layer + 1} at the last token"
+    texts = f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
+    yield sentence(f"{visible(made.label)} #{made.digest}: {stream}, {texts}")
+    share = read.norm / read.stream_norm if read.stream_norm else 0
+    yield sentence(f"length {read.norm:.2f}, {share:.2f} of the streams'")
+
+
+STEERED_PART = ExportPart(
+    "steering",
+    looked_at(
+        StrengthsSwept, lambda read, place: f"steered-{place}", heading, lambda read, path: document(read)
+    ),
+)

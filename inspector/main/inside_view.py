@@ -26,6 +26,7 @@ from engine.protocol import (
     LockstepOpened,
     ModelFacts,
     Record,
+    Step,
 )
 from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
@@ -43,7 +44,7 @@ from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, swi
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
-from inspector.state.inside import CHECKS, checked
+from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
@@ -143,6 +144,20 @@ def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None)
     if failure is not None:
         return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
     return []
+
+
+def instead_of(on: Canvas, answers: Asked[Any], key: Hashable, waiting: str) -> Notice:
+    """Why an answer isn't shown; empty if it can be.
+
+    Args:
+        on: Its styles.
+        answers: The answers that it is among.
+        key: Its key.
+        waiting: The sentence while there is none; printable.
+    """
+    answer = answers.get(key)
+    said = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
+    return said if said or answer is not None else [(waiting, on.ink("muted"))]
 
 
 def not_recorded(on: Canvas) -> Notice:
@@ -386,8 +401,8 @@ class InsideView(View[None], Generic[Answer]):
             return 1  # the text beside it is the same: the line names the token alone
         return 3 if self.area.height < TALL else 4
 
-    def continue_under(self, command: HoldInterventions, answer: str = "") -> None:
-        """Leave this screen, and have the session continue under interventions, from the tip of what comes."""
+    def continue_under(self, command: HoldInterventions) -> None:
+        """Leave, and have the session continue under interventions, from its last token on."""
         host, live = self.host, self.live
         self.leave()
         if not live:
@@ -398,7 +413,35 @@ class InsideView(View[None], Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer(answer)
+        host.answer()
+
+    @property
+    def intervened(self) -> bool:
+        """True if the token was computed under interventions."""
+        last = self.path[-1] if self.path else None
+        return isinstance(last, Step) and last.origin == "intervened"
+
+    def not_intervened(self, on: Canvas, what: str) -> Notice:
+        """Advice at such a token, for a view that has a key to release the interventions.
+
+        Args:
+            on: Its styles.
+            what: The beginning of the sentence that ends in "the model's own tokens".
+        """
+        release = f"{key_for(f'{self.TOOL}.release')} releases it"
+        return [
+            (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+            (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
+            (
+                f"{release} releases it: it goes back to the model's own token, where the branch begins.",
+                on.ink("muted"),
+            ),
+        ]
+
+    def release(self) -> None:
+        """Return to the model's own token at which the branch under interventions begins."""
+        if self.timeline.under:
+            self.continue_under(HoldInterventions(self.timeline.tip))
 
     # ---- what is looked at ------------------------------------------------------------------------
 

@@ -976,11 +976,10 @@ class MainScreen(KeyedScreen[None]):
         return next((each for each in offered if each is not None), None)
 
     def _heat_of(self, tool: str) -> OfferedHeat | None:
-        own = self.actions[tool]
-        for action in self.table.opening.get(tool, ()):
-            if action.opens in self._kept or action.recorded(own):
-                return self.view_at(action.opens).heat_of_text()
-        return own.heat()
+        own, opening = self.actions[tool], self.table.opening.get(tool, ())
+        places = (each.opens for each in opening if each.opens in self._kept or each.recorded(own))
+        offered = (self.view_at(place).heat_of_text() for place in places)
+        return next((each for each in offered if each is not None), None) or own.heat()
 
     def colour(self) -> None:
         """Color the text again, if it is colored by that."""

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
+from engine.protocol import (
+    ActivationsPatched,
+    AttributionRead,
+    HeadsSwept,
+    LensRead,
+    OpenLockstep,
+    Record,
+    StrengthsSwept,
+)
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
@@ -185,7 +193,26 @@ from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
 
 # ---- interventions ----
-from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402
+
+INTERVENTIONS = Tool(
+    "interventions",
+    "Switch off",
+    actions=(
+        Action("interventions", "Switch off",
+            "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
+            needs=INSIDE, recorded=answered(HeadsSwept), looks=True, view="switch off",
+            opens="inspector.views.interventions:SwitchOff",
+            synonyms="ablation, ablate, knock-out, disable a head, zero a head, remove a layer, "
+            "intervene, scale a head"),
+        Action("patching", "Activation patching",
+            "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
+            needs=INSIDE, recorded=answered(ActivationsPatched), looks=True, view="patching",
+            opens="inspector.views.patching:Patching",
+            synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
+            "activations"),
+    ),
+    exports=("inspector.documents.interventions:SWITCHED_PART", "inspector.documents.patching:PATCHED_PART"),
+)  # fmt: skip
 
 # ---- lessons ----
 
@@ -314,7 +341,21 @@ SERVED = Tool(
 )  # fmt: skip
 
 # ---- steering ----
-from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
+
+STEERING = Tool(
+    "steering",
+    "Steering",
+    actions=(
+        Action("steering", "Steering",
+            "Add a direction to the residual stream at this token, and compare what the model then predicts with "
+            "random directions.",
+            needs=INSIDE, recorded=answered(StrengthsSwept), looks=True, view="steering",
+            opens="inspector.views.steering:SteeringView",
+            synonyms="steer, activation addition, steering vector, control vector, concept direction, contrast "
+            "vector, representation engineering, push the model"),
+    ),
+    exports=("inspector.documents.steering:STEERED_PART",),
+)  # fmt: skip
 
 # ---- training ----
 from inspector.tools.training.tool import TRAINING  # noqa: E402
@@ -398,7 +439,10 @@ def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:
         tools: All of them.
         how: By what.
     """
-    return tuple(steered(how) if tool is STEERING else tool for tool in tools)
+    from inspector.views.steering import SteeredStart
+
+    steered = replace(STEERING, make=lambda host: SteeredStart(host, how))
+    return tuple(steered if tool is STEERING else tool for tool in tools)
 
 
 def with_request(opened: OpenedRequest) -> tuple[Tool, ...]:

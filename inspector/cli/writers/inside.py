@@ -29,7 +29,16 @@ from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents import attention, attribution, gradients, interventions, positions, scores, steering
+from inspector.documents import (
+    attention,
+    attribution,
+    gradients,
+    interventions,
+    patching,
+    positions,
+    scores,
+    steering,
+)
 from inspector.scales import amount, count, milliseconds, percent, size
 from inspector.state.attribution import baseline_of, compared, rows_of
 from inspector.state.patching import after, pair
@@ -372,9 +381,9 @@ TABLES: Mapping[type[Record], tuple[str, Table]] = {
     ),
     protocol.HeadsSwept: ("Switched off one at a time", _alone(interventions.strongest)),
     protocol.Intervened: ("Changed", _alone(_intervened)),
-    protocol.ActivationsPatched: ("Activation patching", _alone(interventions.patched)),
-    protocol.PairsPatched: ("Activation patching over pairs", _alone(interventions.over_pairs)),
-    DirectionMade: ("Direction", _alone(interventions.direction)),
+    protocol.ActivationsPatched: ("Activation patching", _alone(patching.patched)),
+    protocol.PairsPatched: ("Activation patching over pairs", _alone(patching.over_pairs)),
+    DirectionMade: ("Direction", _alone(steering.direction)),
     StrengthsSwept: ("Steering", _alone(steering.document)),
     GradientsRead: (
         "Gradients",

@@ -24,11 +24,11 @@ from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
-from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.speculation.screen import SpeculationScreen
-from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
+from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
+from inspector.views.steering import DirectionDialog, SteeringView
 from tests.inspector.lessons.playing import LearnerKeys
 
 
@@ -195,7 +195,7 @@ async def test_the_part_that_the_beat_speaks_of_is_chosen_on_the_map(learner: Le
     """In a recording, too: what was asked for the card answers the screen."""
     await learner.press("2", "X")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.top, InterventionsScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SwitchOff))
     await learner.until(lambda: "L6 h2 off, this token: KL 0.009 bits" in learner.text())
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)
@@ -260,7 +260,7 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
 async def test_a_direction_is_made_by_its_form(learner: LearnerKeys) -> None:
     """The card's own S gives way in the tab whose S opens steering."""
     await learner.press("2", "4", "S")
-    await learner.until(lambda: isinstance(learner.app.top, SteeringScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SteeringView))
     await learner.press("enter")
     await learner.until(
         lambda: isinstance(learner.app.top, DirectionDialog) and learner.app.focused is not None

@@ -7,8 +7,8 @@ import pytest
 from engine import protocol
 from inspector.keys import TABS, key_for
 from inspector.tools.draws.screen import DrawsScreen
-from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.modules.screen import ModulesScreen
+from inspector.views.interventions import SwitchOff
 from tests.inspector.rig import Rig
 
 WIDE, NORMAL, NARROW = (120, 40), (80, 24), (40, 12)
@@ -142,7 +142,7 @@ async def test_an_answer_under_a_tool_s_screen_is_gone_back_to(rig: Rig) -> None
     """Its key would leave it where it is in sight."""
     await rig.ready()
     await rig.press("4", "X")
-    assert isinstance(rig.app.top, InterventionsScreen)
+    assert isinstance(rig.app.top, SwitchOff)
     await rig.do("tree")
     assert rig.app.top is rig.app.main
     assert at(rig) == ("4", "tree")

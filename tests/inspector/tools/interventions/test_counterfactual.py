@@ -10,8 +10,7 @@ from engine.protocol import Ended, MoveTo, PatchActivations, Piece, Prefill, Pre
 from engine.settings import LoadSettings, Settings
 from engine.tree import facing
 from inspector.app import InspectorApp
-from inspector.tools.interventions.dialogs import CounterfactualDialog, facing_words
-from inspector.tools.interventions.patching import PatchingScreen
+from inspector.views.patching import CounterfactualDialog, Patching, facing_words
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.rig import Rig
@@ -78,7 +77,7 @@ async def test_an_unchanged_text_is_not_read(rig: Rig) -> None:
     assert rig.app.top is dialog
     assert "Change a word of it" in str(dialog.query_one("#counterfactual-remark", Remark).render())
     await rig.press("escape")
-    assert isinstance(rig.app.top, PatchingScreen)
+    assert isinstance(rig.app.top, Patching)
     assert rig.engine.sent == []
 
 
@@ -136,9 +135,9 @@ async def test_after_tokens_of_the_real_engine_a_word_is_changed_and_put_in(
         await until(lambda: ("face each other" if shift else "As many") in remark())
         assert remark().startswith(f"{len(ids) + shift:,} tokens, {len(ids):,} here.")
         await pilot.press("ctrl+s")
-        await until(lambda: isinstance(app.top, PatchingScreen))
+        await until(lambda: isinstance(app.top, Patching))
         screen = app.top
-        assert isinstance(screen, PatchingScreen)
+        assert isinstance(screen, Patching)
         await until(lambda: (timeline().tip, timeline().slot) == (tip, slot) and screen.answer is not None)
         answer = screen.answer
         assert answer is not None

@@ -30,7 +30,9 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.blocks.paint import part_shown
+from inspector.blocks.blocks import sentence
+from inspector.blocks.heat_map import NOTHING, figure
+from inspector.blocks.paint import Painter, PlainInks, part_shown
 from inspector.documents.exports import EXPORTS
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line, read
@@ -39,10 +41,8 @@ from inspector.main.panels.text import TextPanel
 from inspector.scales import INSIDE
 from inspector.state.inside import Answers
 from inspector.state.patching import pairs_from
-from inspector.tools.interventions.control import MEASURES, NOTHING, figure, step_of
-from inspector.tools.interventions.dialogs import EXAMPLE, PairsDialog
-from inspector.tools.interventions.patching import PatchingScreen, pairs_lines
-from inspector.tools.interventions.screen import InterventionsScreen, strongest_line
+from inspector.views.interventions import MEASURES, SwitchOff, strongest
+from inspector.views.patching import EXAMPLE, PairsDialog, Patching
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session
@@ -73,11 +73,11 @@ async def told(rig: Rig) -> None:
     await rig.push([effect(asked(rig)), Ended("Intervene")])
 
 
-async def opened(rig: Rig, **how: int) -> InterventionsScreen:
+async def opened(rig: Rig, **how: int) -> SwitchOff:
     await rig.ready()
     await rig.press("X")
     screen = rig.app.top
-    assert isinstance(screen, InterventionsScreen)
+    assert isinstance(screen, SwitchOff)
     assert rig.engine.names == ["SweepHeads"]
     await rig.push([sweep(screen.node, **how), Ended("SweepHeads")])
     await told(rig)
@@ -142,10 +142,10 @@ async def test_units_are_switched_off_together_scaled_and_in_the_whole_context(r
     assert text.count("×") == 2
     assert "The whole path runs anew" in text
     await rig.press("minus", "plus", "plus", "plus")
-    assert screen.control.together[MLP] == 2.0
+    assert screen.together[MLP] == 2.0
     await rig.press("a", "delete")
-    assert not screen.control.together
-    assert screen.control.interventions(sweep(1)) == (MLP,)
+    assert not screen.together
+    assert screen.interventions == (MLP,)
 
 
 async def test_m_colours_by_the_logit_with_its_sign(rig: Rig) -> None:
@@ -208,17 +208,17 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     await rig.ready()
     await rig.press("X")
     screen = rig.app.top
-    assert isinstance(screen, InterventionsScreen)
+    assert isinstance(screen, SwitchOff)
     asked_for = rig.engine.last(SweepHeads)
     assert (asked_for.heads, asked_for.parts) == ((), True)
-    every = sweep(screen.node, layers=94, heads=64)
+    every = replace(sweep(screen.node, layers=94, heads=64), token=asked_for.token)
     parts = replace(every, units=tuple(each for each in every.units if each.intervention.kind != "head"))
     await rig.push([parts, Ended("SweepHeads")])
     await told(rig)
     text = rig.screen_text()
     assert re.search(r"Shown: layers \d+ to \d+ of 94", text)
     assert re.search("Each part (switched )?off alone", text)
-    layer = screen.control.unit(screen._swept).layer
+    layer = screen.unit.layer
     assert f"heads of L{layer + 1}" in text
     await rig.press("enter")
     asked_for = rig.engine.last(SweepHeads)
@@ -242,7 +242,7 @@ async def test_the_heads_of_a_large_model_are_switched_off_a_layer_at_a_time_whe
     found = [each for each in rig.timeline.of(Answers).found(HeadsSwept) if each.scope == "token"]
     assert [len(each.units) for each in found] == [94 * 3 + 64], "the page of E has them too"
     await rig.press("up")
-    assert f"heads of L{screen.control.unit(screen._swept).layer + 1}" in rig.screen_text()
+    assert f"heads of L{screen.unit.layer + 1}" in rig.screen_text()
     await rig.press("enter", "escape")
     assert rig.engine.cancelled(rig.engine.last(SweepHeads)), "who leaves waits no more"
 
@@ -326,7 +326,7 @@ async def test_a_wide_model_has_its_columns_around_the_cursor(
 ) -> None:
     screen = await opened(rig, layers=40, heads=heads)
     await rig.press("left_square_bracket", "up", "up")
-    assert screen.control.unit(sweep(1, layers=40, heads=heads)) == Intervention("layer", 3)
+    assert screen.unit == Intervention("layer", 3)
     assert "L4" in rig.screen_text()
     lines = rig.screen_text().splitlines()
     assert all(len(line) <= size[0] for line in lines)
@@ -373,7 +373,7 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
 async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("end", "4", "P")
     screen = replay.app.top
-    assert isinstance(screen, PatchingScreen)
+    assert isinstance(screen, Patching)
     text = replay.said()
     assert "MLPs" in text, "the part that was recorded"
     assert "Aligned as you said: 1-3:2-4" in text
@@ -468,7 +468,7 @@ async def patching(rig: Rig) -> PatchActivations:
     await rig.push([rig.session.step()])
     rig.engine.sent.clear()
     await rig.press("X", "P")
-    assert isinstance(rig.app.top, PatchingScreen)
+    assert isinstance(rig.app.top, Patching)
     await rig.end("SweepHeads", cancelled=True)
     question = rig.engine.last(PatchActivations)
     assert isinstance(question, PatchActivations)
@@ -532,7 +532,7 @@ async def test_a_source_of_another_length_gets_the_engines_refusal(rig: Rig) -> 
     assert "Choose a node as deep." in rig.screen_text()
     assert "(2 of 2)" in rig.screen_text()
     await rig.press("X")
-    assert isinstance(rig.app.top, InterventionsScreen)
+    assert isinstance(rig.app.top, SwitchOff)
 
 
 async def test_the_two_logits_are_chosen_by_hand(rig: Rig) -> None:
@@ -564,7 +564,7 @@ async def test_the_alignment_is_shown_and_changed(rig: Rig, size: tuple[int, int
     count = rig.timeline.tree.nodes[question.node].position + 1
     await rig.press("a")
     text = rig.screen_text()
-    assert "▸" in text
+    assert re.search(r"(?m)^│ ▶ +\d+ ", rig.answer_text())
     assert "faces none" not in text
     await rig.press("delete")
     text = rig.screen_text()
@@ -610,11 +610,9 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     assert "last change" in text
     assert "0.25±0.50" in text.replace(" ± ", "±")
     assert "Both [paths] have the same tokens." in text or "Shown: lines 1" in text
-    screen = rig.app.top
-    assert isinstance(screen, PatchingScreen)
-    for key, end in (("down", pairs_lines(over_pairs())), ("up", 0)):
+    for key, end in (("down", "have the same tokens"), ("up", "1 of 2 pairs")):
         await rig.press(*[key] * 9)
-        assert screen._top == end, "no key is lost beyond the end"
+        assert end in rig.said(), "no key is lost beyond the end"
     await rig.press("m")
     assert rig.engine.last(PatchPairs).part == "attention"
     await rig.press("w")
@@ -681,12 +679,12 @@ def test_numbers_fit_and_keep_their_sign():
     for value in (0.0, 1e-9, 0.004, 0.05, 0.994, 0.999, 1.25, 9.99, 12.3, 123.0, 99999.0):
         for cells in (3, 4, 5):
             for sign in (1, -1):
-                text = figure(sign * value, cells, True)
+                text = figure(sign * value, cells, "+")
                 assert len(text) <= cells, (value, cells, text)
                 assert text == NOTHING or text[0] == ("+" if sign > 0 else "-")
     assert [figure(1.234, cells) for cells in (3, 4)] == ["1.2", "1.23"]
     assert figure(0.12, 3) == ".12"
-    assert [step_of(value, MEASURES[1].edges) for value in (-9.0, -0.2, 0.05, 0.6)] == [-5, -1, 0, 2]
+    assert [MEASURES[1].scale.step(value) for value in (-9.0, -0.2, 0.05, 0.6)] == [-5, -1, 0, 2]
 
 
 async def test_a_real_model_is_held_and_released() -> None:
@@ -698,11 +696,11 @@ async def test_a_real_model_is_held_and_released() -> None:
         await pilot.press("4", "X")
         await idle(pilot)
         screen = app.top
-        assert isinstance(screen, InterventionsScreen)
+        assert isinstance(screen, SwitchOff)
         swept = screen.answer
         assert swept is not None
         assert swept.facts.failed is None
-        tried = screen._tried(swept)
+        tried = screen.effect
         assert tried is not None
         unit = next(each for each in swept.units if each.intervention == tried.interventions[0])
         assert tried.kl_bits == pytest.approx(unit.kl_bits, abs=1e-4)
@@ -728,10 +726,13 @@ async def test_where_it_is_narrow_no_number_is_cut_and_the_strongest_unit_stays(
     screen = await opened(rig)
     answer = screen.answer
     assert answer is not None
-    measure = screen.control.measure
+    measure = screen.measure
+    painter = Painter(PlainInks())
     most = max(answer.units, key=lambda each: abs(measure.value(each)))
     for width in (16, 24, 30, 36, 44, 80):
-        assert most.intervention.label in strongest_line(answer, measure, width)
+        (line, *more) = painter.draw([sentence(*strongest(answer, measure))], width, 1)
+        assert most.intervention.label in line[0].text
+        assert not more
     assert cell_len(screen.heading(answer)) <= screen.area.width - TITLED
 
 

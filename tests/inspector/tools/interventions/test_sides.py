@@ -9,12 +9,11 @@ import pytest
 from engine.protocol import Intervene, Intervention
 from inspector.blocks.paint import plain_lines
 from inspector.documents.exports import EXPORTS
-from inspector.documents.interventions import candidates
+from inspector.documents.interventions import SWITCHED_PART, candidates
 from inspector.documents.parts import Exported
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line
 from inspector.state.inside import sides
-from inspector.tools.interventions.evidence import SWITCHED_PART
 from tests.inspector.fakes import session as session_of
 from tests.inspector.rig import Rig
 from tests.inspector.tools.interventions.test_screen import opened

@@ -38,9 +38,9 @@ from inspector.scales import size
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.tools.compare.screen import CompareScreen
-from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.dialog import SecondModelDialog
 from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
+from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
@@ -228,7 +228,7 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     await rig.push([Failure("ReadLens", "No.", "Go back.")])
     await rig.end("ReadLens")
     await rig.do("interventions")
-    await rig.until(lambda: isinstance(rig.app.top, InterventionsScreen))
+    await rig.until(lambda: isinstance(rig.app.top, SwitchOff))
     assert "P pocket · " in rig.screen_text()  # what is changed is changed in the session's
     await rig.press("j")
     assert "only to the session's model" in rig.screen_text()

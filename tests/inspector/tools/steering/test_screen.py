@@ -34,8 +34,8 @@ from inspector.documents.steering import curve, head
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line
 from inspector.state.steering import EXAMPLE, Contrast
-from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringScreen
 from inspector.views import TOOLS, with_steering
+from inspector.views.steering import DirectionDialog, SavingDialog, SteeringView
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session
@@ -44,11 +44,11 @@ from tests.inspector.tools.interventions.units import effect
 from tests.inspector.tools.steering.sweeps import FAILED, UP, made, strengths
 
 
-async def opened(rig: Rig) -> SteeringScreen:
+async def opened(rig: Rig) -> SteeringView:
     await rig.ready()
     await rig.do("steering")
     screen = rig.app.top
-    assert isinstance(screen, SteeringScreen)
+    assert isinstance(screen, SteeringView)
     return screen
 
 
@@ -81,7 +81,7 @@ async def answered(rig: Rig) -> None:
     await rig.push([strengths(sweeping(rig)), Ended("SweepStrengths")])
 
 
-async def steered(rig: Rig) -> SteeringScreen:
+async def steered(rig: Rig) -> SteeringView:
     screen = await opened(rig)
     await make(rig)
     await answered(rig)
@@ -134,18 +134,18 @@ async def test_the_strength_is_turned_live_and_the_curve_waits(rig: Rig) -> None
     await answered(rig)
     for _ in range(12):
         await rig.press("plus")
-    assert screen.control.strength == 8.0
+    assert screen.strength == 8.0
     for _ in range(30):
         await rig.press("minus")
-    assert screen.control.strength == -8.0
+    assert screen.strength == -8.0
 
 
 async def test_another_layer_makes_it_anew_and_another_scope_asks_anew(rig: Rig) -> None:
     screen = await steered(rig)
     before = rig.engine.names.count("MakeDirection")
-    layer = screen.control.layer_now
+    layer = screen.layer_now
     await rig.press("down")
-    assert screen.control.layer_now == max(0, layer - 1)
+    assert screen.layer_now == max(0, layer - 1)
     assert rig.engine.names.count("MakeDirection") == before + 1
     await rig.push([made(rig.engine.last(MakeDirection)), Ended("MakeDirection")])  # type: ignore[arg-type]
     await answered(rig)
@@ -243,7 +243,7 @@ async def test_failures_are_sentences(rig: Rig) -> None:
         [Failure("MakeDirection", "A text has 9,000 tokens.", "Give shorter ones."), Ended("MakeDirection")]
     )
     assert "A text has 9,000 tokens." in rig.said()
-    screen.control.use(UP)
+    screen.use(UP)
     screen.changed()
     await rig.pilot.pause()
     await rig.push(
@@ -257,7 +257,7 @@ async def test_failures_are_sentences(rig: Rig) -> None:
 
 async def test_a_name_that_a_file_made_up_reaches_no_terminal(rig: Rig) -> None:
     screen = await opened(rig)
-    screen.control.use(replace(UP, name="x\x1b[31m\n\u202ey" * 20))
+    screen.use(replace(UP, name="x\x1b[31m\n\u202ey" * 20))
     screen.changed()
     await rig.pilot.pause()
     await answered(rig)
@@ -271,14 +271,23 @@ async def test_a_branch_gives_a_direction(rig: Rig) -> None:
     await rig.ready()
     await rig.do("steering")
     screen = rig.app.top
-    assert isinstance(screen, SteeringScreen)
+    assert isinstance(screen, SteeringView)
     nodes = screen.node, screen.timeline.items[0].node
-    screen.control.use(Contrast("less it", nodes=nodes))
+    screen.use(Contrast("less it", nodes=nodes))
     screen.changed()
     await rig.pilot.pause()
     asked = rig.engine.last(MakeDirection)
     assert isinstance(asked, MakeDirection)
     assert (asked.nodes, asked.toward, asked.away) == (nodes, (), ())
+
+
+async def test_the_view_begins_with_the_direction_that_a_lesson_made(rig: Rig) -> None:
+    await rig.ready()
+    asked = MakeDirection(3, EXAMPLE.toward, EXAMPLE.away, (), EXAMPLE.name)
+    await rig.push([made(asked)])
+    await rig.do("steering")
+    assert "L4 +happy-sad x2" in rig.said()
+    assert tried(rig).interventions[0].layer == 3
 
 
 async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
@@ -288,8 +297,8 @@ async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
     await rig.push([InterventionsHeld(rig.timeline.tip, own.node, (unit,), 3.0), Ended("HoldInterventions")])
     await rig.do("steering")
     screen = rig.app.top
-    assert isinstance(screen, SteeringScreen)
-    screen.control.use(UP)
+    assert isinstance(screen, SteeringView)
+    screen.use(UP)
     screen.changed()
     await rig.pilot.pause()
     assert f"computed under L2 +up-down x2 #{UP.digest}" in rig.said()
@@ -319,7 +328,7 @@ def path(tmp_path: Path) -> Path:
 async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
     await replay.press("end")
     await replay.do("steering")
-    assert isinstance(replay.app.top, SteeringScreen)
+    assert isinstance(replay.app.top, SteeringView)
     text = replay.screen_text()
     assert "L2 +up-down x2" in text
     assert "░" in text
@@ -382,8 +391,8 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
         await pilot.press("ctrl+s")
         await idle(pilot)
         screen = app.top
-        assert isinstance(screen, SteeringScreen)
-        swept, tried = screen.answer, screen._tried
+        assert isinstance(screen, SteeringView)
+        swept, tried = screen.answer, screen.effect
         assert swept is not None
         assert tried is not None
         assert swept.facts.failed is None
@@ -413,3 +422,6 @@ async def test_a_session_may_begin_steered() -> None:
         await idle(pilot)
         assert app.controller.timeline.under == (Intervention("direction", 3, None, 2.0, of),)
         assert "+up x2" in str(app.controller.timeline.under[0].label)
+        view = app.main.view_at("inspector.views.steering:SteeringView")
+        assert isinstance(view, SteeringView)
+        assert (view.source, view.strength, view.chosen_layer) == (of, 2.0, 3)

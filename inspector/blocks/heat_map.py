@@ -1,0 +1,159 @@
+"""Maps of numbers on colors by their size: layers by columns, as many as fit around the selected cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+from rich.segment import Segment
+from rich.style import Style
+
+from inspector.blocks.paint import part_shown
+from inspector.blocks.shades import GLYPHS, Inks
+from inspector.display import pad
+from inspector.widgets.charts import in_sight
+from inspector.widgets.rows import Row, heat_style
+
+Column = TypeVar("Column", bound=Hashable)
+LABEL = 5
+"""Cells of a layer's name."""
+NUMBERED = 4
+"""Cells of a column from which on it has numbers."""
+BELOW = "·-~=≡#"
+"""The glyphs of the steps below 0, from calm to strongest."""
+NOTHING = "·"
+"""A number too small for its cells."""
+MARK = "×"
+
+
+class Scale(Struct, frozen=True):
+    """The colors of numbers.
+
+    Args:
+        edges: The number at which each step begins, without its sign.
+        plus: The sign before what is above 0.
+        signed: Whether there are numbers below 0, which have colors of their own.
+        below: The words for all of these in the legend; empty for an entry for each step.
+    """
+
+    edges: tuple[float, ...]
+    plus: str = ""
+    signed: bool = True
+    below: str = ""
+
+    def step(self, value: float) -> int:
+        """The step of a number: 0 for none to 5, below 0 for one below 0."""
+        step = sum(abs(value) >= edge for edge in self.edges)
+        return -step if value < 0 else step
+
+    def style(self, on: Inks, step: int) -> Style:
+        """The style of a step."""
+        return on.rich_style + heat_style(step, on.dark, on.colorful, self.signed)
+
+    def legend(self, on: Inks, glyphs: bool) -> Row:
+        """Each step's edge on its own color.
+
+        Args:
+            on: Its styles.
+            glyphs: Whether the cells of the map have glyphs.
+        """
+        entries = [(step, f"{self.plus}{edge:g}") for step, edge in enumerate(self.edges, 1)]
+        if self.below:
+            entries.append((-3, self.below))
+        elif self.signed:
+            entries += [(-step, f"-{edge:g}") for step, edge in enumerate(self.edges, 1)]
+        return [
+            Segment(f" {_glyph(on, step).strip() * glyphs}{text} ", self.style(on, step))
+            for step, text in entries
+        ]
+
+
+SHARES = Scale((0.05, 0.2, 0.4, 0.6, 0.8), below="below 0")
+"""The colors of a share of a difference."""
+
+
+def figure(value: float, cells: int, plus: str = "") -> str:
+    """A number in so many cells, 3 or more: `1.20`, `.12`, `-1.2`, `+12`; a dot for next to nothing.
+
+    Args:
+        value: The number.
+        cells: Those that there is room for.
+        plus: The sign of one above 0.
+    """
+    sign = "-" if value < 0 else plus
+    size, room = abs(value), cells - len(sign)
+    for digits in (2, 1, 0):
+        text = f"{size:.{digits}f}"
+        if not float(text):
+            return NOTHING
+        if len(text) <= room:
+            return sign + text
+        if text.startswith("0.") and len(text) - 1 <= room:
+            return sign + text[1:]
+    return sign + "9" * room
+
+
+def _glyph(on: Inks, step: int) -> str:
+    """The sign for a number that there is no room for: a blank if there are colors."""
+    return " " if on.colorful else GLYPHS[step] if step >= 0 else BELOW[-step]
+
+
+class HeatMap(Struct, Generic[Column]):
+    """Numbers by layer and column.
+
+    Args:
+        scale: Their colors.
+        layers: The layers, counted from 0, the lowest first.
+        value: From the index of a layer and a column to the number; None if there is none.
+        at: The selected cell: the index of its layer, and its column.
+        marked: Those of marked ones.
+    """
+
+    scale: Scale
+    layers: Sequence[int]
+    value: Callable[[int, Column], float | None]
+    at: tuple[int, Column]
+    marked: Collection[tuple[int, Column]] = ()
+
+    def draw(
+        self, on: Inks, heads: list[Row], cells: Mapping[Column, int], part: tuple[str, Sequence[int], int],
+        width: int, height: int,
+    ) -> list[Row]:  # fmt: skip
+        """The rows from the top: the part that is shown, the names of the columns, and the layers, the last one first.
+
+        Args:
+            on: Its styles.
+            heads: The names of the columns.
+            cells: The width of each column in sight.
+            part: The columns in sight, for `part_shown`.
+            width: Cells of a row.
+            height: Lines that there is room for.
+        """
+        depth, room = len(self.layers), max(1, height - len(heads))
+        rows: list[Row] = [*heads]
+        if room > 2 and (depth > room or len(part[1]) < part[2]):
+            room -= 1
+            said = part_shown(width, ("layers", in_sight(depth, room, self.at[0]), depth), part)
+            rows.insert(0, [Segment(said, on.ink("warn"))])
+        for place in reversed(in_sight(depth, room, self.at[0])):
+            ink = on.ink("accent" if place == self.at[0] else "muted")
+            row: Row = [Segment(pad(f"L{self.layers[place] + 1}", LABEL), ink)]
+            row += [self._cell(on, place, column, wide) for column, wide in cells.items()]
+            rows.append(row)
+        return rows
+
+    def _cell(self, on: Inks, place: int, column: Column, wide: int) -> Segment:
+        if (value := self.value(place, column)) is None:
+            return Segment(" " * wide)
+        step, mark = self.scale.step(value), (place, column) in self.marked
+        text = (MARK if mark else _glyph(on, step)) * wide
+        if wide >= NUMBERED:
+            own_sign = value < 0 and not self.scale.plus  # takes the place of the blank
+            number = figure(value, min(wide if own_sign else wide - 1, 5), self.scale.plus)
+            text = (MARK if mark else "") + number.rjust(wide - mark)
+        if (place, column) != self.at:
+            return Segment(text, self.scale.style(on, step))
+        # the cursor's own orange is that of numbers below 0
+        cursor = on.ink("strong") + Style(reverse=True, bold=True) if self.scale.signed else on.ink("cursor")
+        return Segment(text, cursor)

@@ -1,0 +1,479 @@
+"""Interventions: the map of all units, each switched off alone, and what the chosen ones do to the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.segment import Segment
+from textual.geometry import clamp
+
+from engine.protocol import (
+    Command,
+    HeadsSwept,
+    HoldInterventions,
+    Intervene,
+    Intervened,
+    Intervention,
+    InterventionKind,
+    Scope,
+    SweepHeads,
+    SweptUnit,
+)
+from inspector.blocks.blocks import GAP, Block, Drawn, sentence, sentences
+from inspector.blocks.heat_map import LABEL, NUMBERED, HeatMap, Scale, figure
+from inspector.blocks.paint import Painter
+from inspector.display import first_fitting, pad, quoted, token_label, truncate
+from inspector.documents.interventions import KINDS, effect
+from inspector.keys import key_for
+from inspector.main.inside_view import (
+    LOW,
+    SCROLLS,
+    TITLED,
+    InsideView,
+    Notice,
+    instead_of,
+    look_table,
+    noticed,
+    told,
+    under_way,
+    walking,
+)
+from inspector.scales import KL_BITS, percent
+from inspector.session.requests import Replies
+from inspector.state.attribution import told_here
+from inspector.state.inside import interventions_words, joined, steered_words, tried_key
+from inspector.widgets.actions import Action, ActionTable, both
+from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.charts import in_sight
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+AT_ONCE = 600
+"""Units of a model up to which its heads are switched off with the rest: at 94 layers of 64 heads that takes 6,298
+forward passes of one token, ten minutes if they run one by one."""
+UNDER = 5
+"""Rows below the map at least, unless the screen is small."""
+FACTORS = (0.0, 0.5, 2.0)
+"""The factors that a key goes through: off, half, twice."""
+WIDEST = 8
+"""Cells of a column of the map at most."""
+ORDER = tuple(KINDS)
+"""The kinds of units, in the order of the columns."""
+NAMES = {"attention": "attn", "mlp": "MLP", "recurrence": "rec", "layer": "layer"}
+SHORT = {"attention": "att", "layer": "all"}
+"""The names over the columns of parts."""
+
+
+class UnitMeasure(Struct, frozen=True):
+    """A number for the effect of switching off a unit."""
+
+    name: str
+    unit: str
+    says: str
+    """The words of the legend."""
+    value: Callable[[SweptUnit], float]
+    scale: Scale
+
+    def strength(self, unit: SweptUnit) -> float:
+        """The size of its effect, without its sign."""
+        return abs(self.value(unit))
+
+
+MEASURES = (
+    UnitMeasure(
+        "KL", "KL in bits", "KL in bits, how far all probabilities move, from",
+        lambda unit: unit.kl_bits, Scale(KL_BITS, signed=False),
+    ),
+    UnitMeasure(
+        "logit", "change of the logit", "change of the followed token's logit, from",
+        lambda unit: unit.logit_change, Scale((0.1, 0.5, 1.0, 2.0, 4.0), "+"),
+    ),
+)  # fmt: skip
+"""The measures, in the order in which a key goes through them."""
+
+SWITCH_OFF_KEYS = look_table(
+    "While parts are switched off",
+    *both(("interventions.later_layer", "interventions.earlier_layer"), ("Later layer", "Earlier layer"),
+          "Choose a unit of a later layer, or of an earlier one.", lambda own, by: own.turn_layer(by), by=(1, -1),
+          hint="unit", worth=8),
+    *both(("interventions.unit_before", "interventions.next_unit"), ("Previous unit", "Next unit"),
+          "Choose the previous or next unit in the layer: heads, attention, MLP, layer.",
+          lambda own, by: own.turn_column(by), hint="unit", worth=8),
+    Action("interventions.heads", "Heads",
+           "In a large model: switch off each head of this layer alone (all layers would take minutes). In the whole "
+           "context: switch off each part along the whole path.",
+           lambda own: own.switch_off_more(), worth=8, hint=lambda own: own.more),
+    Action("interventions.together", "Together",
+           "Switch this unit off together with others (`×`), or take it out; `{interventions.clear}` takes out all.",
+           lambda own: own.turn_together(), hint="add", worth=7),
+    Action("interventions.clear", "Clear", "Take out all units that are switched off together.",
+           lambda own: own.clear(), listed=False),
+    *both(("interventions.less", "interventions.more"), ("Less", "More"), "Scale it: off, half, twice.",
+          lambda own, by: own.turn_factor(by), hint="scale", worth=4),
+    Action("interventions.scope", "Scope", "Change only this token's forward, or run the whole context again.",
+           lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
+    Action("interventions.measure", "Measure",
+           "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
+           lambda own: own.turn_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4, place=1),
+    Action("interventions.hold", "Hold", "Continue with it, in a branch that begins with this token.",
+           lambda own: own.hold(), hint="hold", worth=7),
+    Action("interventions.release", "Release",
+           "Leave a branch under interventions: return to the model's own token where it begins.",
+           lambda own: own.release(),
+           hint=lambda own: "release" if own.timeline.under else "", worth=7),
+    *walking(),
+    replace(SCROLLS, help="Scroll the page."),
+    text="The map shows what happens when only one unit is switched off at this token. Under it are the candidates "
+    "with and without the chosen units.",
+)  # fmt: skip
+
+
+class SwitchOff(InsideView[HeadsSwept]):
+    """Units of the model switched off, alone or together. A unit is an intervention at scale 0."""
+
+    TOOL: ClassVar[str] = "interventions"
+    OF_BOTH: ClassVar[bool] = False
+    ACTIONS: ClassVar[ActionTable] = SWITCH_OFF_KEYS
+
+    def __init__(self, host: MainScreen) -> None:
+        client = host.controller.client
+        super().__init__(host, Replies(client, HeadsSwept))
+        self.tried = Replies(client, Intervened)
+        self.together: dict[Intervention, float] = {}
+        """The units that are scaled at once, and by how much; some may be of a model that was left."""
+        self.factor = 0.0
+        """The scale of a unit that is not among them."""
+        self.scope: Scope = "token"
+        self.measure = MEASURES[0]
+        """The measure that the map is coloured by."""
+        self.swept: HeadsSwept | None = None
+        """The sweep of the token, if it passed its checks. This and the next two follow from what is chosen: see
+        `look`."""
+        self.unit = Intervention("layer", 0)
+        """The unit under the cursor."""
+        self.trial: tuple[Hashable, Intervene] | None = None
+        """The question about the chosen units, and its key."""
+        self._chosen: Intervention | None = None
+        """The unit that was chosen; None before the first."""
+        self._joined: tuple[tuple[HeadsSwept, ...], HeadsSwept] | None = None
+        """The sweeps that were joined last, and the result: thousands of units, drawn at each key."""
+
+    def point(self, *place: int) -> None:
+        """Choose a layer as a whole; of a layer and a head the head."""
+        layer, *head = place
+        kind: InterventionKind = "head" if head else "layer"
+        self._chosen = Intervention(kind, layer - 1, head[0] - 1 if head else None)
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self._question_in("token")
+
+    def _question_in(self, scope: Scope) -> tuple[Hashable, Command]:
+        command = SweepHeads(self.node, self._followed, heads=() if self._large else None, scope=scope)
+        return (self.node, self._followed, scope, None), command
+
+    @property
+    def _followed(self) -> int | None:
+        """The token whose logit is followed: the slot's own, at the last token the most probable one; in a recording
+        another candidate if that one's was not recorded."""
+        best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
+        chosen = self.timeline.selected or best
+        own = chosen.id if chosen is not None else None
+        known = [key[1] for key in self.answers.about(self.node)]
+        if self.live or own in known:
+            return own
+        here = told_here(self.timeline, known)
+        return next((each for each in reversed(known) if each in here), own)
+
+    @property
+    def _large(self) -> bool:
+        """True if heads are switched off a layer at a time, when they are asked for."""
+        facts = self.timeline.facts
+        return facts is not None and facts.layers * ((facts.heads or 0) + 3) > AT_ONCE
+
+    def look(self) -> None:
+        """See `InsideView`; with the heads that were asked for, and the question about the chosen units."""
+        super().look()
+        self.found(self._sweep() if self.path else None, self.failure)
+        self.swept = self.trial = None
+        if self.answer is not None and self.failed is None and self.answer.units:
+            self.swept = self.answer
+            self.unit = self._unit(self.swept)
+            trial = Intervene(self.node, self.interventions, self.scope)
+            self.trial = tried_key(trial), trial
+
+    def _sweep(self) -> HeadsSwept | None:
+        """The known sweep of the token, in the present scope or else in the other one: that of layers and parts, with
+        the heads of those layers that were asked for."""
+        scopes: tuple[Scope, ...] = ("token", "context") if self.scope == "token" else ("context", "token")
+        for scope in scopes:
+            of = self.node, self._followed, scope
+            if (whole := self.answers.get((*of, None))) is None:
+                continue
+            layers = sorted(key for key in self.answers.about(*of) if key[3] is not None)
+            found = (whole, *(more for key in layers if (more := self.answers.get(key)) is not None))
+            if self._joined is None or self._joined[0] != found:
+                self._joined = found, reduce(joined, found)
+            return self._joined[1]
+        return None
+
+    def _unit(self, swept: HeadsSwept) -> Intervention:
+        """The chosen unit, or one like it; the first time the head, or else the unit, that did most."""
+        units = [each.intervention for each in swept.units]
+        if self._chosen in units:
+            return self._chosen
+        if self._chosen is not None and (near := nearest(units, self._chosen.layer, self._chosen)):
+            return near
+        heads = [each for each in swept.units if each.intervention.kind == "head"]
+        return max(heads or swept.units, key=self.measure.strength).intervention
+
+    @property
+    def units(self) -> list[Intervention]:
+        """All units, layer by layer."""
+        return [each.intervention for each in self.swept.units] if self.swept is not None else []
+
+    @property
+    def interventions(self) -> tuple[Intervention, ...]:
+        """The interventions to try: those together, as far as the model has them, or else the unit at the cursor."""
+        units = {*self.units}
+        marked = {unit: factor for unit, factor in self.together.items() if unit in units}
+        return tuple(
+            replace(unit, scale=factor) for unit, factor in (marked or {self.unit: self.factor}).items()
+        )
+
+    @property
+    def lacks_heads(self) -> int | None:
+        """The layer of the cursor, if its heads were not switched off yet though there are some."""
+        if (swept := self.swept) is None or not self._large:
+            return None
+        layer = self.unit.layer
+        kinds = {unit.kind for unit in self.units if unit.layer == layer}
+        refused = self.answers.failure((self.node, swept.token, swept.scope, layer))  # none can be told apart
+        return layer if "attention" in kinds and "head" not in kinds and refused is None else None
+
+    def ask(self) -> None:
+        """See `InsideView`; once the units are known, what the chosen ones do."""
+        if self.answer is None:
+            super().ask()
+        if self.trial is not None:
+            self.tried.want(*self.trial)
+
+    @property
+    def effect(self) -> Intervened | None:
+        """The answer about the chosen units."""
+        return self.tried.get(self.trial[0]) if self.trial is not None else None
+
+    def drop(self) -> None:
+        self.tried.drop()
+        super().drop()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: HeadsSwept | None) -> str:
+        if answer is None:
+            return "What each part of the model does here, seen by switching it off"
+        name = quoted(token_label(answer.text))
+        heads = any(each.intervention.kind == "head" for each in answer.units)
+        what = "Each head and part" if heads else "Each part"
+        where = " in the whole context" if answer.scope == "context" else ""
+        return first_fitting(
+            self.area.width - TITLED,
+            f"{what} switched off alone{where}: what becomes of {name} ({percent(answer.prob)})",
+            f"{what} off alone{where}: {name} ({percent(answer.prob)})",
+            f"{what} off alone{where}: {name}",
+        )
+
+    def situation(self) -> str:
+        if self.answer is not None and (going := under_way(self.answers)):
+            return going
+        words = ""
+        if self.trial is not None and self.effect is None:
+            words = told(self.tried, self.trial[0], self.app.size.width - 2)
+        return words or super().situation()
+
+    def draw(self, answer: HeadsSwept, on: Canvas, width: int, height: int) -> list[Row]:
+        missing = sentences(answer.missing)
+        if not answer.units:
+            return Painter(on).draw(missing, width, height)
+        short, depth = height < LOW // 2, answer.units[-1].intervention.layer + 1
+        said = [] if short else [sentence(*strongest(answer, self.measure), tone="accent")]
+        room = height - len(said) - (3 if short else max(UNDER, height // 3))
+        lines = max(3, min(depth + 3, room))
+        mapped = Drawn(lambda painter, width, height: self._map(on, answer, width, height), (lines, lines))
+        return Painter(on).draw([*said, mapped, GAP, *self._effect(on), *missing], width, height)
+
+    def _instead(self, on: Canvas) -> Notice:
+        if self.answer is None and self.intervened:
+            return self.not_intervened(on, "Views of the inside are for")
+        return super()._instead(on)
+
+    def _effect(self, on: Canvas) -> Sequence[Block]:
+        """The effect of the chosen units, or why it isn't there."""
+        live = f"was not recorded. {key_for('go_live')} on the main screen continues live"
+        waiting = (
+            f"{interventions_words(self.interventions)}: this {'is being computed' if self.live else live}."
+        )
+        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
+        return [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
+
+    def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
+        """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
+
+        A cell is the effect of switching off that unit alone.
+        """
+        measure, at = self.measure, (self.unit.layer, column_of(self.unit))
+        values = {
+            (each.intervention.layer, column_of(each.intervention)): measure.value(each)
+            for each in swept.units
+        }
+        marked = {(unit.layer, column_of(unit)) for unit in self.together}
+        every = sorted({column for _, column in values})
+        across = width - LABEL
+        cell = max(1, min(WIDEST, across // len(every)))
+        shown = [every[place] for place in in_sight(len(every), across // cell, every.index(at[1]))]
+        heads = [head for kind, head in shown if not kind]
+        # parts have numbers if many narrow heads leave room for those
+        left = (across - cell * len(heads)) // (len(shown) - len(heads)) if len(shown) > len(heads) else 0
+        wide = cell if left <= NUMBERED else min(WIDEST, left)
+        cells = {column: wide if column[0] else cell for column in shown}
+        part = "heads", heads, sum(not kind for kind, _ in every)
+        layers = range(swept.units[-1].intervention.layer + 1)
+        mapped = HeatMap(measure.scale, layers, lambda *place: values.get(place), at, marked)
+        drawn = measure.scale.legend(on, cell < NUMBERED)
+        says = first_fitting(
+            width - sum(entry.cell_length for entry in drawn),
+            f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.says} ",
+            f"{measure.name} from ", "",
+        )  # fmt: skip
+        rows = mapped.draw(on, [_names(on, cells, at[1])], cells, part, width, height - 1)
+        return [*rows, [Segment(says, on.ink("muted")), *drawn]]
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def turn_layer(self, by: int) -> None:
+        """Choose the unit of another layer that is the most alike."""
+        if units := self.units:
+            layer = clamp(self.unit.layer + by, 0, units[-1].layer)
+            self._chosen = nearest(units, layer, self.unit) or self.unit
+
+    def turn_column(self, by: int) -> None:
+        """Choose the next unit of the layer; they go round."""
+        if own := sorted((unit for unit in self.units if unit.layer == self.unit.layer), key=column_of):
+            self._chosen = own[(own.index(self.unit) + by) % len(own)]
+
+    def turn_together(self) -> None:
+        """Add the unit under the cursor to those that are switched off together, or take it out."""
+        if self.swept is not None:
+            self._chosen = self.unit  # the cursor stays, whatever the next sweep finds strongest
+            if self.together.pop(self.unit, None) is None:
+                self.together[self.unit] = self.factor
+
+    def turn_factor(self, by: int) -> None:
+        """Scale the unit under the cursor by the next factor, or by the one before."""
+        if self.swept is None:
+            return
+        now = FACTORS.index(self.together.get(self.unit, self.factor))
+        factor = FACTORS[clamp(now + by, 0, len(FACTORS) - 1)]
+        if self.unit in self.together:
+            self.together[self.unit] = factor
+        else:
+            self.factor = factor
+
+    @property
+    def more(self) -> str:
+        """A word for what else can be switched off unit by unit; empty for nothing."""
+        if self.swept is not None and self.swept.scope != self.scope == "context":
+            return "sweep the context"
+        return "" if self.lacks_heads is None else f"heads of L{self.lacks_heads + 1}"
+
+    def switch_off_more(self) -> None:
+        """Switch off each part in the whole context, or, of a large model, each head of the cursor's layer."""
+        layer, swept = self.lacks_heads, self.swept
+        if swept is None or not self.more or not self.live:
+            return
+        self.tried.drop()
+        if swept.scope != self.scope:
+            self.answers.want(*self._question_in("context"))
+        elif layer is not None:
+            question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
+            self.answers.want((self.node, swept.token, swept.scope, layer), question)
+
+    def clear(self) -> None:
+        """Switch off nothing together."""
+        self.together.clear()
+        self.factor = 0.0
+
+    def change_scope(self) -> None:
+        """Change this token alone, or the whole context."""
+        self.scope = "context" if self.scope == "token" else "token"
+
+    def turn_measure(self) -> None:
+        """Colour by the next measure."""
+        self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
+
+    def hold(self) -> None:
+        """Continue under what is chosen, in a branch that begins with this token."""
+        if self.swept is not None:
+            self.continue_under(HoldInterventions(self.node, self.interventions))
+
+
+def column_of(unit: Intervention) -> tuple[int, int]:
+    """The column of a unit: the index of its kind, and its head, 0 for a part."""
+    return ORDER.index(unit.kind), unit.head or 0
+
+
+def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
+    """The unit of a layer whose column is the nearest to that of another unit."""
+    kind, head = column_of(like)
+
+    def distance(unit: Intervention) -> tuple[int, int]:
+        own = column_of(unit)
+        return abs(own[0] - kind), abs(own[1] - head)
+
+    return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
+
+
+def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
+    """Sentences on the strongest unit of each kind, heads first; the shorter ones without the weakest."""
+    found: dict[str, list[SweptUnit]] = {kind: [] for kind in KINDS}
+    for each in swept.units:
+        found[each.intervention.kind].append(each)
+    best = [max(units, key=measure.strength) for units in found.values() if units]
+    forms = [f"Strongest ({measure.unit}): "]
+    while best:
+        words = (
+            f"{each.intervention.label} {figure(measure.value(each), 5, measure.scale.plus)}" for each in best
+        )
+        forms.append(" · ".join(words))
+        best.remove(min(best, key=measure.strength))
+    return forms[0] + forms[1], *(f"Most: {form}" for form in forms[1:])
+
+
+def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:
+    """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
+    begin, end, narrow = LABEL, LABEL + sum(cells.values()), min(cells.values())
+    line = [" "] * (end + NUMBERED)
+    every, accent = -(-NUMBERED // narrow), range(0)
+    for (index, head), wide in cells.items():
+        kind = ORDER[index]
+        name = NAMES.get(kind, f"h{head + 1}")
+        if wide >= NUMBERED:
+            name = pad(
+                truncate(name if len(name) < wide else SHORT.get(kind, name), wide - 1), wide, right=True
+            )
+            accent = range(begin, begin + wide) if (index, head) == cursor else accent
+        elif index:
+            name = name[0].upper()
+        else:
+            name = "" if head % every else f"{head + 1}"
+        line[begin : begin + len(name)] = name
+        begin += wide
+    text, muted = "".join(line), on.ink("muted")
+    before = Segment(text[: accent.start], muted), Segment(text[accent.start : accent.stop], on.ink("accent"))
+    return [*before, Segment(text[accent.stop : end], muted)]

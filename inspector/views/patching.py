@@ -1,0 +1,705 @@
+"""Activation patching: the activations of another path put in place by place, and the map of what that restores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import asdict
+from rich.segment import Segment
+from textual import on
+from textual.geometry import clamp
+from textual.timer import Timer
+from textual.widget import Widget
+from textual.widgets import TextArea
+
+from engine.errors import EngineError
+from engine.protocol import (
+    ActivationsPatched,
+    Command,
+    Facing,
+    Intervention,
+    MoveTo,
+    PairsPatched,
+    PatchActivations,
+    PatchKind,
+    PatchPair,
+    PatchPairs,
+    Prefill,
+    Prefilled,
+    PreviewPrompt,
+    PromptOpened,
+    PromptPreview,
+    Step,
+)
+from engine.recording import as_json
+from engine.tree import aligned, facing
+from inspector.blocks.blocks import sentence, sentences
+from inspector.blocks.heat_map import LABEL, NUMBERED, SHARES, HeatMap
+from inspector.blocks.paint import Painter
+from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
+from inspector.documents.patching import NAMES, alignment, difference, over_pairs
+from inspector.keys import with_keys
+from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
+from inspector.main.inside_view import TITLED, InsideView, Notice, instead_of, look_table, told, walking
+from inspector.main.tool import OfferedHeat
+from inspector.scales import count
+from inspector.session.client import Request
+from inspector.session.requests import Latest, Replies
+from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+from inspector.texts import decoded, read_text_file
+from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, note
+from inspector.widgets.canvas import Canvas, Row, centred
+from inspector.widgets.charts import in_sight
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import MOST_TYPED, SafeTextArea
+from inspector.widgets.pieces import PieceList
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+NARROW, CELL, WIDEST = 2, 5, 9
+"""Cells of a position without a number, with one at least, and at most."""
+SKIPS = "┆"
+"""The mark of a column before which tokens that face none are left out."""
+WORDS = (
+    "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
+    "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
+    "Below 0 it goes the other way."
+)
+
+_MOVE = "Look at another layer, or at another position."
+PATCHING_KEYS = look_table(
+    "In activation patching",
+    *both(("patching.later_layer", "patching.earlier_layer"), ("Later layer", "Earlier layer"), _MOVE,
+          lambda own, by: own.move_cursor(by, 0), by=(1, -1), hint=lambda own: own.words[0], worth=7),
+    *both(("patching.position_before", "patching.next_position"), ("Previous position", "Next position"), _MOVE,
+          lambda own, by: own.move_cursor(0, by), hint=lambda own: own.words[1], worth=7),
+    Action("patching.source", "Source",
+           "Take the activations from another prompt or branch; of another length, common blocks face each other.",
+           lambda own: own.change_source(), hint=lambda own: "source" if len(own.sources) > 1 and own.mapping else "",
+           worth=7),
+    Action("patching.edit", "Edit",
+           "Edit the text on show as the counterfactual prompt, whose activations are put in.",
+           lambda own: own.edit(), hint=lambda own: "edit source" if own.live and own.mapping else "", worth=8),
+    Action("patching.part", "Part",
+           "Patch whole layers (the stream after each), or the outputs of their attention or MLP.",
+           lambda own: own.change_part(), hint=lambda own: "" if own.faced is not None else f"put in: {own.part}",
+           worth=6),
+    *both(("patching.next_token", "patching.token_before"), ("Next token", "Previous token"),
+          "Follow the logit of another token, which the source should favour.",
+          lambda own, by: own.follow_other(0, by), by=(1, -1), hint=lambda own: "token" if own.mapping else "", worth=5,
+          one=True),
+    *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the previous"),
+          "Subtract the logit of another token, which this text should favour.",
+          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.mapping else "",
+          worth=5, one=True),
+    Action("patching.facing", "Alignment",
+           "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
+           "change it, and this key puts it in force.",
+           lambda own: own.turn_facing(), worth=6,
+           hint=lambda own: "use it" if own.faced is not None else "alignment" if own.live and own.mapping else ""),
+    Action("patching.unface", "Face none", "In the alignment: let this token face none, so that its activations stay.",
+           lambda own: own.unface(), hint=lambda own: "none" if own.faced is not None else "", worth=6),
+    Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
+           lambda own: own.usual(), worth=4,
+           hint=lambda own: "usual" if (own.followed or own.facing) and not own.over_pairs else ""),
+    Action("patching.pairs", "Pairs",
+           "Patch a set of pairs of texts, from a file or as they are typed: means and spread by layer and kind of "
+           "position. Again: back to the single path.",
+           lambda own: own.turn_pairs(), worth=5,
+           hint=lambda own: "one path" if own.over_pairs else "" if own.faced is not None else "set of pairs"),
+    *walking(""),
+    shared=False,
+)  # fmt: skip
+PAIRS_KEYS = dialog_table(
+    "While a set of pairs is given",
+    note("tab", hint="next field", worth=3),
+    applies("Patch each pair, and show the means."),
+)
+COUNTERFACTUAL_KEYS = dialog_table(
+    "While a counterfactual prompt is edited",
+    note("tab", hint="next field", worth=3),
+    applies("Read it, and put what it computes into the path on show."),
+)
+
+
+class Patching(InsideView[ActivationsPatched]):
+    """Activations of another path, put into this one."""
+
+    TOOL: ClassVar[str] = "interventions"
+    OF_BOTH: ClassVar[bool] = False
+    ACTIONS: ClassVar[ActionTable] = PATCHING_KEYS
+    DIALOGS: ClassVar[tuple[ActionTable, ...]] = (COUNTERFACTUAL_KEYS, PAIRS_KEYS)
+
+    def __init__(self, host: MainScreen) -> None:
+        client = host.controller.client
+        super().__init__(host, Replies(client, ActivationsPatched))
+        self.pairs = Replies(client, PairsPatched)
+        self.given: tuple[PatchPair, ...] = ()
+        """The pairs that were given last."""
+        self.over_pairs = False
+        """True if the means over these are on show."""
+        self.part: PatchKind = "layer"
+        self.cursor: tuple[int, int] | None = None
+        """Row and column of the map that are looked at; None for the largest share."""
+        self.followed: tuple[int, int] | None = None
+        """The two tokens that were chosen; None for those that tell both paths apart."""
+        self.facing: Facing | None = None
+        """The chosen alignment of both paths; None for common blocks."""
+        self.faced: Facing | None = None
+        """The alignment that is being changed; None while the map is on show."""
+        self._place = 0
+        """The place in the path of the token whose partner is changed."""
+        self._chosen: int | None = None
+        """The last token of the chosen source; None for the first path that can be one."""
+        self._chosen_at: tuple[int, int | None] = (-1, -1)
+        """Ends of both paths for which tokens and alignment were chosen."""
+        self._reading = False
+        """True if a counterfactual prompt is being read: the session is at it, and not at the path on show."""
+        self._sources_at: tuple[int, int] = (-1, -1)
+        """The node and the size of the tree for which the sources were found."""
+        self._adopted = -1
+        """The token of a recording for which the recorded source and part were chosen."""
+        self.sources: list[int] = []
+        """The last tokens of the paths whose activations can be taken. This and what follows: see `look`."""
+        self.source: int | None = None
+        """The last token of the source."""
+        self.source_path: Sequence[Item] = ()
+        self.telling: tuple[int, int] | None = None
+        """The two tokens that are followed: those that were chosen, or else those that tell both paths apart."""
+
+    def begin(self) -> None:
+        """Begin with the map of one path, at its largest share."""
+        self.cursor = self.faced = None
+        self.over_pairs, self._adopted = False, -1
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        """The share that each token of the map restores, at the layer that was looked at last."""
+        read, tree = self.answers.newest(), self.timeline.tree
+        if read is None or read.node not in tree.nodes:
+            return None
+        item = tree.nodes[read.node]
+        return restored(read, self._at(read)[0], quoted(token_label(item.text, item.raw)))
+
+    def _at(self, read: ActivationsPatched) -> tuple[int, int]:
+        """Row and column of a map that are looked at: at first the largest share of a position before the last, to
+        which all of them lead."""
+        layers, columns = len(read.layers), len(read.columns)
+        if self.cursor is None:
+            places = [(row, at) for row in range(layers) for at in range(max(1, columns - 1))]
+            return max(places, key=lambda place: read.shares.row(place[0])[place[1]])
+        return clamp(self.cursor[0], 0, layers - 1), clamp(self.cursor[1], 0, columns - 1)
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """See `InsideView`: find the source and the tokens that are followed; a token of a recording begins with what
+        was recorded of it."""
+        timeline, tree, node = self.timeline, self.timeline.tree, self.timeline.before
+        if not self.live and self._adopted != node:
+            self._adopted = node
+            recorded = self.answers.about(node)
+            if recorded and not any(key[1:3] == (self._chosen, self.part) for key in recorded):
+                self._chosen, self.part = recorded[-1][1:3]
+        if self._sources_at != (node, len(tree.nodes)):
+            self._sources_at = node, len(tree.nodes)
+            self.sources = sources(timeline, node) if timeline.slot else []
+        self.source = self._chosen if self._chosen in self.sources else next(iter(self.sources), None)
+        self.source_path = tree.path(self.source) if self.source is not None else ()
+        if self._chosen_at != (node, self.source):  # what was chosen for other paths is forgotten
+            self._chosen_at, self.followed, self.facing = (node, self.source), None, None
+        self.telling = None
+        if self.source is not None:
+            self.telling = self.followed or pair(after(timeline, node), after(timeline, self.source))
+        super().look()
+
+    def question(self) -> tuple[Hashable, Command]:
+        end, both = self.node if self.source is None else self.source, self.telling or (0, 0)
+        command = PatchActivations(self.node, end, *both, self.part, self.facing)
+        key = self.node, end, self.part, both, self.facing
+        if not self.live and self.answers.get(key) is None:
+            key = next(reversed(self.answers.about(*key[:3])), key)
+        return key, command
+
+    def ask(self) -> None:
+        """See `InsideView`; only if there is a source, and tokens that tell it apart."""
+        if self.over_pairs:
+            self.pairs.want(self._pairs_key, PatchPairs(self.given, self.part))
+        elif not self._reading and self.faced is None and self.telling is not None:
+            super().ask()
+
+    @property
+    def _pairs_key(self) -> Hashable:
+        return self.part, self.given
+
+    def drop(self) -> None:
+        self.pairs.drop()
+        super().drop()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: ActivationsPatched | None) -> str:
+        if self.over_pairs:
+            return f"Patching over {count(len(self.given))} pairs: {NAMES[self.part]}"
+        return first_fitting(
+            self.area.width - TITLED,
+            f"Activation patching: {NAMES[self.part]} put in from another path",
+            f"Patching: {NAMES[self.part]} from another path",
+        )
+
+    def situation(self) -> str:
+        if self.over_pairs:
+            return told(self.pairs, self._pairs_key, self.app.size.width - 2)
+        return super().situation()
+
+    def _source_words(self, source: int) -> str:
+        found, path = self.sources, self.timeline.tree.path(source)
+        place = f" ({found.index(source) + 1} of {len(found)})" if len(found) > 1 else ""
+        return f"Source: {count(len(path))} tokens{place}, “{difference(self.path, path)}”"
+
+    def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
+        painter, cell = Painter(on), self._cell_words(answer)
+        token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
+        sides = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source."
+        source = f"Source: node {answer.source}" if self.source is None else self._source_words(self.source)
+        long, short = f"the logit of {token} less that of {other}", f"{token} - {other}"
+        followed = sentence(f"Followed: {long}: {sides}", f"Followed: {short}: {sides}")
+        aligned_so = sentences([alignment_words(answer)], "")
+        top = painter.draw([sentence(truncate(source, width)), followed, *aligned_so], width, height)
+        below = painter.draw((sentence(*cell, tone="strong"), sentence(WORDS, tone="muted")), width, height)
+        if height < 9:
+            return [*self._map(answer, on, width, max(3, height - 2)), below[0], *top, *below[1:]]
+        room = min(height - len(top) - 2, len(answer.layers) + 3)
+        says = "Share of the difference restored: " if width >= 76 else "Share: "
+        legend = [Segment(says, on.ink("muted")), *SHARES.legend(on, self._cells(answer, width) < NUMBERED)]
+        return [*top, *self._map(answer, on, width, max(3, room)), legend, *below]
+
+    def _cells(self, answer: ActivationsPatched, width: int) -> int:
+        """Cells of a position: with numbers, unless that leaves most of many positions out of sight."""
+        each = (width - LABEL) // len(answer.columns)
+        return clamp(each, CELL, WIDEST) if each >= NARROW else NARROW
+
+    def _map(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
+        """As many layers as fit below the tokens of this path, and those of the source that differ."""
+        at, columns, cell = self._at(answer), answer.columns, self._cells(answer, width)
+        shown = in_sight(len(columns), max(1, (width - LABEL) // cell), at[1])
+        here: Row = [Segment(pad("here", LABEL), on.ink("muted"))]
+        there: Row = [Segment(pad("src", LABEL), on.ink("muted"))]
+        for place in shown:
+            each, before = columns[place], columns[max(0, place - 1)]
+            ink = on.ink("strong" if place == at[1] else "muted")
+            skips = each.position > before.position + 1
+            skips = skips or partner_of(answer, each) > partner_of(answer, before) + 1
+            own = pad(truncate(token_label(each.text), cell - 1), cell, right=True)
+            here.append(Segment(f"{SKIPS}{own[1:]}" if skips else own, ink))
+            other = "" if each.id == each.source_id else token_label(each.source_text)
+            there.append(Segment(pad(truncate(other, cell - 1), cell, right=True), ink))
+        row = cache(answer.shares.row)
+        mapped = HeatMap(SHARES, answer.layers, lambda layer, column: row(layer)[column], at)
+        part = "columns", shown, len(columns)
+        return mapped.draw(on, [here, there], dict.fromkeys(shown, cell), part, width, height)
+
+    def _cell_words(self, answer: ActivationsPatched) -> tuple[str, str]:
+        """The cell under the cursor in a sentence, and in a shorter one."""
+        layer, column = self._at(answer)
+        each, share = answer.columns[column], answer.shares.row(layer)[column]
+        token, there = token_label(each.text), token_label(each.source_text)
+        source = quoted(there) if there != token else "the same token"
+        if (partner := partner_of(answer, each)) != each.position:
+            source += f", its token {partner + 1}"
+        at, place = f"L{answer.layers[layer] + 1}", f"token {each.position + 1}"
+        return (
+            f"{at} at {place}, {quoted(token)} (source: {source}): {share:+.2f} of the difference is restored.",
+            f"{at}, {place} {quoted(token)}: {share:+.2f} restored.",
+        )
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """See `InsideView`; the pairs, or the alignment while it is changed, whatever the answer."""
+        if self.over_pairs:
+            answer, waiting = (
+                self.pairs.get(self._pairs_key),
+                "The pairs go through the model, one after another.",
+            )
+            why = instead_of(on, self.pairs, self._pairs_key, waiting)
+            if answer is None or why:
+                return centred(why, width, height)
+            return Painter(on).draw(over_pairs(answer), width, height)
+        if self.faced is None or self.source is None:
+            return super()._draw(on, width, height)
+        blocks = alignment(self.path, self.source_path, self.faced, self._place)
+        return Painter(on).draw(blocks, width, height)
+
+    def _instead(self, on: Canvas) -> Notice:
+        if self._reading:
+            return [("The counterfactual prompt is being read.", on.rich_style)]
+        if self.answer is None and self.path and self.live and self.telling is None:
+            said = (
+                "Activations come from another prompt or branch.",
+                "There is no other one yet: {patching.edit} edits this text; change a word of it.",
+            )
+            if self.source is not None:
+                said = (
+                    "What one of both paths predicts isn't known here.",
+                    "Choose another token with ← →, or another source with {patching.source}.",
+                )
+            return [(said[0], on.rich_style), (with_keys(said[1]), on.ink("muted"))]
+        source = [] if self.source is None else [(self._source_words(self.source), on.ink("muted"))]
+        return [*super()._instead(on), *source]
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    @property
+    def mapping(self) -> bool:
+        """True if the map of the two paths is on show, or the reason that there is none."""
+        return not self.over_pairs and self.faced is None
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The words for the keys that go up and down, and for those that go along."""
+        if self.over_pairs:
+            return "scroll", ""
+        if self.faced is not None:
+            return "token", "partner"
+        return ("layer", "position") if self.answer is not None and self.failed is None else ("", "")
+
+    def move_cursor(self, layers: int, columns: int) -> None:
+        """Look at another layer, or at another position; in the alignment at another token, or let it face another."""
+        if self.over_pairs:
+            self.view.action_move(-layers)
+        elif self.faced is not None:
+            self._place = place = clamp(self._place - layers, 0, len(self.path) - 1)
+            if columns:  # the first time the next one after the partner of the token before
+                before = max((partner for own, partner in self.faced if own < place), default=-1)
+                now = dict(self.faced).get(place)
+                wanted = before + 1 if now is None else now + columns
+                self.faced = faced_with(self.faced, place, clamp(wanted, 0, len(self.source_path) - 1))
+        elif (answer := self.answer) is not None and self.failed is None:
+            layer, column = self._at(answer)
+            self.cursor = layer + layers, column + columns
+            self.cursor = self._at(answer)
+
+    def change_source(self) -> None:
+        """Take the next source."""
+        found = self.sources
+        if self.source is not None:
+            self._chosen = found[(found.index(self.source) + 1) % len(found)]
+            self.faced = self.cursor = None
+
+    def change_part(self) -> None:
+        """Put in what another part returns."""
+        parts = [*NAMES]
+        self.part = parts[(parts.index(self.part) + 1) % len(parts)]
+
+    def follow_other(self, side: int, by: int) -> None:
+        """Follow another token: the one whose logit it is, or the one whose logit is taken off."""
+        both = self.telling
+        if self.source is None or both is None or not self.live:
+            return
+        known = [*after(self.timeline, self.source), *after(self.timeline, self.node)]
+        ids = dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank))
+        others = [id for id in ids if id != both[1 - side]]
+        if others:
+            at = others.index(both[side]) + by if both[side] in others else 0
+            new = others[at % len(others)]
+            self.followed = (new, both[1]) if side == 0 else (both[0], new)
+
+    def turn_facing(self) -> None:
+        """Show the alignment and change it; then put it in force."""
+        if self.source is None or not self.live:
+            return
+        own, other = ([item.id for item in path] for path in (self.path, self.source_path))
+        usual = tuple(aligned(own, other))
+        if self.faced is None:
+            first, _ = facing(own, other)
+            self.faced, self._place = self.facing or usual, min(first, len(self.path) - 1)
+        else:
+            self.facing = None if self.faced == usual else self.faced
+            self.faced = self.cursor = None
+
+    def unface(self) -> None:
+        """Let the token at the cursor face none."""
+        if self.faced is not None:
+            self.faced = faced_with(self.faced, self._place, None)
+
+    def usual(self) -> None:
+        """Align by common blocks, and follow the tokens that tell both paths apart."""
+        self.faced = self.facing = self.followed = None
+
+    def turn_pairs(self) -> None:
+        """Ask for a set of pairs and patch them, or go back to the one path. A recording shows the last set it has."""
+        if self.over_pairs:
+            self.over_pairs = False
+            self.pairs.drop()
+        elif self.live:
+            self.drop()
+            self.host.open(PairsDialog(self.given), self._take_pairs)
+        elif known := self.pairs.about():
+            self.part, self.given = known[-1]
+            self.over_pairs = True
+        else:
+            self.say("No set of pairs was recorded")
+
+    def _take_pairs(self, pairs: tuple[PatchPair, ...] | None) -> None:
+        if pairs is not None:
+            self.given, self.over_pairs, self.faced = pairs, True, None
+        self.changed()
+
+    def edit(self) -> None:
+        """Edit the text on show as the prompt whose activations are put in."""
+        if not self.live or self._reading or not self.path:
+            return
+        opened, first = self.timeline.prompts.opened, self.path[0]
+        # what the tokenizer puts before every text is not part of what is typed
+        added = opened is not None and first.special and not opened.text.startswith(first.text)
+        text = "".join(item.text for item in self.path[added:])
+        if len(text) > MOST_TYPED:
+            self.say(
+                "The text is too long to be edited. Give another prompt on the main screen: it is a source."
+            )
+            return
+        lookup = Latest(self.host.controller.client)
+        self.host.open(CounterfactualDialog(text, [item.id for item in self.path], lookup), self._read)
+
+    def _read(self, text: str | None) -> None:
+        """Have another prompt read, and come back to the path on show."""
+        if text is None:
+            return
+        client, timeline = self.host.controller.client, self.timeline
+        tip, slot = timeline.tip, None if timeline.following else timeline.slot
+        self._reading = True
+        self.drop()
+
+        def read(request: Request[Prefill]) -> None:
+            opened = request.reply(PromptOpened)
+            if request.failure is not None:
+                self.said = visible(f"{request.failure.message} {request.failure.hint}".rstrip())
+            elif opened is not None and request.reply(Prefilled) is not None:
+                self._chosen, self.cursor = opened.tokens[-1].node, None
+            if opened is None:
+                came_back()
+                return
+            if slot is not None:
+                timeline.expect(slot)
+            client.request(MoveTo(tip), came_back)
+
+        def came_back(request: Request[MoveTo] | None = None) -> None:
+            self._reading = False
+            self.host.changed()
+            self.changed()
+
+        client.do(Prefill(text, False, echo=False), read)
+
+
+@lru_cache(maxsize=1)  # the same object while nothing changed
+def restored(read: ActivationsPatched, layer: int, token: str) -> OfferedHeat:
+    """The share that each token restores at a layer, by its index.
+
+    Args:
+        read: All shares.
+        layer: The index.
+        token: The last token, quoted.
+    """
+    what = Intervention(read.part, read.layers[layer]).label
+    shares = {
+        column.node: clamp(share, -1.0, 1.0)
+        for column, share in zip(read.columns, read.shares.row(layer), strict=True)
+        if math.isfinite(share)
+    }
+    return OfferedHeat(f"what {what} restores after {token}", shares, signed=True)
+
+
+def sources(timeline: Timeline, node: int) -> list[int]:
+    """The last tokens of the paths that activations may come from: first paths as long as that to a node, then other
+    prompts and ends.
+
+    Args:
+        timeline: With the tree.
+        node: The end of the path that is changed.
+    """
+    tree, position = timeline.tree, timeline.tree.nodes[node].position
+    own = {item.node for item in (*tree.path(node), *timeline.items)}
+    ends = {read.opened.tokens[-1].node for read in timeline.prompts.by_end.values() if read.opened.tokens}
+    found = [
+        each
+        for each, item in tree.nodes.items()
+        if (item.position == position or each in ends or not tree.children.get(each))
+        and each not in own
+        and not (isinstance(item, Step) and item.origin == "intervened")
+    ]
+    return sorted(found, key=lambda each: (tree.nodes[each].position != position, each))
+
+
+# ---- the counterfactual prompt ------------------------------------------------------------------
+
+MOST_CUT = 4096
+"""Tokens of an edited prompt that are compared with the path's while it is typed."""
+
+
+class CounterfactualDialog(Dialog[str]):
+    """Asks for a text to patch from.
+
+    Args:
+        text: That of the path, which is edited.
+        ids: The tokens of the path.
+        lookup: Asks the engine how the text is cut.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = COUNTERFACTUAL_KEYS
+    HEADING: ClassVar[str] = "Counterfactual prompt: change what should make the difference"
+    APPLY: ClassVar[str] = "Read it"
+
+    def __init__(self, text: str, ids: Sequence[int], lookup: Latest) -> None:
+        super().__init__()
+        self._text, self._ids, self._lookup = text, ids, lookup
+        self._timer: Timer | None = None
+        self._asked = ""
+        """The text whose pieces are shown, or will be: the field also reports what was put into it."""
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(CUTTING, id="counterfactual-remark")
+        yield PieceList(both_ends=True, id="counterfactual-pieces")
+
+    def begin(self) -> None:
+        """Begin at the end of the text: most prompts differ near to it."""
+        super().begin()
+        editor = self.query_one("#counterfactual-text", SafeTextArea)
+        editor.load_text(self._text)
+        editor.move_cursor(editor.document.end)
+        self.set_focus(editor)
+        self._changed()
+
+    def let_go(self) -> None:
+        """Wait for no answer any more."""
+        self._lookup.drop()
+
+    @property
+    def typed(self) -> str:
+        """The text in the field."""
+        return self.query_one("#counterfactual-text", SafeTextArea).text
+
+    @on(TextArea.Changed)
+    def _changed(self) -> None:
+        """Have the text cut again, a long one once no key was pressed for a moment."""
+        if self._timer is not None:
+            self._timer.stop()
+        if len(self.typed) > SHORT:
+            self._timer = self.set_timer(LATER, self._ask)
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        if not self.left and self.typed and self.typed != self._asked:
+            self._asked = self.typed
+            self._lookup.ask(PreviewPrompt(self.typed, False, most=MOST_CUT), self._answered)
+
+    def _answered(self, request: Request[PreviewPrompt]) -> None:
+        remark = self.query_one("#counterfactual-remark", Remark)
+        if (failure := request.failure) is not None:
+            remark.say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+        elif (answer := request.reply(PromptPreview)) is not None:
+            said = f"{_tokens(answer.tokens)}, {len(self._ids):,} here."
+            if not answer.last:
+                said += f" {facing_words(self._ids, [piece.id for piece in answer.first])}"
+            remark.say(said)
+            shown = len(answer.first) + len(answer.last)
+            pieces = self.query_one("#counterfactual-pieces", PieceList)
+            pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
+
+    def apply(self) -> None:
+        """Read what was typed, or say what is wrong with it."""
+        if self.typed and self.typed != self._text:
+            self.dismiss(self.typed)
+        else:
+            same = "The text is still that of the path. Change a word of it."
+            remark = self.query_one("#counterfactual-remark", Remark)
+            remark.say(same if self.typed else "It is empty.", wrong=True)
+
+
+def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
+    """The alignment of two paths in a sentence or two.
+
+    Args:
+        own: The tokens of the path that is changed.
+        source: Those of the source.
+    """
+    first, _ = facing(own, source)
+    if first == len(own) == len(source):
+        return "Both have the same tokens."
+    if len(own) == len(source):
+        return (
+            f"As many: each token faces the source's in its place. They differ from token {first + 1:,} on."
+        )
+    faced = len(aligned(own, source))
+    here, there = _tokens(len(own) - faced), _tokens(len(source) - faced)
+    return (
+        f"{_tokens(faced).capitalize()} face each other, by common blocks. "
+        f"{here.capitalize()} here and {there} of the source face none."
+    )
+
+
+def _tokens(number: int) -> str:
+    return f"{count(number)} token{'s' * (number != 1)}" if number else "no token"
+
+
+# ---- pairs of texts -------------------------------------------------------------------------------
+
+EXAMPLE = (
+    PatchPair("Lily lost her ball. She felt very", "Lily found her ball. She felt very", " happy", " sad"),
+    PatchPair("Tom broke his toy. He was so", "Tom got a new toy. He was so"),
+    PatchPair("Max was sick. He felt very", "Max won the big race. He felt very"),
+)
+"""The first text of the field: it shows the form."""
+SHAPE = (
+    "One pair a line, or the name of a file of such lines. What the source computes is put into the text; followed is "
+    "the logit of token, which the source should favour, less that of other. Without these two, those are followed "
+    "that tell both texts apart."
+)
+
+
+class PairsDialog(Dialog[tuple[PatchPair, ...]]):
+    """Asks for a set of pairs.
+
+    Args:
+        given: Those that were given last; none for the example.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = PAIRS_KEYS
+    HEADING: ClassVar[str] = "Patch a set of pairs"
+    APPLY: ClassVar[str] = "Patch them"
+
+    def __init__(self, given: Sequence[PatchPair] = ()) -> None:
+        super().__init__()
+        self._given = given or EXAMPLE
+
+    def body(self) -> Iterable[Widget]:
+        yield SafeTextArea(id="pairs-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark(SHAPE, id="pairs-remark")
+
+    def begin(self) -> None:
+        super().begin()
+        editor = self.query_one("#pairs-text", SafeTextArea)
+        lines = ({name: text for name, text in asdict(each).items() if text} for each in self._given)
+        editor.load_text("\n".join(as_json(line).decode() for line in lines))
+        self.set_focus(editor)
+
+    def apply(self) -> None:
+        """Take the pairs, or say what is wrong with them."""
+        text, name = self.query_one("#pairs-text", SafeTextArea).text.strip(), "What you typed"
+        try:
+            if text and not text.startswith("{"):
+                name = text
+                raw = read_text_file(
+                    name, "file of pairs", "Check the path's spelling.", "Give a regular file."
+                )
+                text = decoded(raw, name)
+            pairs = pairs_from(text, name)
+        except EngineError as error:
+            self.query_one("#pairs-remark", Remark).say(visible(str(error)), wrong=True)
+        else:
+            self.dismiss(pairs)
