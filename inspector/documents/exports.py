@@ -5,6 +5,7 @@ from __future__ import annotations
 from inspector.documents.attribution import CONTRIBUTIONS_PART
 from inspector.documents.lens import LENS_PART
 from inspector.documents.race import RACE_PART
+from inspector.documents.segments import SEGMENTS_PART
 from inspector.tools.attention.evidence import ATTENTION_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
@@ -15,7 +16,6 @@ from inspector.tools.merges.evidence import MERGES_PART
 from inspector.tools.modules.lines import EXPERTS_PART, MODULES_PART
 from inspector.tools.positions.evidence import POSITIONS_PART
 from inspector.tools.scores.evidence import SCORES_PART
-from inspector.tools.segments.evidence import SEGMENTS_PART
 from inspector.tools.steering.evidence import STEERED_PART
 
 EXPORTS = (

@@ -50,7 +50,23 @@ from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
 from inspector.tools.merges.tool import MERGES  # noqa: E402
 
 # ---- segments ----
-from inspector.tools.segments.tool import SEGMENTS  # noqa: E402
+from inspector.views.segments import ToolCallChecks  # noqa: E402
+
+SEGMENTS = Tool(
+    "segments",
+    "Segments",
+    ToolCallChecks,
+    actions=(
+        Action("segments", "Segments",
+            "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
+            "surprisal of each; go from one to the next, or fold one in the text.",
+            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView", view="segments",
+            synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
+            "cost of thinking, tokens by role, harmony, channels"),
+    ),
+    exports=("inspector.documents.segments:SEGMENTS_PART",),
+)  # fmt: skip
+
 
 # ---- speculation ----
 from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
