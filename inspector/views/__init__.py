@@ -47,7 +47,19 @@ from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
 from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
 
 # ---- merges ----
-from inspector.tools.merges.tool import MERGES  # noqa: E402
+
+MERGES = Tool(
+    "merges",
+    "Tokenizer",
+    actions=(
+        Action("merges", "Merges",
+            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
+            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
+            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
+            "compare tokenizers"),
+    ),
+    exports=("inspector.documents.merges:MERGES_PART",),
+)  # fmt: skip
 
 # ---- segments ----
 from inspector.views.segments import ToolCallChecks  # noqa: E402
