@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs
@@ -35,7 +35,18 @@ from inspector.tools.beams.tool import BEAMS  # noqa: E402
 from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 
 # ---- compare ----
-from inspector.tools.compare.tool import COMPARE  # noqa: E402
+
+COMPARE = Tool(
+    "compare",
+    "Compare branches",
+    actions=(
+        Action("compare", "Compare",
+            "Compare the current path with another branch, token by token: where they part, where they meet again, "
+            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
+            opens="inspector.views.compare:CompareView", view="compare",
+            synonyms="diff, compare branches, difference of two branches, side by side"),
+    ),
+)  # fmt: skip
 
 # ---- find ----
 from inspector.tools.find.tool import FIND  # noqa: E402

@@ -37,10 +37,10 @@ from inspector.main.dialogs.model import ModelList, Offer
 from inspector.scales import size
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
-from inspector.tools.compare.screen import CompareScreen
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.dialog import SecondModelDialog
 from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
+from inspector.views.compare import CompareView
 from inspector.views.lens import Lens
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
@@ -380,9 +380,9 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     assert rig.app.top is rig.app.main
     await rig.push(mine)
     await rig.end("Take")
-    await rig.until(lambda: isinstance(rig.app.top, CompareScreen))
+    await rig.until(lambda: isinstance(rig.app.top, CompareView))
     screen = rig.app.top
-    assert isinstance(screen, CompareScreen)
+    assert isinstance(screen, CompareView)
     assert screen.comparison is not None
     shared = screen.comparison.shared
     assert [item.id for item in screen.comparison.left[shared:]] == [one.id]
