@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
 from inspector.main.tool import Tool, ToolActions, replayed
 from inspector.state.inside import Answers
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs
 
@@ -52,7 +55,20 @@ COMPARE = Tool(
 from inspector.tools.find.tool import FIND  # noqa: E402
 
 # ---- lockstep ----
-from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
+
+LOCKSTEP = Tool(
+    "lockstep",
+    "Lockstep",
+    actions=(
+        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
+            opens="inspector.views.lockstep:LockstepView", view="models",
+            synonyms="two models, second model, other model, compare models, quantized model, "
+            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "base against chat model"),
+    ),
+    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+)  # fmt: skip
 
 # ---- lookahead ----
 from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
@@ -270,7 +286,10 @@ def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
     Args:
         against: The second model.
     """
-    return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)
+    from inspector.views.lockstep import SecondModelAtStart
+
+    begins = replace(LOCKSTEP, make=lambda host: SecondModelAtStart(host, against))
+    return tuple(begins if tool is LOCKSTEP else tool for tool in TOOLS)
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:

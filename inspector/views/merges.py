@@ -114,10 +114,6 @@ class MergesView(View[None]):
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="merges-panel")
 
-    def begin(self) -> None:
-        """Begin with the ladder."""
-        self.beside = False
-
     # ---- asking -----------------------------------------------------------------------------
 
     @property
