@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions, replayed
+from inspector.main.tool import PanelSpec, Tool, ToolActions, replayed
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
@@ -220,7 +220,35 @@ from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
 from inspector.tools.training.tool import TRAINING  # noqa: E402
 
 # ---- tree ----
-from inspector.tools.tree.tool import TREE  # noqa: E402
+from inspector.views.tree import TREE_PANEL, TreeActions, TreePanel  # noqa: E402
+
+TREE = Tool(
+    "tree",
+    "Tree",
+    TreeActions,
+    actions=(
+        Action("tree", "Tree", "Show the tree of branches. Esc goes back.",
+            lambda own: own.host.go_to("tree"),
+            Needs.DISTRIBUTION, looks=True,
+            synonyms="branches, alternatives, versions, all branches, perplexity, token tree", view="tree"),
+        Action("filter", "Filter tree",
+            "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
+            TreeActions.filter, Needs.DISTRIBUTION, looks=True),
+        Action("bookmark", "Bookmark",
+            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
+        Action("name", "Name and note",
+            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            TreeActions.name, Needs.DISTRIBUTION,
+            synonyms="add note, annotate, comment, caption, rename branch"),
+        Action("delete", "Delete branch",
+            "Delete the branch under the tree's cursor and all below it; {undo} brings them back.",
+            TreeActions.delete, Needs.DISTRIBUTION),
+    ),
+    panel=PanelSpec(TreePanel, "Tree", "Tree"),
+    contexts=(TREE_PANEL,),
+    situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
+)  # fmt: skip
 
 # ---- all of them ----
 

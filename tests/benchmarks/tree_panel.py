@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.panel import TreePanel
+from inspector.views.tree import TreePanel
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.inspector.fakes import next_step, session
 

@@ -13,7 +13,8 @@ from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
 from inspector.state.session_tree import written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.panel import (
+from inspector.state.tree_rows import TreeView
+from inspector.views.tree import (
     COLUMNS,
     FORK,
     KEYS_HERE,
@@ -23,7 +24,6 @@ from inspector.tools.tree.panel import (
     perplexity,
     sums_phrase,
 )
-from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at

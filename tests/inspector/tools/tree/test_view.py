@@ -11,9 +11,9 @@ from engine.protocol import Beam, BeamOpened, BeamStep, Marked
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.dialogs import FilterDialog
-from inspector.tools.tree.panel import TreePanel
-from inspector.tools.tree.view import TreeFilter, TreeView, pruned
+from inspector.state.tree_rows import TreeFilter, TreeView, pruned
+from inspector.views.tree import TreePanel
+from inspector.views.tree_dialogs import FilterDialog
 from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked
