@@ -89,7 +89,7 @@ MERGES = Tool(
 )  # fmt: skip
 
 # ---- segments ----
-from inspector.views.segments import ToolCallChecks  # noqa: E402
+from inspector.views.tool_calls import ToolCallChecks  # noqa: E402
 
 SEGMENTS = Tool(
     "segments",

@@ -1,65 +1,28 @@
-"""Segments: the list of them with their costs, folding them in the text, and the checks of tool calls."""
+"""The list of segments with their costs, and folding them in the text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import ComposeResult
 
-from engine.protocol import CheckToolCall, Finished, Record, Step
 from engine.segments import MARKUP
 from inspector.display import pad, truncate
 from inspector.documents.segments import call_words, checks, figure_texts, first_words, left_out
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
 from inspector.main.view import View
 from inspector.scales import count, percent
-from inspector.session.client import Request
 from inspector.state.segments import LETTERS, WRONG, Figures, PathRun, Segments, left_out_words
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 NAME = 11
 """Cells of the longest name."""
 NARROW = 50
 """Cells below which a line has no time and no surprisal."""
-
-
-class ToolCallChecks(ToolActions):
-    """Has each tool call of the path checked once it has ended, whether or not the view is open."""
-
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self._asked: set[tuple[int, int]] = set()
-        """Tree and node of each call that was asked about: one that the engine refused is not asked about again."""
-        self.controller.client.listen(self._check_next, Step, Finished)  # a call may end with any token
-
-    def shown(self) -> None:
-        """Check the calls of another path, or for another model."""
-        self._check_next()
-
-    def _check_next(self, record: Record | None = None) -> None:
-        """Have the next tool call checked that has ended."""
-        client, timeline = self.controller.client, self.timeline
-        path, segments = timeline.segments, timeline.of(Segments)
-        if not path.calling or timeline.recorded or client.of(CheckToolCall):
-            return
-        for _, node in segments.calls(path):
-            asked = id(timeline.tree), node
-            if node not in segments.checked and asked not in self._asked:
-                self._asked.add(asked)
-                client.do(CheckToolCall(node), self._checked)
-                return
-
-    def _checked(self, request: Request[CheckToolCall]) -> None:
-        self._check_next()
-        self.host.changed()
 
 
 SEGMENTS_KEYS = screen_table(

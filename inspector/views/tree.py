@@ -582,7 +582,7 @@ class TreeActions(ToolActions):
 
     def filter(self) -> None:
         """Ask which branches to show, in the tree."""
-        from inspector.views.tree_dialogs import FilterDialog
+        from inspector.main.dialogs.tree import FilterDialog
 
         if TREE not in self.host.shown:
             self.host.go_to(TREE)
@@ -634,7 +634,7 @@ class TreeActions(ToolActions):
 
     def name(self) -> None:
         """Ask for name, note and caption."""
-        from inspector.views.tree_dialogs import NamingDialog
+        from inspector.main.dialogs.tree import NamingDialog
 
         if (node := self._here()) is not None:
             what = f"{'Branch' if self.is_current else 'Token'} {self._label(node)}"

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamOpened, BeamStep, Marked
+from inspector.main.dialogs.tree import FilterDialog
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
 from inspector.state.tree_rows import TreeFilter, TreeView, pruned
 from inspector.views.tree import TreePanel
-from inspector.views.tree_dialogs import FilterDialog
 from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked
