@@ -720,7 +720,7 @@ TREE_PANEL = ActionTable(
         Action("first", "First branch", _ENDS, lambda own: own.walk(own.view.put, 0)),
         Action("tip", help=_ENDS),
         Action("earlier", "Fold", _FOLD, lambda own: own.walk(own.view.fold), hint="fold", worth=7, place=30),
-        Action("later", "Unfold", _FOLD, lambda own: own.walk(own.view.unfold), hint="fold", worth=7, place=30),
+        Action("later", "Unfold", _FOLD, lambda own: own.walk(own.view.fold, False), hint="fold", worth=7, place=30),
         Action("choose", "Go there",
                "Go to the branch's end, as a second click on it does; show or fold the pruned beams.",
                lambda own: own.choose(), hint="go", worth=12, place=50),

@@ -93,7 +93,7 @@ async def measure(nodes: int, branches: int, rounds: int) -> dict[str, list[floa
         doings: dict[str, Callable[[int], None]] = {
             "step": lambda _: grower.step(),
             "key": lambda number: panel.view.move(1 if number % 60 < 30 else -1),
-            "fold": lambda number: panel.view.fold() if number % 2 else panel.view.unfold(),
+            "fold": lambda number: panel.view.fold() if number % 2 else panel.view.fold(away=False),
             "fork": lambda _: grower.fork(),
         }
         for name, do in doings.items():

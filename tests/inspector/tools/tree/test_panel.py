@@ -237,7 +237,7 @@ async def test_beams_tell_what_became_of_them():
         await pilot.pause()
         assert "… 1 pruned beam: → shows them" in screen(pilot)
         panel.view.move(9)
-        panel.view.unfold()
+        panel.view.fold(away=False)
         panel.show(timeline)
         await pilot.pause()
         assert "▶ … 1 pruned beam, shown above: ← folds them" in screen(pilot)
@@ -288,11 +288,11 @@ def test_folds_hide_what_hangs_below_and_arrows_walk():
     assert looked.folded(looked.rows[1]) == 2
     looked.fold()
     assert looked.row == 0
-    looked.unfold()
+    looked.fold(away=False)
     assert looked.row == 1
-    looked.unfold()
+    looked.fold(away=False)
     assert len(looked.rows) == 4
-    looked.unfold()
+    looked.fold(away=False)
     assert looked.row == 2
     looked.put(99)
     assert looked.row == 3

@@ -133,7 +133,7 @@ def test_the_row_of_beams_takes_the_cursor_and_shows_them():
     assert (view.count, view.fallen_row) == (6, 5)
     view.put(99)
     assert (view.row, view.cursor) == (5, None)
-    view.unfold()
+    view.fold(away=False)
     view.look(timeline)
     assert view.count == timeline.tree.branches.count + 1
     assert view.row == view.fallen_row
