@@ -6,10 +6,11 @@ that parted from one are left out, it and the branch that continues it are one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from engine.protocol import Marked
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
@@ -139,7 +140,7 @@ def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
 class TreeView:
     """The rows of one tree as the user folded it.
 
-    Rows are rebuilt only if branches came, went or were folded; a step that lengthens one costs nothing here. While
+    Rows are made again only if branches came, went or were folded; a step that lengthens one costs nothing here. While
     some are left out it does, since a row may then be several branches.
     """
 
@@ -154,8 +155,9 @@ class TreeView:
         """First nodes of the branches that the current path goes through."""
         self.tip: Branch | None = None
         """The branch that the path ends in."""
-        self.layout = 0
-        """Grows whenever rows are rebuilt or the path changes."""
+        self.inner: dict[int, list[Marked]] = {}
+        """Marks further down in the branches that have rows, by the branch's first node."""
+        self._marks: Mapping[int, Marked] = {}
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
@@ -181,7 +183,7 @@ class TreeView:
         )  # fmt: skip
         if (*seen, self._copied) != self._seen:
             self.tree = pruned(timeline, self.filter, self.show_fallen)
-            self._seen = (*seen, self._copied)
+            self._seen, self._marks = (*seen, self._copied), timeline.tree.marks.of
             above = self.branches.above(self.tip) if self.tip else ()
             self.path = frozenset(branch.first for branch in above)
             self._lay_rows()
@@ -196,7 +198,6 @@ class TreeView:
         return 0 if self.tree.top is self.branches.root.children else len(self.branches)
 
     def _lay_rows(self) -> None:
-        self.layout += 1
         self.rows = []
         waiting = self.tree.top[::-1]
         while waiting:
@@ -204,6 +205,10 @@ class TreeView:
             if branch.first not in self._folded:
                 waiting += branch.children[::-1]
         self._row = {branch.first: row for row, branch in enumerate(self.rows)}
+        self.inner = {}
+        for node, mark in self._marks.items():
+            if (row := self.holding(node)) is not None and row.first != node:
+                self.inner.setdefault(row.first, []).append(mark)
 
     # ---- the cursor -------------------------------------------------------------------------
 

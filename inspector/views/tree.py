@@ -189,10 +189,9 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         self._strips: dict[int, tuple[TreeRowState, Strip]] = {}
         """The rows that were drawn, by their index."""
         self._columns = COLUMNS
-        self._layout, self._row = -1, -1
-        self._inner: dict[int, list[Marked]] = {}
-        """Marks further down in branches, by the branch's first node."""
-        self._marked: tuple[int, int] = (-1, -1)
+        self._rows: list[Branch] = []
+        """The rows that they are of."""
+        self._row = -1
 
     # ---- its content ------------------------------------------------------------------------
 
@@ -202,9 +201,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         self.view.look(timeline)
         if not self.is_attached or not self.size.area:
             return
-        self._find_inner(timeline)
-        if self.view.layout != self._layout:
-            self._layout = self.view.layout
+        if self.view.rows is not self._rows:
+            self._rows = self.view.rows
             self._strips.clear()
             count = self.view.count
             set_line_count(self, count + 1 if count else 0)
@@ -218,18 +216,6 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         if self.view.row != self._row:
             self._row = self.view.row
             reveal(self, self.view.row)
-
-    def _find_inner(self, timeline: Timeline) -> None:
-        """Find the marks further down in each branch, if any changed; costs the marks."""
-        marks = timeline.tree.marks
-        if (marks.version, self.view.layout) == self._marked:
-            return
-        self._marked = marks.version, self.view.layout
-        self._inner = {}
-        for node, mark in marks.of.items():
-            branch = self.view.holding(node)
-            if branch is not None and branch.first != node:
-                self._inner.setdefault(branch.first, []).append(mark)
 
     def on_resize(self) -> None:
         self._strips.clear()
@@ -290,7 +276,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         beam = timeline.of(BeamHistory).nodes.get(branch.last)
         notes = (
             _made_with(timeline, branch),
-            _inner_note(self._inner.get(branch.first, [])),
+            _inner_note(view.inner.get(branch.first, [])),
             timeline.of(Speculation).ghost_words(timeline.tip) if ends else "",
             _beam_note(beam),
         )
@@ -402,10 +388,10 @@ class TreeDetail(Canvas):
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
         marks, depth, first = timeline.tree.marks, timeline.tree.branches.depth, branch.first
-        texts = [written(marks.at(first))] if first in marks.of else []
-        for node, mark in marks.of.items():
-            if node != first and self._view.holding(node) is branch:
-                texts.append(f"at its token {depth(node) - depth(first) + 1}: {written(mark)}")
+        inner = self._view.inner.get(first, ())
+        texts = [f"at its token {depth(mark.node) - depth(first) + 1}: {written(mark)}" for mark in inner]
+        if first in marks.of:
+            texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
         advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
