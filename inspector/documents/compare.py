@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, pairwise
 
 from msgspec import Struct
 
@@ -280,10 +280,11 @@ class Comparison(Struct, frozen=True):
     @property
     def turns(self) -> tuple[int, ...]:
         """Places of the pairs with which they part or meet."""
-        after = zip(self.pairs, self.pairs[1:], strict=False)
-        turns = [place for place, (one, next) in enumerate(after, 1) if one.joined != next.joined]
-        apart = self.shared < len(self.pairs) and self.shared not in turns
-        return tuple(sorted([*turns, self.shared])) if apart else tuple(turns)
+        after = enumerate(pairwise(self.pairs), 1)
+        turns = {place for place, (one, next) in after if one.joined != next.joined}
+        if self.shared < len(self.pairs):
+            turns.add(self.shared)
+        return tuple(sorted(turns))
 
     def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
         """The tokens of a pair."""
@@ -360,13 +361,11 @@ def nearest(timeline: Timeline) -> int | None:
     It is the one that parts from the path nearest before the selected token, or failing that nearest after it: the one
     that was taken back at the tip, or else the one that was left last there, and made last among equals.
     """
-    slots = range(len(timeline.items))
-    here = min(timeline.slot, len(slots) - 1)
-    backward, forward = list(slots[here::-1]) if slots else [], list(slots[here + 1 :])
+    here, slots = min(timeline.slot, len(timeline.items) - 1), len(timeline.items)
     ahead = [timeline.tree.leaf(timeline.tip)] if timeline.tree.children.get(timeline.tip) else []
     if timeline.following and ahead:
         return ahead[0]
-    for slot in (*backward, *forward):
+    for slot in (*range(here, -1, -1), *range(here + 1, slots)):
         if siblings := [node for node in timeline.siblings(slot) if node != timeline.items[slot].node]:
             return timeline.tree.leaf(max(siblings, key=lambda node: (timeline.tree.left.get(node, 0), node)))
     return ahead[0] if ahead else None
