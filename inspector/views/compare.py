@@ -510,7 +510,7 @@ class CompareView(View[None]):
         if other not in others(self.timeline):
             other = nearest(self.timeline)
         if other is None:
-            self.dismiss()
+            self.call_next(self.dismiss)
             return
         self.other = other
         comparison = compare(list(self.timeline.items), tree.path(other))

@@ -126,8 +126,10 @@ class MergesView(View[None]):
         """The selected slot, or that of the last token."""
         return min(self.timeline.slot, len(self.timeline.items) - 1)
 
-    def taken(self, place: Around) -> TakenApart | Failure | None:
-        """The word of a token, taken apart, or the failure; None until it is there, which this asks for."""
+    def taken(self) -> TakenApart | Failure | None:
+        """The word of the selected token, taken apart, or the failure; None until it is there, which this asks for."""
+        if (place := self.place) is None:
+            return None
         node = self.timeline.items[self.slot].node
         recorded = self._ladders.get(node) if self.timeline.recorded else None
         question = TakeApart(place.text, None, place.begin, place.end, node)
@@ -136,7 +138,7 @@ class MergesView(View[None]):
     @property
     def word(self) -> WordApart | None:
         """The word of the selected token; None until it is known."""
-        found = self.taken(place) if (place := self.place) is not None else None
+        found = self.taken()
         return found.words[0] if isinstance(found, TakenApart) and found.words else None
 
     def at(self, word: WordApart) -> int:
@@ -152,8 +154,7 @@ class MergesView(View[None]):
             name = truncate_middle(visible(self._other), max(8, self.area.width // 2))
             panel.put("Two tokenizers", self._two, name)
         else:
-            found = self.taken(place) if (place := self.place) is not None else None
-            subtitle = ""
+            found, subtitle = self.taken(), ""
             if isinstance(found, TakenApart) and found.words:
                 word = found.words[0]
                 label = truncate(word_label(word), max(8, self.area.width // 3))
@@ -173,7 +174,7 @@ class MergesView(View[None]):
         """The ladder of a word."""
         if (place := self.place) is None:
             return _noted(on, width, height, "There is no token yet.")
-        found = self.taken(place)
+        found = self.taken()
         if isinstance(found, Failure):
             return _noted(on, width, height, visible(found.message), visible(found.hint))
         if found is None:
