@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from inspector.tools.compare.comparison import Comparison as Compared
+    from inspector.documents.compare import Comparison as Compared
 
 Reply = TypeVar("Reply", bound=Record)
 Viewed = TypeVar(
@@ -1647,7 +1647,7 @@ def compare(left: Branch, right: Branch) -> Comparison:
     Raises:
         StepError: They are of two sessions.
     """
-    from inspector.tools.compare import comparison
+    from inspector.documents import compare as comparison
 
     _of_one_session(left, right)
     return Comparison(comparison.compare(left._path(), right._path()))

@@ -617,10 +617,14 @@ class MainScreen(KeyedScreen[None]):
         return self._kept[place]
 
     def open_by(self, action: Action) -> None:
-        """Open the view of an action; a run pauses."""
-        self.controller.client.pause()
-        self.answer()
+        """Open the view of an action, or say why it can't be opened."""
         view = self.view_at(action.opens)
+        refused = view.refusal()
+        self.answer(refused)
+        if refused:
+            return
+        if view.PAUSES:
+            self.controller.client.pause()
         view.opener = action.id
         self.open(view)
 

@@ -101,6 +101,8 @@ class View(Vertical, Generic[Result]):
     """The work that its keys start, at the beginning of a sentence; empty if they start none."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
+    PAUSES: ClassVar[bool] = True
+    """True if a run pauses when it is opened."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 
@@ -151,6 +153,10 @@ class View(Vertical, Generic[Result]):
         self.takes_keys = True
         self.take_focus()
         self._show()
+
+    def refusal(self) -> str:
+        """Why it can't be opened now, for the status line; empty if it can."""
+        return ""
 
     def begin(self) -> None:
         """Get ready to be shown: called with each opening, once the widgets are there."""

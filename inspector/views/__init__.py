@@ -25,6 +25,7 @@ from inspector.keys import register
 from inspector.main.key_table import key_table
 from inspector.main.tool import PanelSpec, Tool, ToolActions, found, replayed
 from inspector.state.inside import Answers
+from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs
 from inspector.widgets.canvas import DrawnPanel
@@ -50,7 +51,18 @@ from inspector.tools.beams.tool import BEAMS  # noqa: E402
 from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 
 # ---- compare ----
-from inspector.tools.compare.tool import COMPARE  # noqa: E402
+
+COMPARE = Tool(
+    "compare",
+    "Compare branches",
+    actions=(
+        Action("compare", "Compare",
+            "Compare the current path with another branch, token by token: where they part, where they meet again, "
+            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
+            opens="inspector.views.compare:CompareView", view="compare",
+            synonyms="diff, compare branches, difference of two branches, side by side"),
+    ),
+)  # fmt: skip
 
 # ---- find ----
 
@@ -73,16 +85,57 @@ FIND = Tool(
 )  # fmt: skip
 
 # ---- lockstep ----
-from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
+
+LOCKSTEP = Tool(
+    "lockstep",
+    "Lockstep",
+    actions=(
+        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
+            opens="inspector.views.lockstep:LockstepView", view="models",
+            synonyms="two models, second model, other model, compare models, quantized model, "
+            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "base against chat model"),
+    ),
+    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+)  # fmt: skip
 
 # ---- lookahead ----
 from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
 
 # ---- merges ----
-from inspector.tools.merges.tool import MERGES  # noqa: E402
+
+MERGES = Tool(
+    "merges",
+    "Tokenizer",
+    actions=(
+        Action("merges", "Merges",
+            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
+            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
+            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
+            "compare tokenizers"),
+    ),
+    exports=("inspector.documents.merges:MERGES_PART",),
+)  # fmt: skip
 
 # ---- segments ----
-from inspector.tools.segments.tool import SEGMENTS  # noqa: E402
+from inspector.views.tool_calls import ToolCallChecks  # noqa: E402
+
+SEGMENTS = Tool(
+    "segments",
+    "Segments",
+    ToolCallChecks,
+    actions=(
+        Action("segments", "Segments",
+            "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
+            "surprisal of each; go from one to the next, or fold one in the text.",
+            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView", view="segments",
+            synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
+            "cost of thinking, tokens by role, harmony, channels"),
+    ),
+    exports=("inspector.documents.segments:SEGMENTS_PART",),
+)  # fmt: skip
+
 
 # ---- speculation ----
 from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
@@ -361,7 +414,35 @@ STEERING = Tool(
 from inspector.tools.training.tool import TRAINING  # noqa: E402
 
 # ---- tree ----
-from inspector.tools.tree.tool import TREE  # noqa: E402
+from inspector.views.tree import TREE_PANEL, TreeActions, TreePanel  # noqa: E402
+
+TREE = Tool(
+    "tree",
+    "Tree",
+    TreeActions,
+    actions=(
+        Action("tree", "Tree", "Show the tree of branches. Esc goes back.",
+            lambda own: own.host.go_to("tree"),
+            Needs.DISTRIBUTION, looks=True,
+            synonyms="branches, alternatives, versions, all branches, perplexity, token tree", view="tree"),
+        Action("filter", "Filter tree",
+            "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
+            TreeActions.filter, Needs.DISTRIBUTION, looks=True),
+        Action("bookmark", "Bookmark",
+            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
+        Action("name", "Name and note",
+            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            TreeActions.name, Needs.DISTRIBUTION,
+            synonyms="add note, annotate, comment, caption, rename branch"),
+        Action("delete", "Delete branch",
+            "Delete the branch under the tree's cursor and all below it; {undo} brings them back.",
+            TreeActions.delete, Needs.DISTRIBUTION),
+    ),
+    panel=PanelSpec(TreePanel, "Tree", "Tree"),
+    contexts=(TREE_PANEL,),
+    situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
+)  # fmt: skip
 
 # ---- all of them ----
 
@@ -429,7 +510,10 @@ def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
     Args:
         against: The second model.
     """
-    return tuple(lockstep(against) if tool is LOCKSTEP else tool for tool in TOOLS)
+    from inspector.views.lockstep import SecondModelAtStart
+
+    begins = replace(LOCKSTEP, make=lambda host: SecondModelAtStart(host, against))
+    return tuple(begins if tool is LOCKSTEP else tool for tool in TOOLS)
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:

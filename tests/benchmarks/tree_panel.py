@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from textual.app import App, ComposeResult
 
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.panel import TreePanel
+from inspector.views.tree import TreePanel
 from tests.benchmarks.vocabularies import Asked, Figures, by_command
 from tests.inspector.fakes import next_step, session
 
@@ -93,7 +93,7 @@ async def measure(nodes: int, branches: int, rounds: int) -> dict[str, list[floa
         doings: dict[str, Callable[[int], None]] = {
             "step": lambda _: grower.step(),
             "key": lambda number: panel.view.move(1 if number % 60 < 30 else -1),
-            "fold": lambda number: panel.view.fold() if number % 2 else panel.view.unfold(),
+            "fold": lambda number: panel.view.fold() if number % 2 else panel.view.fold(away=False),
             "fork": lambda _: grower.fork(),
         }
         for name, do in doings.items():

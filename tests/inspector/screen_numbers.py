@@ -36,8 +36,8 @@ from inspector.main.screen import MainScreen
 from inspector.main.view import View
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchScreen
-from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.sampler.panel import SamplerPanel
+from inspector.views.lockstep import LockstepView
 from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
 from tests.inspector.painting import Terminal
@@ -313,7 +313,7 @@ class ScreenNumbers:
         match self._app.top:
             case MainScreen():
                 self.check()
-            case LockstepScreen() as screen:
+            case LockstepView() as screen:
                 with place("lockstep"):
                     self._lockstep(screen)
             case BatchScreen() as screen:
@@ -633,7 +633,7 @@ class ScreenNumbers:
 
     # ---- two models, and many prompts -----------------------------------------------------------
 
-    def _lockstep(self, screen: LockstepScreen) -> None:
+    def _lockstep(self, screen: LockstepView) -> None:
         """Each side's candidates are those of its model at the cursor, and so is its entropy."""
         timeline, told = self._app.controller.timeline, self._told
         slot = timeline.slot

@@ -17,15 +17,15 @@ NOT_NAMED = {"super+c", "="}
 """Keys beside the one that is named."""
 ELSEWHERE = {
     ("main/evidence.py", "Q"): "the second model, as lockstep calls it",
-    ("tools/lockstep/evidence.py", "P"): "the first model",
-    ("tools/lockstep/evidence.py", "Q"): "the second model",
+    ("documents/lockstep.py", "P"): "the first model",
+    ("documents/lockstep.py", "Q"): "the second model",
     ("lessons/dialogue.py", "q"): "typed at the dialogue's prompt, a line each",
     ("demo/record.py", "n"): "lockstep's own key",
     ("demo/record.py", "w"): "lockstep's own key",
     ("demo/record.py", "P"): "the first model, as lockstep calls it",
     ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
-    ("tools/lockstep/screen.py", "Q"): "the second model",
-    ("tools/lockstep/control.py", "P"): "the first model",
+    ("views/lockstep.py", "Q"): "the second model",
+    ("views/lockstep.py", "P"): "the first model",
     ("tools/sampler/panel.py", "P"): "the first model",
     ("tools/sampler/panel.py", "Q"): "the second model",
 }  # fmt: skip

@@ -87,7 +87,7 @@ def test_no_key_is_told_that_meant_something_before_the_tabs(page: Path) -> None
 def test_the_actions_of_the_tabs_are_first_told_with_their_digit() -> None:
     """Those that only the main screen has: others' keys may mean something on a tool's own screen, too."""
     own = {each.shown for each in ACTIONS if each.tabs} - {
-        each.shown for tool in TOOLS for table in tool.owners for each in table.actions
+        each.shown for tool in TOOLS for table in tool.tables for each in table.actions
     }
     own -= {each.shown for each in ACTIONS if not each.tabs}
     for page in PAGES:

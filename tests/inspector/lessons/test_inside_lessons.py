@@ -24,10 +24,10 @@ from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
-from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
+from inspector.views.lockstep import LockstepView
 from inspector.views.steering import DirectionDialog, SteeringView
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -212,7 +212,7 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
     await learner.press("4")
     await learner.until(lambda: learner.app.main.tab == "4")
     await learner.press("h")
-    await learner.until(lambda: isinstance(learner.app.top, LockstepScreen))
+    await learner.until(lambda: isinstance(learner.app.top, LockstepView))
     await learner.press("o")
     await learner.until(lambda: "this model in 4 bits" in learner.text())
     await learner.press("down", "enter")

@@ -19,9 +19,9 @@ from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
 from inspector.main.view import View
 from inspector.state.timeline import Phase
-from inspector.tools.lockstep.dialog import SecondModelDialog
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.views import TOOLS
+from inspector.views.lockstep import SecondModelDialog
 from inspector.widgets.dialog import Remark
 from tests.inspector.main.finder_queries import QUERIES
 from tests.inspector.main.test_overlays import branched

@@ -29,10 +29,10 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.grammar.dialog import GrammarDialog
-from inspector.tools.tree.panel import TreeTable
 from inspector.views import recordings as dialog
 from inspector.views.find import FindDialog
 from inspector.views.recordings import SessionsDialog
+from inspector.views.tree import TreePanel
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run
@@ -283,9 +283,9 @@ async def test_a_click_on_a_candidate_after_a_failed_load_is_nobodys(rig: Rig) -
 async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> None:
     await branched(rig)
     await rig.do("tree")
-    table = rig.app.main.query_one(TreeTable)
-    table.post_message(TreeTable.RowClicked(99, False, knot=True))
-    table.post_message(TreeTable.RowClicked(99, True))
+    panel = rig.app.main.query_one(TreePanel)
+    panel.click(99, False, knot=True)
+    panel.click(99, True, knot=False)
     await rig.pilot.pause()
 
 

@@ -14,20 +14,18 @@ from engine.protocol import Candidate, HoldInterventions, Intervention, Interven
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.display import quoted, token_label
-from inspector.scales import percent
-from inspector.state.session_tree import SessionTree
-from inspector.tools.compare.comparison import (
+from inspector.documents.compare import (
     RIGHT,
     apart,
-    by_size,
-    changes,
     compare,
     lead,
     least_kl_bits,
     lines,
     summary,
 )
-from inspector.tools.compare.screen import CompareScreen
+from inspector.scales import percent
+from inspector.state.session_tree import SessionTree
+from inspector.views.compare import CompareView
 from tests.inspector.fakes import Session, session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -62,14 +60,14 @@ def test_the_lead_says_what_was_made_differently_and_where_it_shows_most() -> No
     tree, own, other = twins()
     comparison = compare(tree.path(own), tree.path(other))
     assert (comparison.shared, comparison.same) == (8, 5)
-    found = changes(comparison)
+    found = comparison.changes
     pairs = list(zip(tree.path(own)[8:], tree.path(other)[8:], strict=True))
     assert [each.prob for each in found] == [right.prob - left.prob for left, right in pairs]
     assert [each.bits for each in found] == pytest.approx(
         [math.log2(left.prob / right.prob) for left, right in pairs]
     )
     most = max(pairs, key=lambda pair: abs(pair[1].prob - pair[0].prob))
-    said = lead(comparison, found, apart(tree, comparison))
+    said = lead(comparison, tree)
     assert said.startswith(
         "Made differently: L3 h2 off on the right. Same 5 tokens, but their probabilities differ: largest at token "
         f"{most[0].position + 1} {written(most[0])}, {percent(most[0].prob)} → {percent(most[1].prob)} (KL at least "
@@ -85,7 +83,7 @@ def test_one_or_two_tokens_are_the_same_too(own: int) -> None:
     tree, left, right = twins(fork=8 - own)
     comparison = compare(tree.path(left), tree.path(right))
     assert comparison.same == own
-    said = lead(comparison, changes(comparison), apart(tree, comparison))
+    said = lead(comparison, tree)
     if own == 1:  # its own distribution is the one before it, which both have in common
         assert said == (
             "Made differently: L3 h2 off on the right. Same 1 token; their probabilities are the same, too."
@@ -95,14 +93,12 @@ def test_one_or_two_tokens_are_the_same_too(own: int) -> None:
 def test_where_one_goes_on_or_they_part_the_lead_says_so() -> None:
     tree, own, other = twins(more=3)
     comparison = compare(tree.path(own), tree.path(other))
-    assert "Same 5 tokens, then the right one continues, but" in lead(
-        comparison, changes(comparison), apart(tree, comparison)
-    )
+    assert "Same 5 tokens, then the right one continues, but" in lead(comparison, tree)
     assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == [
         "the left one ends here"
     ]
     swapped = compare(tree.path(other), tree.path(own))
-    said = lead(swapped, changes(swapped), apart(tree, swapped))
+    said = lead(swapped, tree)
     assert said.startswith(
         "Made differently: L3 h2 off on the left. Same 5 tokens, then the left one continues"
     )
@@ -118,7 +114,7 @@ def test_where_all_is_the_same_it_says_exactly_that() -> None:
         for each, mine in zip(path, tree.path(own), strict=True)
     ]
     comparison = compare(tree.path(own), same)
-    said = lead(comparison, changes(comparison), apart(tree, comparison))
+    said = lead(comparison, tree)
     assert said == "Same 5 tokens, made in the same way, with the same probabilities: nothing differs."
 
 
@@ -130,7 +126,7 @@ def test_branches_that_part_by_a_token_have_no_lead() -> None:
     timeline = made.timeline()
     comparison = compare(timeline.tree.path(old), timeline.tree.path(timeline.tip))
     assert comparison.same == 0
-    assert lead(comparison, changes(comparison), apart(timeline.tree, comparison)) == ""
+    assert lead(comparison, timeline.tree) == ""
 
 
 def test_settings_that_differ_between_the_sides_are_named() -> None:
@@ -198,11 +194,11 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
 ) -> None:
     await held(rig)
     screen = rig.app.top
-    assert isinstance(screen, CompareScreen)
+    assert isinstance(screen, CompareView)
     said = " ".join(str(screen.lead.render()).split())
     assert said.startswith("Made differently: L3 h2 off on the left. Same 21 tokens, but their probabilities")
     assert screen.lead.size.height < 5
-    most = by_size(screen.changes)[0]
+    most = screen.comparison.largest[0]
     await rig.press("g")
     assert screen.table.cursor == most.place
     shown = rig.screen_text().split("\n")
@@ -219,7 +215,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
         screen.screen.query_one("#status").render()
     )
     await rig.press("g")
-    assert screen.table.cursor == by_size(screen.changes)[1].place
+    assert screen.table.cursor == screen.comparison.largest[1].place
 
 
 async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
@@ -230,7 +226,7 @@ async def test_without_such_tokens_the_key_says_so(rig: Rig) -> None:
     await rig.do("compare")
     await rig.press("g")
     screen = rig.app.top
-    assert isinstance(screen, CompareScreen)
+    assert isinstance(screen, CompareView)
     assert not screen.lead.display
     assert "Δp" not in rig.screen_text()
     assert "no tokens that both have" in str(screen.screen.query_one("#status").render())
@@ -255,7 +251,7 @@ async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
         await pilot.press("4", "c")
         await pilot.pause()
         screen = app.top
-        assert isinstance(screen, CompareScreen)
+        assert isinstance(screen, CompareView)
         assert screen.comparison is not None
         assert screen.comparison.same == 10
         mine = timeline().steps[2:]

@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from engine.protocol import Step
-from inspector.state.session_tree import Item
-from inspector.state.timeline import Timeline
-from inspector.tools.compare import screen
-from inspector.tools.compare.comparison import (
+from inspector.documents.compare import (
     LEAST,
     MOST,
     Comparison,
@@ -33,7 +30,19 @@ from inspector.tools.compare.comparison import (
     summary,
     totals,
 )
-from inspector.tools.compare.screen import FORMS, TOKEN_CELLS, axis, cells_of, columns, fitting, halves
+from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+from inspector.views.compare import (
+    FORMS,
+    LEAST_FIGURE,
+    TOKEN_CELLS,
+    axis,
+    cells_of,
+    columns,
+    difference,
+    fitting,
+    halves,
+)
 from tests.inspector.fakes import Session, next_step, session
 
 IDS = st.lists(st.integers(0, 3), max_size=24)
@@ -333,7 +342,7 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
 
 @given(st.floats(-9999, 9999), st.sampled_from([0, 2]))
 def test_a_difference_leaves_a_space_before_itself_in_its_column(value: float, digits: int) -> None:
-    assert len(screen._gap(value, digits)) < screen._LEAST
+    assert len(difference(value, digits)) < LEAST_FIGURE
 
 
 def test_a_run_that_overlaps_the_one_before_begins_behind_it() -> None:

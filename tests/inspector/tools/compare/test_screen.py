@@ -7,9 +7,8 @@ import pytest
 from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.compare.comparison import LEFT, RIGHT
-from inspector.tools.compare.screen import FIGURES, CompareScreen, TotalsPanel
-from inspector.tools.compare.tool import ALONE
+from inspector.documents.compare import LEFT, RIGHT
+from inspector.views.compare import ALONE, FIGURES, CompareView
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.sampler.test_what_if_real import until
@@ -26,17 +25,17 @@ async def forked(rig: Rig, steps: int = 8, fork: int = 3, more: int = 4) -> tupl
     return tip, rig.timeline.tip
 
 
-async def compared(rig: Rig) -> CompareScreen:
+async def compared(rig: Rig) -> CompareView:
     """The screen, opened by its key."""
     await rig.do("compare")
     screen = rig.app.top
-    assert isinstance(screen, CompareScreen)
+    assert isinstance(screen, CompareView)
     await rig.until(lambda: screen.takes_keys)
     await rig.pilot.pause()  # it begins at the parting after its first paint
     return screen
 
 
-def status(screen: CompareScreen) -> str:
+def status(screen: CompareView) -> str:
     return str(screen.screen.query_one("#status").render())
 
 
@@ -51,7 +50,7 @@ async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -
 async def test_a_screen_that_is_left_before_it_is_painted_begins_nothing(rig: Rig) -> None:
     await forked(rig)
     screen = await compared(rig)
-    screen.after_paint(screen._begin)
+    screen.after_paint(screen._go_to_begin)
     screen.dismiss(None)
     await screen.query("*").remove()
     await rig.pilot.pause()
@@ -79,8 +78,7 @@ async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
 @pytest.mark.parametrize("size", [(120, 40), (100, 30), (80, 24), (60, 40)])
 async def test_the_figures_have_whole_names(rig: Rig, size: tuple[int, int]) -> None:
     await forked(rig)
-    await compared(rig)
-    panel = rig.app.top.query_one(TotalsPanel)
+    panel = (await compared(rig)).totals
     rows = [panel.render_line(y).text for y in range(panel.size.height)]
     names = [row[:20].strip() for row in rows[1:]]
     assert any(name.startswith("perplexity") for name in names)
@@ -139,10 +137,10 @@ async def test_home_goes_to_the_parting_and_then_to_the_first_token(rig: Rig) ->
     assert screen.table.cursor == 8
     await rig.press("home")
     assert screen.table.cursor == 0
-    assert screen.gap.step == 0
+    assert screen.step == 0
     await rig.press("n")
     assert screen.table.cursor == 8
-    assert screen.gap.step == 1
+    assert screen.step == 1
     await rig.press("N")
     assert "neither meet nor part before" in status(screen)
 
@@ -237,7 +235,7 @@ async def test_two_branches_of_the_real_engine() -> None:
         await pilot.press("4", "c")
         await pilot.pause()
         screen = app.top
-        assert isinstance(screen, CompareScreen)
+        assert isinstance(screen, CompareView)
         made = screen.comparison
         assert [each.tokens for each in made.totals] == [15, 15]
         assert made.gap[-1] == pytest.approx(made.totals[0].logprob - made.totals[1].logprob)

@@ -37,11 +37,10 @@ from inspector.main.dialogs.model import ModelList, Offer
 from inspector.scales import size
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
-from inspector.tools.compare.screen import CompareScreen
-from inspector.tools.lockstep.dialog import SecondModelDialog
-from inspector.tools.lockstep.screen import COLOURINGS, LockstepScreen, span_words, ways_words
+from inspector.views.compare import CompareView
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
+from inspector.views.lockstep import COLORINGS, LockstepView, SecondModelDialog, span_words, ways_words
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector import fakes
@@ -79,17 +78,17 @@ def read(rig: Rig, kls: dict[int, float] | None = None, flips: tuple[int, ...] =
     return LockstepRead(items[-1].node, 0, spans, len(items), len(items), 1.0, 2.0, ahead, 2)
 
 
-async def opened(rig: Rig) -> LockstepScreen:
+async def opened(rig: Rig) -> LockstepView:
     """On the screen with a second model, before anything was read."""
     await rig.ready()
     await rig.press("h")
     screen = rig.app.top
-    assert isinstance(screen, LockstepScreen)
-    screen.control.open(rig.app.controller.setup.load, 4)
+    assert isinstance(screen, LockstepView)
+    screen.open_second(OpenLockstep(rig.app.controller.setup.load, 4))
     await rig.push([SECOND])
     await rig.end("OpenLockstep")
     await rig.pilot.pause()
-    assert isinstance(rig.app.top, LockstepScreen)
+    assert isinstance(rig.app.top, LockstepView)
     return rig.app.top
 
 
@@ -133,7 +132,7 @@ async def test_this_model_in_fewer_bits_is_chosen_in_a_dialog(
     before = rig.timeline.tip, len(rig.timeline.items)
     await rig.press("enter")
     assert rig.engine.sent == [OpenLockstep(rig.app.controller.setup.load, bits)]
-    assert isinstance(rig.app.top, LockstepScreen)
+    assert isinstance(rig.app.top, LockstepView)
     assert (rig.timeline.tip, len(rig.timeline.items)) == before
 
 
@@ -196,7 +195,7 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
         await rig.press("g")
         assert rig.timeline.slot == slot
     screen = rig.app.top
-    assert isinstance(screen, LockstepScreen)
+    assert isinstance(screen, LockstepView)
     left = screen.query_one("#lockstep-largest").region.x
     await rig.pilot.click("#lockstep-largest", offset=(line.index("  8 ") + 2 - left, 0))
     await rig.until(lambda: rig.timeline.slot == 7)
@@ -267,7 +266,7 @@ async def test_a_model_with_other_tokens_has_no_inside_along_these(rig: Rig) -> 
     await rig.push([replace(SECOND, aligned="bytes")])
     for key in ("Y", "I"):
         await rig.press(key)
-        assert isinstance(rig.app.top, LockstepScreen)
+        assert isinstance(rig.app.top, LockstepView)
         assert "Q has other tokens" in rig.screen_text()
 
 
@@ -380,9 +379,9 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     assert rig.app.top is rig.app.main
     await rig.push(mine)
     await rig.end("Take")
-    await rig.until(lambda: isinstance(rig.app.top, CompareScreen))
+    await rig.until(lambda: isinstance(rig.app.top, CompareView))
     screen = rig.app.top
-    assert isinstance(screen, CompareScreen)
+    assert isinstance(screen, CompareView)
     assert screen.comparison is not None
     shared = screen.comparison.shared
     assert [item.id for item in screen.comparison.left[shared:]] == [one.id]
@@ -393,8 +392,8 @@ async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> Non
     await rig.ready()
     await rig.press("h")
     screen = rig.app.top
-    assert isinstance(screen, LockstepScreen)
-    screen.control.open(rig.app.controller.setup.load, 4)
+    assert isinstance(screen, LockstepView)
+    screen.open_second(OpenLockstep(rig.app.controller.setup.load, 4))
     await rig.push([replace(SECOND, aligned="bytes")])
     await rig.end("OpenLockstep")
     await rig.press("w")
@@ -428,10 +427,10 @@ async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
 
 async def test_a_second_model_asked_for_twice_is_two_commands(rig: Rig) -> None:
     """The engine refuses an id that has not ended: a model loaded again while the second one is on its way."""
-    from inspector.tools.lockstep.control import LockstepActions
+    from inspector.views.lockstep import SecondModelAtStart
 
     await rig.ready()
-    LockstepActions(rig.app.main, OpenLockstep(rig.app.controller.setup.load, 4))
+    SecondModelAtStart(rig.app.main, OpenLockstep(rig.app.controller.setup.load, 4))
     for _ in range(2):
         rig.app.controller.client.receive(fakes.facts())
     first, second = (each for each in rig.engine.sent if isinstance(each, OpenLockstep))
@@ -470,7 +469,7 @@ async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorde
     ways = next(each for each in kept if isinstance(each, WaysParted))
     await replay.until(lambda: replay.app.playback.player is not None and replay.app.playback.player.at_end)
     await replay.press("h")
-    assert isinstance(replay.app.top, LockstepScreen)
+    assert isinstance(replay.app.top, LockstepView)
     text = replay.screen_text()
     assert "recorded · P pocket · Q pocket, 4-bit, group 64" in text
     assert read[-1].ahead is not None
@@ -530,17 +529,17 @@ async def test_the_legend_follows_the_theme(rig: Rig) -> None:
         title = panel._border_title
         assert title is not None
         grounds.append([str(span.style) for span in title.spans])
-    assert len(grounds[0]) == len(COLOURINGS[0].steps)
+    assert len(grounds[0]) == len(COLORINGS[0].steps)
     assert grounds[0] != grounds[1]
 
 
 def test_the_measures_have_steps_and_numbers() -> None:
-    kl, logprob, rank = COLOURINGS
+    kl, logprob, rank = COLORINGS
     assert [kl.step(span(1, 1, value)) for value in (0.0, 0.01, 0.2, 1.5)] == [0, 1, 3, 5]
     assert (kl.written(span(1, 1, 0.001)), kl.written(span(1, 1, float("inf")))) == ("", "∞")
     assert logprob.written(span(1, 1, 0.75)) == "−0.8"
     assert rank.written(span(1, 1, 0.75)) == "+2"
-    assert kl.size(None) == -1
+    assert (kl.step(None), kl.written(None)) == (0, "")
 
 
 async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_the_sessions(

@@ -16,11 +16,11 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from engine.tokenizers.tracer import on_disk
 from inspector.blocks.elements import written
+from inspector.documents.merges import MERGES_PART
 from inspector.documents.parts import Exported, exhibits_of
 from inspector.state.merges import Rung
-from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.merges.screen import MergesScreen, NameDialog, pieces_in
-from inspector.widgets.canvas import DrawnPanel
+from inspector.views.merges import MergesView, NameDialog, pieces_in
+from inspector.widgets.canvas import DrawnPanel, strip_of
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
@@ -28,12 +28,12 @@ POCKET = on_disk("pocket", "")
 SIZES = [(120, 40), (80, 24)]
 
 
-async def opened(rig: Rig, *keys: str) -> MergesScreen:
+async def opened(rig: Rig, *keys: str) -> MergesView:
     await rig.ready()
     if keys:
         await rig.press(*keys)
     await rig.do("merges")
-    assert isinstance(rig.app.top, MergesScreen)
+    assert isinstance(rig.app.top, MergesView)
     return rig.app.top
 
 
@@ -165,6 +165,7 @@ async def test_a_rung_that_is_too_long_says_so(rig: Rig, names: list[str]) -> No
     for new in (None, 0, len(names) - 1):
         for width in range(3, 20):
             made = Rung(None, tuple(name.encode() for name in names), new)
-            text = "".join(each.text for each in pieces_in(panel, made, Style(), width))
+            row = [*pieces_in(panel, made, Style(), width)]
+            text = strip_of(row, width, Style()).text.rstrip()
             assert cell_len(text) <= width
             assert text == whole if cell_len(whole) <= width else "\u2026" in text

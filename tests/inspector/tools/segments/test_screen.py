@@ -10,10 +10,10 @@ from textual.selection import SELECT_ALL
 from engine.protocol import CheckToolCall, Ended, Failure, ToolCallChecked
 from inspector.blocks.elements import written
 from inspector.documents.parts import Exported, exhibits_of
+from inspector.documents.segments import SEGMENTS_PART
 from inspector.main.panels.text import TextPanel
 from inspector.state.segments import Segments
-from inspector.tools.segments.evidence import SEGMENTS_PART
-from inspector.tools.segments.screen import SegmentsScreen
+from inspector.views.segments import SegmentsView
 from tests.inspector.rig import Rig
 from tests.inspector.segmented import END, prefilled, prompt, step
 
@@ -29,10 +29,10 @@ async def talking(rig: Rig, texts: Iterable[str] = SAID) -> None:
     rig.engine.sent.clear()
 
 
-async def listed(rig: Rig, texts: Iterable[str] = SAID) -> SegmentsScreen:
+async def listed(rig: Rig, texts: Iterable[str] = SAID) -> SegmentsView:
     await talking(rig, texts)
     await rig.do("segments")
-    assert isinstance(rig.app.top, SegmentsScreen)
+    assert isinstance(rig.app.top, SegmentsView)
     return rig.app.top
 
 

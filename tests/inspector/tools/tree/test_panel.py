@@ -13,7 +13,8 @@ from inspector.keys import with_keys
 from inspector.state.branches import Sums, Token
 from inspector.state.session_tree import written
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.panel import (
+from inspector.state.tree_rows import TreeView
+from inspector.views.tree import (
     COLUMNS,
     FORK,
     KEYS_HERE,
@@ -23,7 +24,6 @@ from inspector.tools.tree.panel import (
     perplexity,
     sums_phrase,
 )
-from inspector.tools.tree.view import TreeView
 from tests.inspector.fakes import HOSTILE, TORN, Session, session
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
@@ -237,7 +237,7 @@ async def test_beams_tell_what_became_of_them():
         await pilot.pause()
         assert "… 1 pruned beam: → shows them" in screen(pilot)
         panel.view.move(9)
-        panel.view.unfold()
+        panel.view.fold(away=False)
         panel.show(timeline)
         await pilot.pause()
         assert "▶ … 1 pruned beam, shown above: ← folds them" in screen(pilot)
@@ -288,11 +288,11 @@ def test_folds_hide_what_hangs_below_and_arrows_walk():
     assert looked.folded(looked.rows[1]) == 2
     looked.fold()
     assert looked.row == 0
-    looked.unfold()
+    looked.fold(away=False)
     assert looked.row == 1
-    looked.unfold()
+    looked.fold(away=False)
     assert len(looked.rows) == 4
-    looked.unfold()
+    looked.fold(away=False)
     assert looked.row == 2
     looked.put(99)
     assert looked.row == 3

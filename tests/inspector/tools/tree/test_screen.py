@@ -9,14 +9,13 @@ from engine import protocol
 from engine.protocol import Deleted, Marked, SearchBeams, Undeleted, Undone
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.main.dialogs.tree import NamingDialog
 from inspector.main.key_table import PANELS, panels_of
 from inspector.main.layout import Arrangement, Layout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.state.beams import BeamHistory
-from inspector.tools.tree.dialogs import NamingDialog
-from inspector.tools.tree.panel import TreePanel
-from inspector.tools.tree.tool import TREE
-from inspector.views import TOOLS
+from inspector.views import TOOLS, TREE
+from inspector.views.tree import TreePanel
 from inspector.widgets.fields import SafeInput
 from tests.inspector.rig import Rig
 from tests.inspector.state.from_tokens import branches_of

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamOpened, BeamStep, Marked
+from inspector.main.dialogs.tree import FilterDialog
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.dialogs import FilterDialog
-from inspector.tools.tree.panel import TreePanel
-from inspector.tools.tree.view import TreeFilter, TreeView, pruned
+from inspector.state.tree_rows import TreeFilter, TreeView, pruned
+from inspector.views.tree import TreePanel
 from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.marks.test_marks import forked
@@ -133,7 +133,7 @@ def test_the_row_of_beams_takes_the_cursor_and_shows_them():
     assert (view.count, view.fallen_row) == (6, 5)
     view.put(99)
     assert (view.row, view.cursor) == (5, None)
-    view.unfold()
+    view.fold(away=False)
     view.look(timeline)
     assert view.count == timeline.tree.branches.count + 1
     assert view.row == view.fallen_row

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from engine.protocol import Marked
-from inspector.tools.tree.view import TreeFilter
+from inspector.state.tree_rows import TreeFilter
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput
 

@@ -32,7 +32,7 @@ def _spans(of: Exported) -> dict[int, LockstepSpan]:
 def _column(of: Exported) -> Mapping[str, Any]:
     """The numbers of each token, by its row; empty without a second model.
 
-    Of each: KL in bits, both probabilities and ranks, and both models' candidates, each a label and a probability.
+    These are KL in bits, both probabilities and ranks, and both models' candidates, each a label and a probability.
     """
     found = {
         of.places[node]: [
@@ -81,7 +81,7 @@ def _figures(of: Exported) -> Iterator[tuple[str, str]]:
 
 
 def _section(of: Exported) -> Iterator[Element]:
-    """The figures and the tokens that the two part over most, for print and where no script runs."""
+    """The figures and the tokens that the two part over most, for print and for pages without scripts."""
     listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:BESIDE_LISTED]
     rows = [
         row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),

@@ -1,33 +1,28 @@
-"""The screen that sets the current path against another branch: token for token, their gap, and their totals."""
+"""Two branches compared: token for token, the gap of their logprobs, and their totals."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from msgspec import Struct
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, getters, on
+from textual import events, getters
 from textual.app import ComposeResult
-from textual.cache import LRUCache
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.geometry import Size
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+from textual.timer import Timer
 from textual.widgets import Static
 
+from engine.protocol import MoveTo
 from inspector import scales
 from inspector.display import joined_to_fit, pad, quoted, token_label, truncate, truncate_words, visible
-from inspector.keys import key_for
-from inspector.main.view import View
-from inspector.state.conditions import in_short, made_with
-from inspector.state.timeline import Timeline
-from inspector.tools.compare import COMPARE_SCREEN, ComparedPlace
-from inspector.tools.compare.comparison import (
+from inspector.documents.compare import (
     LEAST_SEEN,
     LEFT,
     RIGHT,
@@ -37,10 +32,7 @@ from inspector.tools.compare.comparison import (
     Rule,
     TokenChange,
     Totals,
-    apart,
-    by_size,
     change_words,
-    changes,
     compare,
     lead,
     lines,
@@ -49,8 +41,20 @@ from inspector.tools.compare.comparison import (
     summary,
     tokens_words,
 )
-from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import PanelCanvas, Row, centred, colourful, is_dark, strip_of
+from inspector.keys import key_for
+from inspector.main.view import View
+from inspector.state.conditions import in_short, made_with
+from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
+from inspector.widgets.canvas import (
+    Canvas,
+    DrawnPanel,
+    Row,
+    centred,
+    colourful,
+    is_dark,
+    scroll_at_once,
+    strip_of,
+)
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import heat_style
@@ -101,67 +105,57 @@ def _numbers(form: Sequence[str], texts: Mapping[str, str]) -> str:
 
 HEAD = 2
 """Lines above the tokens: the name of each half, and the heads of its columns."""
-_CACHED = 512
 _BESIDE = {(True, True): " ═ ", (True, False): " = ", (False, False): "   "}
 """Between the halves, by whether the two tokens are the same, and whether they are part of a meeting."""
 
 
 class CompareTable(ScrollView, Inked, can_focus=True):
-    """Both continuations, token for token, with a cursor on one side."""
+    """Both continuations, token for token, with a cursor on one side. Each token has its pair and side as metadata."""
 
     DEFAULT_CSS = panel_css("CompareTable") + "CompareTable { overflow-x: hidden; scrollbar-gutter: stable; }"
+    comparison = compare((), ())
+    names: tuple[str, str] = ("", "")
+    cursor = 0
+    """Index of the pair under the cursor."""
+    side = RIGHT
 
-    class PairClicked(Message):
-        """A token was clicked."""
-
-        def __init__(self, place: int, side: int) -> None:
-            self.place, self.side = place, side
-            super().__init__()
-
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str) -> None:
         super().__init__(id=id)
-        self.comparison: Comparison | None = None
-        self.names: tuple[str, str] = ("", "")
-        self.cursor, self.side = 0, RIGHT
         self.lines: list[Line] = []
         self._places: list[int] = []
+        """The line of each pair."""
+        self._largest: TokenChange | None = None
+        """The largest difference of a probability."""
         self._columns = fitting(0)
-        self._changes: dict[int, TokenChange] = {}
-        """Changes by the place of the pair."""
-        self._largest: int | None = None
-        """The place with the largest difference of a probability."""
         self._between: Sequence[str] = ()
-        self._strips: LRUCache[int, Strip] = LRUCache(_CACHED)
+        """The columns between the halves."""
 
     # ---- its content ------------------------------------------------------------------------
 
-    def show(self, comparison: Comparison, names: tuple[str, str], changes: Sequence[TokenChange]) -> None:
+    def show(self, comparison: Comparison, names: tuple[str, str]) -> None:
         """Show a comparison; the cursor stays where it is, as far as there are lines.
 
         Args:
             comparison: The comparison.
             names: Names of left and right; printable.
-            changes: Changes of the tokens that both have though they were made twice.
         """
         self.comparison, self.names = comparison, names
-        self._changes = {each.place: each for each in changes}
-        self._largest = next((each.place for each in by_size(changes)), None)
         self.lines = list(lines(comparison))
         self._places = [place for place, line in enumerate(self.lines) if isinstance(line, Pair)]
         self.cursor = max(0, min(self.cursor, len(self._places) - 1))
+        self._largest = next(iter(comparison.largest), None)
         self.border_title = Content("Compare")
         self.border_subtitle = Content(summary(comparison))
         self.virtual_size = Size(self.size.width, len(self.lines) + HEAD)
-        self.restyle()
+        self._fit()
 
     def point(self, cursor: int, side: int) -> None:
         """Put the cursor on a pair of tokens, as far as there are any, and on a side; bring it into view."""
         before, self.cursor = self.cursor, max(0, min(cursor, len(self._places) - 1))
         self.side = side
         for place in {before, self.cursor}:
-            self._strips.discard(self._line(place))
             self.refresh_line(self._line(place) + HEAD)
-        self.refresh_line(0)
+        self.refresh_line(self.scroll_offset.y)  # the names
         self.reveal()
 
     def reveal(self) -> None:
@@ -171,15 +165,13 @@ class CompareTable(ScrollView, Inked, can_focus=True):
             return
         above, below = int(rows > 1), int(rows > 2)
         if line - above < top:
-            self.scroll_to(y=max(0, line - above), animate=False, immediate=True, force=True)
+            scroll_at_once(self, line - above)
         elif line + below >= top + rows:
-            last = min(len(self.lines) - 1, line + below)
-            self.scroll_to(y=last - rows + 1, animate=False, immediate=True, force=True)
+            scroll_at_once(self, min(len(self.lines) - 1, line + below) - rows + 1)
 
-    def centre(self) -> None:
+    def center(self) -> None:
         """Bring the cursor into the upper third of the lines in sight."""
-        at = self._line(self.cursor) - max(1, (self.size.height - HEAD) // 3)
-        self.scroll_to(y=max(0, at), animate=False, immediate=True, force=True)
+        scroll_at_once(self, self._line(self.cursor) - max(1, (self.size.height - HEAD) // 3))
 
     def _line(self, place: int) -> int:
         return self._places[place] if place < len(self._places) else 0
@@ -187,37 +179,23 @@ class CompareTable(ScrollView, Inked, can_focus=True):
     @property
     def pair(self) -> Pair | None:
         """The tokens under the cursor."""
-        line = self.lines[self._line(self.cursor)] if self.lines else None
-        return line if isinstance(line, Pair) else None
+        return self.comparison.pairs[self.cursor] if self.comparison.pairs else None
 
     @property
     def page(self) -> int:
         """Lines of tokens that are seen at a time."""
         return max(1, self.size.height - HEAD - 1)
 
-    def restyle(self) -> None:
-        """Every line looks different: another comparison, theme or width."""
-        self._strips.clear()
-        self._between = fitting_changes(self.scrollable_size.width) if self._changes else ()
+    def _fit(self) -> None:
+        """Choose the columns for the width, and draw every line again."""
+        changes = self.comparison.changes
+        self._between = fitting_changes(self.scrollable_size.width) if changes else ()
         self._columns = fitting(self._half - _MARK)
         self.refresh()
 
-    def on_resize(self, event: events.Resize) -> None:
-        self.restyle()
+    def on_resize(self) -> None:
+        self._fit()
         self.reveal()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._strips.clear()
-
-    def on_click(self, event: events.Click) -> None:
-        at = event.get_content_offset(self)
-        if at is None or at.y < HEAD:
-            return
-        line = self.scroll_offset.y + at.y - HEAD
-        if line < len(self.lines) and isinstance(self.lines[line], Pair):
-            side = LEFT if at.x < self._half + self._gutter // 2 else RIGHT
-            self.post_message(self.PairClicked(self._places.index(line), side))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -235,16 +213,13 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         return max(1, self._half - _MARK - cells_of(self._columns))
 
     def render_line(self, y: int) -> Strip:
-        width, base = self.scrollable_size.width, self.rich_style
+        width, line = self.scrollable_size.width, self.scroll_offset.y + y - HEAD
+        row: Row = []
         if y < HEAD:
-            return strip_of(self._head(y), width, base)
-        place = self.scroll_offset.y + y - HEAD
-        if place >= len(self.lines) or self.comparison is None:
-            return Strip.blank(width, base)
-        strip = self._strips.get(place)
-        if strip is None:
-            strip = self._strips[place] = strip_of(self._row(self.comparison, self.lines[place]), width, base)
-        return strip
+            row = self._head(y)
+        elif line < len(self.lines):
+            row = self._row(line)
+        return strip_of(row, width, self.rich_style)
 
     def _head(self, y: int) -> Row:
         muted, columns = self.ink("muted"), self._columns
@@ -260,7 +235,9 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         between = "right less left" if self._gutter > 2 * _GUTTER + 15 else ""
         return [left, Segment(between.center(self._gutter), muted), right]
 
-    def _row(self, comparison: Comparison, line: Line) -> Row:
+    def _row(self, at: int) -> Row:
+        """A line of tokens or of words."""
+        line, comparison = self.lines[at], self.comparison
         if isinstance(line, Rule):
             width = self.scrollable_size.width
             words = truncate_words(f" {line.words} ", max(0, width - 4))
@@ -268,17 +245,19 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         left, right = comparison.items(line)
         same = left is not None and right is not None and left.id == right.id
         shared = line.left is not None and line.left < comparison.shared
-        return [
-            *self._side(comparison, line, LEFT, shared),
-            self._changed(line),
-            Segment(_BESIDE[same, same and line.joined],
-                    self.ink("faint" if shared else "good" if line.joined else "muted")),
-            *self._side(comparison, line, RIGHT, shared),
-        ]  # fmt: skip
+        ink = self.ink("faint" if shared else "good" if line.joined else "muted")
+        between = Segment(_BESIDE[same, same and line.joined], ink)
+        place = bisect_left(self._places, at)
+        row: Row = []
+        for side in (LEFT, RIGHT):
+            half = self._side(line, side, shared, (place, side) == (self.cursor, self.side))
+            half = [between, *half] if side == RIGHT else [*half, self._changed(line)]
+            row += Segment.apply_style(half, Style.from_meta({"pair": (place, side)}))
+        return row
 
     def _changed(self, line: Pair) -> Segment:
         """The columns between the halves."""
-        change = self._changes.get(line.left) if line.left is not None else None
+        change = self.comparison.change(line)
         if change is None or not self._between:
             return Segment(" " * cells_of(self._between))
         texts = {
@@ -287,22 +266,29 @@ class CompareTable(ScrollView, Inked, can_focus=True):
             "KL ≥": "" if change.kl_bits is None else scales.bits(change.kl_bits),
         }
         numbers = _numbers(self._between, texts)
-        if change.place == self._largest:
+        if change is self._largest:
             return Segment(f" ◆{numbers[2:]}", self.ink("accent"))
         return Segment(numbers, self.ink("strong" if abs(change.prob) >= LEAST_SEEN else "faint"))
 
-    def _side(self, comparison: Comparison, line: Pair, side: int, shared: bool) -> Row:
-        here = side == self.side and self.pair is line
+    def _side(self, line: Pair, side: int, shared: bool, here: bool) -> Row:
+        """The token of a side with its numbers.
+
+        Args:
+            line: The pair.
+            side: The side.
+            shared: Whether the pair is one token of both, before they part.
+            here: Whether the cursor is on it.
+        """
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if here else Style()
 
         def on_ground(ink: str) -> Style:
             return Style(color=self.ink(ink).color) + ground
 
         row = [Segment("▶ " if here else "  ", on_ground("accent"))]
-        item = comparison.items(line)[side]
+        item = self.comparison.items(line)[side]
         if item is None:
             return [*row, Segment(" " * (self._half - _MARK), ground)]
-        metric, total = scales.METRIC["surprisal"], comparison.sum(line, side)
+        metric, total = scales.METRIC["surprisal"], self.comparison.sum(line, side)
         surprisal = metric.value(item)
         texts = {
             "pos": str(item.position + 1),
@@ -337,10 +323,8 @@ _WIDEST = 4
 """Cells of one step at most."""
 _FREE = str.maketrans(HEIGHTS, HEIGHTS[::-1])
 """Translates the filled part of a cell to the free one."""
-_ROOMY = 40
-"""Cells from which a panel uses its long texts."""
-
-
+ROOMY = 40
+"""Cells from which the chart has long texts."""
 Halves = tuple[int, int, float]
 """The lines of a chart above and below its zero line, and the logprob of one line."""
 
@@ -360,55 +344,6 @@ def halves(values: Sequence[float], height: int) -> Halves:
         worth[above] = max(top / above if above else 0.0, bottom / below if below else 0.0)
     above = min(worth, key=lambda lines: (worth[lines], -lines))
     return above, height - above, worth[above] or 1.0
-
-
-class GapChart(PanelCanvas):
-    """The gap between two cumulative logprobs, a column or more a step: up where left is ahead."""
-
-    comparison: Comparison | None = None
-    step = 0
-    """Tokens from the parting to the cursor; 0 before it."""
-
-    def put(self, comparison: Comparison, step: int) -> None:
-        """Show the gap of a comparison, and the cursor's place."""
-        self.comparison, self.step = comparison, step
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        comparison = self.comparison
-        gap = comparison.gap if comparison else ()
-        roomy = width >= _ROOMY
-        self.title(Content("Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")),
-                   Content(self._words(comparison, roomy)))  # fmt: skip
-        if not gap or height < 2:
-            reason = "Only one of them continues after the parting."
-            return centred([(reason, self.ink("muted"))], width, height)
-        shown = columns(len(gap), max(1, width - _AXIS))
-        marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1
-        return self._chart([gap[place] for place in shown], [place == marked for place in shown], height)
-
-    def _words(self, comparison: Comparison | None, roomy: bool) -> str:
-        if comparison is None or not comparison.gap:
-            return ""
-        step = min(max(1, self.step), len(comparison.gap))
-        one, other = (cumulative[step - 1] for cumulative in comparison.cumulative)
-        both = f"{one:.1f} less {other:.1f} = ".replace("-", "−") if roomy else ""
-        return f"after {scales.count(step)}: {both}{scales.signed(comparison.gap[step - 1], 1)}"
-
-    def _chart(self, values: Sequence[float], marked: Sequence[bool], height: int) -> list[Row]:
-        above, below, line = parts = halves(values, height)
-        up = area([max(0.0, value) for value in values], above, line * above)
-        down = area([max(0.0, -value) for value in values], below, line * below)[::-1]
-        labels, muted, rows = axis(values, parts), self.ink("muted"), []
-        for n, chars in enumerate((*up, *down)):
-            row = [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", muted)]
-            for char, here in zip(chars, marked, strict=True):
-                ink = self.ink("accent") if here else self.data(0.25 if n < len(up) else 0.95)
-                if n >= len(up) and char not in " █":  # a cell filled in part: ink and ground are exchanged
-                    char, ink = char.translate(_FREE), Style(color=ink.color, reverse=True)
-                row.append(Segment(char, ink))
-            rows.append(row)
-        return rows
 
 
 def columns(steps: int, cells: int) -> list[int]:
@@ -433,11 +368,11 @@ def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
 
 # ---- their totals -------------------------------------------------------------------------------
 
-_LEAST = 7
+LEAST_FIGURE = 7
 """Cells of a figure at least."""
 
 
-class ComparedFigure(Struct, frozen=True):
+class ComparedFigure(NamedTuple):
     """One line of the totals."""
 
     name: str
@@ -451,7 +386,8 @@ class ComparedFigure(Struct, frozen=True):
     """The least worthy goes first if there is no room."""
 
 
-def _gap(value: float, digits: int) -> str:
+def difference(value: float, digits: int) -> str:
+    """A difference with its sign, in less than `LEAST_FIGURE` cells."""
     return scales.signed(value, max(0, digits - max(0, len(f"{abs(value):.0f}") - 2)))
 
 
@@ -469,47 +405,9 @@ FIGURES = (
 )
 
 
-class TotalsPanel(PanelCanvas):
-    """The figures of both branches after the parting, and their differences."""
+# ---- the view -----------------------------------------------------------------------------------
 
-    comparison: Comparison | None = None
-
-    def put(self, comparison: Comparison) -> None:
-        """Show the totals of a comparison."""
-        self.comparison = comparison
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        self.title(Content("Since the parting"), Content(""))
-        if self.comparison is None:
-            return []
-        left, right = self.comparison.totals
-        kept = sorted(FIGURES, key=lambda figure: -figure.worth)[: max(1, height - 1)]
-        names = {figure: f"{figure.name} {figure.unit}".rstrip() for figure in kept}
-        if max(map(len, names.values())) + 3 * _LEAST >= width:
-            names = {figure: figure.name for figure in kept}
-        named = max(map(len, names.values())) + 1
-        cells = max(_LEAST, (width - named) // 3)
-        heads = ("left", "right", "left − right" if cells > 12 else "gap")
-        text = " " * named + "".join(pad(head, cells, True) for head in heads)
-        rows = [[Segment(text, self.ink("muted"))]]
-        for figure in (figure for figure in FIGURES if figure in kept):
-            one, other = figure.value(left), figure.value(right)
-            texts = ("–" if value is None else figure.format(value) for value in (one, other))
-            differs = "" if one is None or other is None else _gap(one - other, figure.digits)
-            rows.append([
-                Segment(pad(names[figure], named), self.ink("muted")),
-                Segment("".join(pad(text, cells, True) for text in texts)),
-                Segment(pad(differs, cells, True), self.ink("strong")),
-            ])  # fmt: skip
-        if (unknown := left.unknown + right.unknown) and len(rows) < height:
-            words = f"{unknown} without a logprob are left out"
-            rows.append([Segment(truncate(words, width), self.ink("warn"))])
-        return rows
-
-
-# ---- the screen ---------------------------------------------------------------------------------
-
+ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
 LOW, LOW_LED = 16, 21
 """Rows of the answer below which the figures are left out: without and with words above the table."""
 SLIM = 56
@@ -518,127 +416,208 @@ NARROW = 80
 """Cells below which the status has no divergence of a token."""
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
+_WALK = "Walk through the tokens."
+_PARTING = "Go to where they part, then to the first token; to the last one."
+_SIDE = "Go to the other side."
+COMPARE_KEYS = screen_table(
+    "While branches are compared",
+    *both(("compare.up", "compare.down"), ("Up", "Down"), _WALK, lambda own, by: own.walk(by), hint="walk", worth=4,
+          place=1),
+    *both(("compare.page_up", "compare.page_down"), ("Page up", "Page down"), _WALK,
+          lambda own, by: own.walk(by * own.table.page), hint="page", worth=1, place=6),
+    Action("compare.parting", "Parting", _PARTING, lambda own: own.go_to_parting()),
+    Action("compare.end", "End", _PARTING, lambda own: own.walk(len(own.table.lines))),
+    *both(("compare.next_meeting", "compare.meeting_before"), ("Next meeting", "Previous meeting"),
+          "Go to the next place where they meet or part, or to the previous one.",
+          lambda own, by: own.go_to_meeting(by), by=(1, -1), hint="meetings", worth=3, place=5),
+    Action("compare.largest", "Largest",
+           "Where the tokens are the same, but were made differently: go to the largest difference of a probability "
+           "(`◆`), then the next.",
+           lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.comparison.largest else "", worth=6,
+           place=3),
+    Action("compare.other_side", "Other side", _SIDE, lambda own: own.go_to_side(), hint="side", worth=5, place=2),
+    *both(("compare.left", "compare.right"), ("Left", "Right"), _SIDE, lambda own, side: own.go_to_side(side),
+          by=(LEFT, RIGHT)),
+    *both(("compare.branch_before", "compare.next_branch"), ("Previous branch", "Next branch"),
+          "Compare with the previous or the next branch.", lambda own, by: own.compare_with(by), hint="other branch",
+          worth=7, place=4),
+    Action("compare.go", "Go there", "Go to the token under the cursor, on its branch.", lambda own: own.go(),
+           hint="go there", worth=6, place=3),
+    back("compare.leave", "Go back."),
+)  # fmt: skip
 
 
-class CompareScreen(View[ComparedPlace]):
-    """Compares the current path, on the left, with one other branch.
-
-    Args:
-        host: The main screen; its timeline has a branch besides the current path.
-        other: Last node of the branch that is shown first.
-    """
+class CompareView(View[None]):
+    """Compares the current path, on the left, with one other branch."""
 
     TOOL: ClassVar[str] = "compare"
-    ACTIONS: ClassVar[ActionTable] = COMPARE_SCREEN
+    ACTIONS: ClassVar[ActionTable] = COMPARE_KEYS
     AUTO_FOCUS = "#compare-table"
+    PAUSES: ClassVar[bool] = False
 
     lead = getters.query_one("#compare-lead", Static)
     table = getters.query_one("#compare-table", CompareTable)
-    gap = getters.query_one("#compare-gap", GapChart)
-    totals = getters.query_one("#compare-totals", TotalsPanel)
+    gap = getters.query_one("#compare-gap", DrawnPanel)
+    totals = getters.query_one("#compare-totals", DrawnPanel)
 
-    def __init__(self, host: MainScreen, other: int) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
-        self.other = other
-        self.comparison: Comparison
-        self.changes: tuple[TokenChange, ...] = ()
-        """Changes of the tokens that both have though they were made twice."""
-        self._others: list[int] = []
+        self.other = 0
+        """Last node of the branch that the path is compared with."""
         self._seen: tuple[int, ...] = ()
-
-    @property
-    def timeline(self) -> Timeline:
-        """The one shown; another model brings another."""
-        return self.host.controller.timeline
+        self._looks: Timer
 
     def body(self) -> ComposeResult:
         yield Static(id="compare-lead")
-        yield CompareTable(id="compare-table")
+        yield CompareTable("compare-table")
         with Horizontal(id="compare-figures"):
-            yield GapChart(id="compare-gap")
-            yield TotalsPanel(id="compare-totals")
+            yield DrawnPanel(id="compare-gap")
+            yield DrawnPanel(id="compare-totals")
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison on show."""
+        return self.table.comparison
+
+    def refusal(self) -> str:
+        """See `View.refusal`."""
+        return ALONE if nearest(self.timeline) is None else ""
 
     def begin(self) -> None:
         """Begin where they part; look now and then whether the tree has grown."""
+        self._looks = self.set_interval(LOOK_SECONDS, self._look)
         self._compare()
-        self.after_paint(self._begin)
-        self.set_interval(LOOK_SECONDS, self._look)
+        self.after_paint(self._go_to_begin)
 
-    def _fit(self) -> None:
-        """Leave the figures out if they would leave the table no room, and the chart if it would have none."""
-        self.set_class(self.area.height < (LOW_LED if self.lead.display else LOW), "-low")
-        self.set_class(self.area.width < SLIM, "-slim")
+    def let_go(self) -> None:
+        """Look no more."""
+        self._looks.stop()
 
     # ---- the branches -----------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Compare again if the tree has changed; leave if there is nothing to compare any more."""
-        if self.left or not self.screen.is_current or self._stamp() == self._seen:
-            return
-        if self.other not in others(self.timeline):
-            other = nearest(self.timeline)
-            if other is None:
-                self.dismiss(None)
-                return
-            self.other = other
-        self._compare()
+        """Compare again if the tree has changed."""
+        if not self.left and self.screen.is_current and self._stamp() != self._seen:
+            self._compare(self.other)
 
     def _stamp(self) -> tuple[int, ...]:
         timeline, tree = self.timeline, self.timeline.tree
         return id(timeline), timeline.generation, len(timeline.items), len(tree.nodes), tree.marks.version
 
-    def _compare(self) -> None:
-        self._seen = self._stamp()
-        self._others = others(self.timeline) or [self.other]
-        self.comparison = compare(list(self.timeline.items), self.timeline.tree.path(self.other))
-        self.changes = changes(self.comparison)
-        words = lead(self.comparison, self.changes, apart(self.timeline.tree, self.comparison))
+    def _compare(self, other: int | None = None) -> None:
+        """Compare with a branch, or with the nearest if there is no such branch; leave if there is none."""
+        self._seen, tree = self._stamp(), self.timeline.tree
+        if other not in others(self.timeline):
+            other = nearest(self.timeline)
+        if other is None:
+            self.call_next(self.dismiss)
+            return
+        self.other = other
+        comparison = compare(list(self.timeline.items), tree.path(other))
+        words = lead(comparison, tree)
         self.lead.update(Content(words))
         self.lead.display = bool(words)
-        self._fit()
-        self.table.show(self.comparison, self._names(), self.changes)
-        self.totals.put(self.comparison)
-        self._pointed()
-
-    def _names(self) -> tuple[str, str]:
-        """The name of each side, the conditions of its own tokens if there are any, and its number of tokens."""
-        of, texts = self.comparison, []
-        place = self._others.index(self.other) + 1 if self.other in self._others else 1
-        which = f"other {place} of {len(self._others)}" if len(self._others) > 1 else "the other"
-        first = of.right[of.shared : of.shared + 1]
-        name = self.timeline.tree.marks.at(first[0].node).name if first else ""
-        whose = "this path", f"{visible(name)} · {which}" if name else which
-        for words, side, totals in zip(whose, (of.left, of.right), of.totals, strict=True):
-            made = in_short(made_with(self.timeline.tree, side[of.shared :]))
-            count = tokens_words(totals.tokens + of.shared)
-            texts.append(" · ".join(filter(None, (words, made, count))))
-        return texts[LEFT], texts[RIGHT]
-
-    def _begin(self) -> None:
-        """The first token after the parting, on the side that has one."""
-        right = self.comparison.totals[RIGHT].tokens > 0
-        self.table.point(self.comparison.shared, RIGHT if right else LEFT)
-        self.table.centre()
-        self._pointed()
-
-    # ---- the cursor -------------------------------------------------------------------------
-
-    def _point(self, cursor: int, side: int | None = None) -> None:
-        self.table.point(cursor, self.table.side if side is None else side)
-        self._pointed()
-
-    def _pointed(self) -> None:
-        """Describe the pair under the cursor, and mark it in the chart."""
-        if (pair := self.table.pair) is None:
-            return
-        place = pair.on(self.table.side)
-        self.gap.put(self.comparison, 0 if place is None else max(0, place - self.comparison.shared + 1))
+        self.table.show(comparison, self._names(comparison))
         self.say()
 
+    def _names(self, of: Comparison) -> tuple[str, str]:
+        """The name of each side, the conditions of its own tokens if there are any, and its number of tokens."""
+        tree, ends = self.timeline.tree, others(self.timeline)
+        place = ends.index(self.other) + 1 if self.other in ends else 1
+        which = f"other {place} of {len(ends)}" if len(ends) > 1 else "the other"
+        first = of.right[of.shared : of.shared + 1]
+        name = tree.marks.at(first[0].node).name if first else ""
+        whose = "this path", f"{visible(name)} · {which}" if name else which
+        left, right = (
+            " · ".join(
+                filter(None, (words, in_short(made_with(tree, side[of.shared :])), tokens_words(len(side))))
+            )
+            for words, side in zip(whose, (of.left, of.right), strict=True)
+        )
+        return left, right
+
+    def _go_to_begin(self) -> None:
+        """Go to the first token after the parting, on the side that has one."""
+        right = self.comparison.totals[RIGHT].tokens > 0
+        self._go_to(self.comparison.shared, RIGHT if right else LEFT)
+
+    # ---- showing ----------------------------------------------------------------------------
+
     def show(self) -> None:
-        """Show the status."""
-        self._fit()
+        """Show the figures and the status; leave out those that would leave the table no room."""
+        self.set_class(self.area.height < (LOW_LED if self.lead.display else LOW), "-low")
+        self.set_class(self.area.width < SLIM, "-slim")
+        roomy = self.gap.size.width >= ROOMY
+        title = "Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")
+        self.gap.put(title, self._gap, self._gap_words(roomy))
+        self.totals.put("Since the parting", self._totals)
         self.write()
+
+    @property
+    def step(self) -> int:
+        """Tokens from the parting to the cursor; 0 before it."""
+        pair = self.table.pair
+        place = pair.on(self.table.side) if pair is not None else None
+        return 0 if place is None else max(0, place - self.comparison.shared + 1)
+
+    def _gap(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The gap between the two cumulative logprobs, a column or more a step: up where left is ahead."""
+        gap = self.comparison.gap
+        if not gap or height < 2:
+            reason = "Only one of them continues after the parting."
+            return centred([(reason, on.ink("muted"))], width, height)
+        shown = columns(len(gap), max(1, width - _AXIS))
+        marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1
+        values = [gap[place] for place in shown]
+        above, below, line = parts = halves(values, height)
+        up = area([max(0.0, value) for value in values], above, line * above)
+        down = area([max(0.0, -value) for value in values], below, line * below)[::-1]
+        labels, rows = axis(values, parts), list[Row]()
+        for n, chars in enumerate((*up, *down)):
+            row = [Segment(pad(labels.get(n, ""), _AXIS - 1, True) + " ", on.ink("muted"))]
+            for char, place in zip(chars, shown, strict=True):
+                ink = on.ink("accent") if place == marked else on.data(0.25 if n < len(up) else 0.95)
+                if n >= len(up) and char not in " █":  # a cell filled in part: ink and ground are exchanged
+                    char, ink = char.translate(_FREE), Style(color=ink.color, reverse=True)
+                row.append(Segment(char, ink))
+            rows.append(row)
+        return rows
+
+    def _gap_words(self, roomy: bool) -> str:
+        """The gap at the cursor."""
+        comparison = self.comparison
+        if not comparison.gap:
+            return ""
+        step = min(max(1, self.step), len(comparison.gap))
+        one, other = (cumulative[step - 1] for cumulative in comparison.cumulative)
+        both = f"{one:.1f} less {other:.1f} = ".replace("-", "−") if roomy else ""
+        return f"after {scales.count(step)}: {both}{scales.signed(comparison.gap[step - 1], 1)}"
+
+    def _totals(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The figures of both branches after the parting, and their differences."""
+        left, right = self.comparison.totals
+        muted = on.ink("muted")
+        kept = sorted(FIGURES, key=lambda figure: -figure.worth)[: max(1, height - 1)]
+        names = {figure: f"{figure.name} {figure.unit}".rstrip() for figure in kept}
+        if max(map(len, names.values())) + 3 * LEAST_FIGURE >= width:
+            names = {figure: figure.name for figure in kept}
+        named = max(map(len, names.values())) + 1
+        cells = max(LEAST_FIGURE, (width - named) // 3)
+        heads = ("left", "right", "left − right" if cells > 12 else "gap")
+        rows: list[Row] = [[Segment(" " * named + "".join(pad(head, cells, True) for head in heads), muted)]]
+        for figure in (figure for figure in FIGURES if figure in kept):
+            one, other = figure.value(left), figure.value(right)
+            texts = ("–" if value is None else figure.format(value) for value in (one, other))
+            differs = "" if one is None or other is None else difference(one - other, figure.digits)
+            rows.append([
+                Segment(pad(names[figure], named), muted),
+                Segment("".join(pad(text, cells, True) for text in texts)),
+                Segment(pad(differs, cells, True), on.ink("strong")),
+            ])  # fmt: skip
+        if (unknown := left.unknown + right.unknown) and len(rows) < height:
+            words = f"{unknown} without a logprob are left out"
+            rows.append([Segment(truncate(words, width), on.ink("warn"))])
+        return rows
 
     def situation(self) -> str:
         """The token under the cursor, and what enter does with it."""
@@ -649,17 +628,25 @@ class CompareScreen(View[ComparedPlace]):
             return f"There is no token on this side. {key_for('compare.other_side')} goes to the other one"
         label = quoted(token_label(item.text, item.raw))
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
-        change = next((each for each in self.changes if each.place == self.table.cursor), None)
-        if change is not None:
-            before, after = (scales.METRIC["surprisal"].value(each) for each in (change.left, change.right))
-            surprisal = (
-                f"{scales.bits(before)} → {scales.bits(after)} bits"
-                if before is not None and after is not None
-                else ""
-            )
-            figures = f"{label}: {change_words(change, self.app.size.width >= NARROW)}, {surprisal}. "
-            return f"{figures}⏎ {goes} it"
-        return f"⏎ {goes} {label}, token {item.position + 1} of {path}"
+        if (change := self.comparison.change(pair)) is None:
+            return f"⏎ {goes} {label}, token {item.position + 1} of {path}"
+        before, after = (scales.METRIC["surprisal"].value(each) for each in (change.left, change.right))
+        surprisal = ""
+        if before is not None and after is not None:
+            surprisal = f"{scales.bits(before)} → {scales.bits(after)} bits"
+        return f"{label}: {change_words(change, self.app.size.width >= NARROW)}, {surprisal}. ⏎ {goes} it"
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def _point(self, cursor: int, side: int | None = None) -> None:
+        """Put the cursor on a pair."""
+        self.table.point(cursor, self.table.side if side is None else side)
+        self.say()
+
+    def _go_to(self, cursor: int, side: int | None = None) -> None:
+        """Put the cursor on a pair, with some lines above it."""
+        self._point(cursor, side)
+        self.table.center()
 
     def walk(self, by: int) -> None:
         """Walk up or down."""
@@ -679,50 +666,45 @@ class CompareScreen(View[ComparedPlace]):
         here = self.table.cursor
         ahead = [place for place in self.comparison.turns if (place > here if by > 0 else place < here)]
         if ahead:
-            self._point(ahead[0] if by > 0 else ahead[-1])
-            self.table.centre()
+            self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
             self.say(f"The branches neither meet nor part {'after' if by > 0 else 'before'} this.")
 
-    @property
-    def differing(self) -> list[TokenChange]:
-        """The tokens whose probabilities differ, the largest difference first."""
-        return by_size(self.changes)
-
     def go_to_largest(self) -> None:
         """Go to the largest difference of a probability; from there to the next largest, and round."""
-        places = [each.place for each in self.differing]
+        places = [each.place for each in self.comparison.largest]
         if not places:
             self.say("There are no tokens that both have after the same ones with other probabilities.")
             return
         here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
-        self._point(places[here % len(places)])
-        self.table.centre()
+        self._go_to(places[here % len(places)])
 
-    @on(CompareTable.PairClicked)
-    def _clicked(self, message: CompareTable.PairClicked) -> None:
-        self._point(message.place, message.side)
-
-    # ---- branches ---------------------------------------------------------------------------
+    def on_click(self, event: events.Click) -> None:
+        if (pair := event.style.meta.get("pair")) is not None:
+            self._point(*pair)
 
     def compare_with(self, by: int) -> None:
-        """Compare with a neighbouring branch."""
+        """Compare with a neighboring branch."""
         ends = others(self.timeline)
         if len(ends) < 2:
             self.say("There is no third branch to compare with.")
             return
         place = ends.index(self.other) + by if self.other in ends else 0
-        self.other = ends[place % len(ends)]
-        self._compare()
-        self._begin()
+        self._compare(ends[place % len(ends)])
+        self._go_to_begin()
 
     def go(self) -> None:
-        """Leave for the token under the cursor."""
+        """Leave for the token under the cursor, on its branch."""
         pair, side = self.table.pair, self.table.side
         slot = None if pair is None else pair.on(side)
         if slot is None:
-            self.say(
-                f"There is no token on this side here. {key_for('compare.other_side')} goes to the other one"
-            )
+            other = key_for("compare.other_side")
+            self.say(f"There is no token on this side here. {other} goes to the other one")
+            return
+        if side == LEFT:
+            self.timeline.select(slot)
         else:
-            self.dismiss((None if side == LEFT else self.other, slot))
+            self.timeline.expect(slot)
+            self.controller.client.do(MoveTo(self.other))
+        self.dismiss()
+        self.host.answer()

@@ -1,16 +1,18 @@
-"""The screen of two models in lockstep: the text, and below it what each believes at the cursor."""
+"""Two models in lockstep: the text, what each believes at the cursor, and the choice of the second model."""
 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -19,27 +21,37 @@ from textual.app import ComposeResult
 from textual.containers import Container
 from textual.content import Content
 
+from engine.errors import PathError
+from engine.files import typed
 from engine.protocol import (
+    CloseLockstep,
     FollowSecond,
     LockstepMemory,
     LockstepOpened,
     LockstepRead,
     LockstepSpan,
+    ModelFacts,
     OpenLockstep,
     PartWays,
+    ReadLockstep,
     Record,
+    Resampled,
+    Take,
     WaysParted,
 )
 from engine.settings import LoadSettings
 from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
 from inspector.keys import key_for
 from inspector.main.dialogs import Downloads
+from inspector.main.dialogs.model import ModelDialog, Offer
+from inspector.main.tool import ToolActions
 from inspector.main.view import View
-from inspector.scales import bits, left_over, percent, size
-from inspector.state.lockstep import Divergences, mean
-from inspector.state.timeline import Timeline
-from inspector.tools.lockstep.control import LOCKSTEP_SCREEN, LockstepActions
-from inspector.widgets.actions import ActionTable
+from inspector.recordings.sessions import recent_models
+from inspector.scales import FREE, bits, left_over, percent, size
+from inspector.session.client import Request
+from inspector.session.requests import Job
+from inspector.state.lockstep import Divergences, LockstepSoFar, mean
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, colourful, is_dark
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
@@ -47,7 +59,7 @@ from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
-# ---- the text, coloured by how far the two are apart --------------------------------------------
+# ---- the text, colored by how far the two are apart ---------------------------------------------
 
 FLIP = "≠"
 """Under a token before which the two have different top tokens."""
@@ -63,67 +75,135 @@ NARROW = 24
 WORD = re.compile(r"\s*\S+|\s+")
 
 
-class Colouring(Struct, frozen=True):
-    """A number of a span that the text is coloured by."""
+class Coloring(Struct, frozen=True):
+    """A number of a span that the text is colored by."""
 
     name: str
     unit: str
     value: Callable[[LockstepSpan], float | None]
     steps: tuple[float, ...]
-    """Sizes from which on a token has the next colour."""
+    """Sizes from which on a token has the next color."""
     form: str
     """The format of the number."""
 
+    def number(self, span: LockstepSpan | None) -> float:
+        """The number; NaN if it isn't known."""
+        value = None if span is None else self.value(span)
+        return math.nan if value is None else value
+
     def step(self, span: LockstepSpan | None) -> int:
         """The heat of a span, 0 to 5."""
-        value = None if span is None else self.value(span)
-        return 0 if value is None else sum(abs(value) >= edge for edge in self.steps)
+        return sum(abs(self.number(span)) >= edge for edge in self.steps)
 
     def written(self, span: LockstepSpan | None) -> str:
-        """The number as it stands under a token; empty if there is none, or it is too small to be written."""
-        value = None if span is None else self.value(span)
-        if value is None or math.isnan(value) or abs(value) < self.steps[0]:
+        """The number for the row under the tokens; empty if it isn't known, or too small."""
+        if not self.step(span):
             return ""
+        value = self.number(span)
         return format(value, self.form).replace("-", "−") if math.isfinite(value) else "∞"
 
-    def size(self, span: LockstepSpan | None) -> float:
-        """Its size, for finding the largest; -1 if there is none."""
-        value = None if span is None else self.value(span)
-        return -1.0 if value is None or math.isnan(value) else abs(value)
 
-
-COLOURINGS = (
-    Colouring("KL(P||Q)", "bits", lambda span: span.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), ".2f"),
-    Colouring("change of logprob", "nats, Q less P",
-            lambda span: span.logprob_change, (0.05, 0.2, 0.5, 1.0, 2.0), "+.1f"),
-    Colouring("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
+COLORINGS = (
+    Coloring("KL(P||Q)", "bits", lambda span: span.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), ".2f"),
+    Coloring("change of logprob", "nats, Q less P",
+             lambda span: span.logprob_change, (0.05, 0.2, 0.5, 1.0, 2.0), "+.1f"),
+    Coloring("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
 )  # fmt: skip
 BY_BYTES = 1
 """The only one that models with different tokens have."""
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- the view -----------------------------------------------------------------------------------
 
 
-class LockstepScreen(View[WaysParted]):
-    """Shows the path as two models see it.
+def _looking(word: str) -> Callable[[Any], str]:
+    """A word for the line of keys, once there is a second model, or a recording."""
+    return lambda own: word if own.recorded or own.opened is not None else ""
 
-    Args:
-        host: The main screen.
-        control: Has the second model.
-    """
+
+def _compared(word: str) -> Callable[[Any], str]:
+    """A word for the line of keys, once there is a second model."""
+    return lambda own: word if own.opened is not None else ""
+
+
+LOCKSTEP_KEYS = screen_table(
+    "In the lockstep of two models",
+    Action("lockstep.open", "Second model",
+           "Choose the second model: this one in 8 or 4 bits or with an adapter, one on the disk, or another. The "
+           "session stays as it is.",
+           lambda own: own.ask_model(), Needs.ENGINE, worth=7, place=9,
+           hint=lambda own: "another Q" if own.opened else "open a second model"),
+    Action("lockstep.stop", "Stop loading", "Stop loading the second model.",
+           lambda own: own.stop_loading(), Needs.ENGINE, worth=10,
+           hint=lambda own: "stop" if own.is_loading else ""),
+    Action("lockstep.follow_first", "Follow P",
+           "Follow P: step by the first model's pick; at an earlier token, go one forward.",
+           lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("follow P"), worth=8, place=3),
+    Action("lockstep.follow_second", "Follow Q", "Follow Q: step by the second model's pick.",
+           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("follow Q"), worth=7, place=4),
+    Action("lockstep.ways", "Own ways",
+           "Let each model continue on its own from the cursor, and show where they part and meet; again for the "
+           "candidates.",
+           lambda own: own.part(), worth=7, place=5,
+           hint=lambda own: "" if own.recorded or not own.opened else "candidates" if own.way else "own ways"),
+    Action("lockstep.branch", "Branches",
+           "While the two continuations are shown: make both branches of the tree, and compare them.",
+           lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
+           hint=lambda own: "branches, compared" if own.way else ""),
+    *both(("earlier", "later"), ("Previous token", "Next token"), "Look at another token.",
+          lambda own, by: own.walk(by), hint=_looking("token"), worth=7, place=6),
+    Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
+    Action("tip", "Last token", "Look at another token.", lambda own: own.look_at(None)),
+    Action("lockstep.measure", "Measure", "Colour by KL(P||Q), by the change of logprob or by the change of rank.",
+           lambda own: own.change_measure(), hint=_looking("measure"), worth=5, place=6),
+    *both(("lockstep.next_flip", "lockstep.flip_before"), ("Next flip", "Previous flip"),
+          "Go to the next token with another top token (`≠`), or to the previous one.",
+          lambda own, by: own.go_to_flip(by), by=(1, -1), hint=_looking("flip ≠"), worth=6, place=7, one=True),
+    Action("lockstep.largest", "Largest", "Go to the largest; again, to the next largest.",
+           lambda own: own.go_to_largest(), hint=_looking("largest"), worth=6, place=7),
+    *both(("lockstep.why_first", "lockstep.why_second"), ("Why P", "Why Q"),
+          "Show why the session's model takes its token here, or why the second one would, with the same draw.",
+          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why P, Q"), worth=9, place=1,
+          needs=Needs.ENGINE),
+    *both(("lockstep.inside_first", "lockstep.inside_second"), ("Inside P", "Inside Q"),
+          "Look inside the session's model at this token, or inside the second one: the layers first, the other views "
+          "from there.",
+          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside P, Q"), worth=9, place=2,
+          needs=Needs.ENGINE),
+    back("lockstep.leave", "Go back; the second model stays.", worth=10),
+    text="P is the session's model, Q the second one. `--against MODEL`, `--against-bits 4`, `--against-adapter DIR` "
+    "or `--against-system-prompt TEXT` open it at the start, too. KL(P||Q) is in bits, "
+    "over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
+    "logprobs between common borders are compared.",
+)  # fmt: skip
+
+
+class LockstepView(View[None]):
+    """Shows the path as two models see it, and has the second one opened and read."""
 
     TOOL: ClassVar[str] = "lockstep"
-    ACTIONS: ClassVar[ActionTable] = LOCKSTEP_SCREEN
+    ACTIONS: ClassVar[ActionTable] = LOCKSTEP_KEYS
     MEASURES: ClassVar[str] = "Comparing"
     TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
+    job: Job
 
-    def __init__(self, host: MainScreen, control: LockstepActions) -> None:
-        super().__init__(host)
-        self.control = control
+    def __init__(self, host: MainScreen) -> None:
+        client = host.controller.client
+        super().__init__(host, Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays))
+        self._against: OpenLockstep | None = None
+        """The second model that was chosen last."""
+        self._fingerprint: str | None = None
+        """The fingerprint of the first model that it was chosen with."""
+        self._asked: tuple[LockstepOpened, int] | None = None
+        """The last question: it isn't asked again if it failed."""
+        self._memory: LockstepMemory | None = None
+        """The memory that the loading model needs, once that is known."""
+        self._stopped = False
+        """True if the last one was stopped while it was loading."""
         self._measure = 0
         self._ways = False
         """True if the two ways are shown, once they are known."""
+        client.listen(self._receive, ModelFacts, Resampled)
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="lockstep-text")
@@ -133,20 +213,60 @@ class LockstepScreen(View[WaysParted]):
             yield DrawnPanel(id="lockstep-second")
 
     def begin(self) -> None:
-        """Show the legend in the colours of each theme."""
+        """Show the legend in the colors of each theme."""
         self.watch(self.app, "theme", self.changed, init=False)
+
+    # ---- the second model -----------------------------------------------------------------------
+
+    def _receive(self, record: Record) -> None:
+        """Open the second model again if the first one is loaded again; read again what was drawn again."""
+        if isinstance(record, Resampled):
+            self._asked = None
+            return
+        known = isinstance(record, ModelFacts) and record.fingerprint == self._fingerprint
+        if known and self._against is not None and not self.controller.transport.recorded:
+            self._load(self._against)
+
+    def open_second(self, against: OpenLockstep) -> None:
+        """Open a second model, now and whenever the present first one is loaded again."""
+        self._against, facts = against, self.timeline.facts
+        self._fingerprint = facts.fingerprint if facts is not None else None
+        self._load(against)
+
+    def _load(self, against: OpenLockstep) -> None:
+        self._memory, self._stopped = None, False
+        self.job.start(against, each=self._loading)
+
+    def _loading(self, record: Record) -> None:
+        if isinstance(record, LockstepMemory):
+            self._memory = record
+
+    @property
+    def is_loading(self) -> bool:
+        """True if a second model is being loaded."""
+        return any(isinstance(command, OpenLockstep) for command in self.job.commands)
+
+    def _read(self) -> None:
+        """Have the rest of the path on show read."""
+        timeline, opened = self.timeline, self.opened
+        if self.recorded or opened is None or not timeline.items or timeline.prompts.reading:
+            return
+        asked = opened, timeline.tip
+        if not self.job.running and timeline.tip not in self.lockstep.ahead and self._asked != asked:
+            self._asked = asked
+            self.job.start(ReadLockstep(timeline.tip))
 
     # ---- what is shown --------------------------------------------------------------------------
 
     @property
-    def timeline(self) -> Timeline:
-        """The timeline on show."""
-        return self.host.controller.timeline
+    def lockstep(self) -> LockstepSoFar:
+        """The lockstep so far, live or recorded."""
+        return self.timeline.of(LockstepSoFar)
 
     @property
     def opened(self) -> LockstepOpened | None:
         """The second model."""
-        return self.control.state.opened
+        return self.lockstep.opened
 
     @property
     def by_bytes(self) -> bool:
@@ -154,36 +274,36 @@ class LockstepScreen(View[WaysParted]):
         return self.opened is not None and self.opened.aligned == "bytes"
 
     @property
-    def measure(self) -> Colouring:
-        """The number that the text is coloured by."""
-        return COLOURINGS[BY_BYTES if self.by_bytes else self._measure]
+    def measure(self) -> Coloring:
+        """The number that the text is colored by."""
+        return COLORINGS[BY_BYTES if self.by_bytes else self._measure]
 
     @property
     def spans(self) -> list[LockstepSpan | None]:
         """The span of each token of the path, as far as it was read."""
-        return self.control.state.along(self.timeline.items)
+        return self.lockstep.along(self.timeline.items)
 
     @property
     def here(self) -> LockstepSpan | None:
         """The span at the cursor; at the token to come both distributions there."""
-        return self.control.state.at(self.timeline.items, self.timeline.slot)
+        return self.lockstep.at(self.timeline.items, self.timeline.slot)
 
     @property
     def largest(self) -> Sequence[tuple[int, LockstepSpan]]:
         """The tokens that differ most by the measure, the largest first, each with the slot of its last token."""
         measure = self.measure
         last = {span.node: (slot, span) for slot, span in enumerate(self.spans) if span is not None}
-        apart = [each for each in last.values() if measure.size(each[1]) >= measure.steps[0]]
-        return nlargest(LISTED, apart, key=lambda each: measure.size(each[1]))
+        differing = [each for each in last.values() if measure.step(each[1])]
+        return nlargest(LISTED, differing, key=lambda each: abs(measure.number(each[1])))
 
     @property
     def way(self) -> WaysParted | None:
-        """Both ways from the cursor, if they are to be shown and are known."""
-        return self.control.state.ways.get(self.timeline.before) if self._ways else None
+        """Both ways from the cursor, if they are shown and known."""
+        return self.lockstep.ways.get(self.timeline.before) if self._ways else None
 
     def show(self) -> None:
         """Show everything, now; have read what isn't known."""
-        self.control.want()
+        self._read()
         timeline, measure, width = self.timeline, self.measure, self.area.width
         instead, largest = self._instead(), self.query_one("#lockstep-largest", DrawnPanel)
         title = Content("Text")
@@ -204,10 +324,10 @@ class LockstepScreen(View[WaysParted]):
             self.query_one(id, DrawnPanel).put(name, partial(self._side, second), self._side_words(second))
         told = f"P {names[0]} · Q {names[1]}" if opened is not None else names[0]
         recorded = "recorded · " if self.recorded else ""
-        self.write(f"Lockstep · {recorded}{told}", self.control.job.failure is not None)
+        self.write(f"Lockstep · {recorded}{told}")
 
     def _text(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The path, each token in the colour of the measure, its number under it; or why there is none."""
+        """The path, each token in the color of the measure, its number under it; or why there is none."""
         if (instead := self._instead()) is not None:
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
@@ -227,7 +347,7 @@ class LockstepScreen(View[WaysParted]):
         top = max(0, min(at - room // 2, last + 1 - room))
         plain, dark, colours = on.rich_style, is_dark(self.app), colourful(self.app)
 
-        def coloured(piece: TextPiece) -> list[Segment]:
+        def colored(piece: TextPiece) -> list[Segment]:
             blank, linked = Segment(" " * (piece.blank + piece.edge), plain), link_of(piece)
             if piece.slot == cursor:
                 return [Segment(piece.text, on.ink("cursor") + linked), blank]
@@ -238,7 +358,7 @@ class LockstepScreen(View[WaysParted]):
 
         rows: list[Row] = []
         for line in lines[top : top + room]:
-            rows.append([part for piece in line.pieces for part in coloured(piece)])
+            rows.append([part for piece in line.pieces for part in colored(piece)])
             if numbered:
                 under = ((pad(each.under, each.cells), each.slot == cursor) for each in line.pieces)
                 rows.append([Segment(text, on.ink("accent" if here else "muted")) for text, here in under])
@@ -270,17 +390,15 @@ class LockstepScreen(View[WaysParted]):
         if not lists[second]:
             return centred([(self._why(), muted)], width, height)
         unknown = self.timeline.following or (second and self.by_bytes)
-        taken, ranks = (
-            None if unknown else self.timeline.taken,
-            {each.id: each.rank for each in lists[1 - second]},
-        )
+        taken, ranks = self.timeline.taken, {each.id: each.rank for each in lists[1 - second]}
         label = max(6, min(20, width - (18 if wide else 11)))
         cells = max(0, min(16, width - label - 18))
         other = f"{pad('', cells)} {'in P' if second else 'in Q':>6}" if wide else ""
         rows: list[Row] = [[Segment(f"  {pad('token', label)}{'p':>7}  {other}", muted)]]
         shown = lists[second][: max(1, height - 2)]
         for each in shown:
-            share, chosen, rank = min(1.0, max(0.0, each.prob)), each.id == taken, ranks.get(each.id)
+            share, rank = min(1.0, max(0.0, each.prob)), ranks.get(each.id)
+            chosen = each.id == taken and not unknown
             name = truncate(token_label(each.text, each.raw), label - 1)
             row = [
                 Segment("▶ " if chosen else "  ", on.ink("accent")),
@@ -307,18 +425,18 @@ class LockstepScreen(View[WaysParted]):
         """Why there is no text, and what to do."""
         if not self.timeline.items:
             return "There is no text yet.", f"Press esc, then {key_for('prompt')} to write a prompt."
-        if self.opened is not None and not self.control.loading:
+        if self.opened is not None and not self.is_loading:
             return None
         if self.recorded:
             advice = f"{key_for('step').capitalize()} shows what came next."
             return "No second model was recorded up to here.", advice
-        if self.control.loading:
-            advice = f"{needs(self.control.memory)}{key_for('lockstep.stop')} stops it."
+        if self.is_loading:
+            advice = f"{needs(self._memory)}{key_for('lockstep.stop')} stops it."
             return "The second model is loading; the session stays as it is.", advice
         other = f"Press {key_for('lockstep.open')} to choose another one."
-        if (failure := self.control.job.failures.get(OpenLockstep.kind)) is not None:
+        if (failure := self.job.failures.get(OpenLockstep.kind)) is not None:
             return visible(failure.message), visible(f"{failure.hint} {other}".strip())
-        if self.control.stopped:
+        if self._stopped:
             return "The loading was stopped: there is no second model.", other
         return (
             "There is no second model to compare with.",
@@ -337,13 +455,14 @@ class LockstepScreen(View[WaysParted]):
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _why(self) -> str:
+        """Why there is nothing at the cursor."""
         if self.timeline.slot == 0:
             return "There is nothing before the first token."
         return "Not recorded here." if self.recorded else "Not read yet."
 
     def situation(self) -> str:
         """The work under way or the failure, else the cursor's figures."""
-        job, failure = self.control.job, self.control.job.failure
+        job, failure = self.job, self.job.failure
         if failure is not None and not self.recorded:
             return visible(f"{failure.message} {failure.hint}".strip())
         if job.progress is not None:
@@ -355,7 +474,7 @@ class LockstepScreen(View[WaysParted]):
             return span_words(self.here)
         if self.recorded:
             return f"Recorded. {self.needs_model}"
-        if self.control.loading:
+        if self.is_loading:
             return f"The second model is loading; {key_for('lockstep.stop')} stops it"
         if self.opened is None:
             return f"Press {key_for('lockstep.open')} to open a second model beside this one"
@@ -374,15 +493,15 @@ class LockstepScreen(View[WaysParted]):
         self._moved()
 
     def _moved(self) -> None:
-        self.control.job.failures.clear()
+        self.job.failures.clear()
         self.host.changed()
 
     def change_measure(self) -> None:
-        """Colour by the next measure."""
+        """Color by the next measure."""
         if self.by_bytes:
             self.say("The two models have different tokens: only their logprobs can be compared")
         else:
-            self._measure = (self._measure + 1) % len(COLOURINGS)
+            self._measure = (self._measure + 1) % len(COLORINGS)
 
     def go_to_flip(self, by: int) -> None:
         """Go to the next token before which the top tokens differ, or to the one before."""
@@ -408,44 +527,39 @@ class LockstepScreen(View[WaysParted]):
         """Look at the token that was clicked, in the text or in the list."""
         if isinstance(slot := event.style.meta.get("slot"), int):
             self.look_at(slot)
-            self.changed()
 
     def follow_first(self) -> None:
         """Step by the first model's pick; at an older token walk one forward."""
         if not self._lacks():
-            self.say(self.host.controller.transport.step())
+            self.say(self.controller.transport.step())
 
     def follow_second(self) -> None:
         """Step by the second model's pick."""
         if self._lacks():
             return
         if self.by_bytes:
-            ways = key_for("lockstep.ways")
             self.say(
-                f"The second model has other tokens: its pick is no token of the first one. "
-                f"{ways} shows its own continuation"
+                "The second model has other tokens: its pick is no token of the first one. "
+                f"{key_for('lockstep.ways')} shows its own continuation"
             )
             return
         self.timeline.select(None)
-        self.control.job.start(FollowSecond(self.timeline.before))
+        self.job.start(FollowSecond(self.timeline.before))
 
     def part(self) -> None:
         """Let each go its own way from the cursor, or show the candidates again."""
-        if self.way is not None:
-            self._ways = False
-            return
-        self._ways = True
-        if self.control.state.ways.get(self.timeline.before) is not None:
+        self._ways = self.way is None
+        if not self._ways or self.way is not None:
             return
         if self.recorded:
             self.say(self.needs_model)
         elif not self._lacks():
-            self.control.job.start(PartWays(self.timeline.before))
+            self.job.start(PartWays(self.timeline.before))
 
     def branch(self) -> None:
-        """Leave, and have the two ways on show compared as branches of the tree."""
-        way, ways = self.way, key_for("lockstep.ways")
-        if way is None:
+        """Leave, take the two ways on show as branches of the session's tree, and have them compared."""
+        if (way := self.way) is None:
+            ways = key_for("lockstep.ways")
             self.say(
                 f"Press {ways} first: each model continues on its own from here, and ⏎ makes both branches"
             )
@@ -458,35 +572,47 @@ class LockstepScreen(View[WaysParted]):
         elif way.parted is None:
             self.say("Both continue alike: there is nothing to compare")
         else:
-            self.dismiss(way)
+            self.dismiss()
+            self._compare_ways(way, way.parted)
+            self.host.answer("Both continuations become branches of the tree")
+
+    def _compare_ways(self, way: WaysParted, parted: int) -> None:
+        """Take both ways as branches, the first model's last, so that the session stands there; then compare them."""
+
+        def taken(request: Request[Take]) -> None:
+            if any(each.cancelled or each.failure for each in (first, request)):
+                return
+            path = [item.node for item in self.timeline.items]
+            if way.node in path:  # of the branches, the one that parts there
+                self.timeline.select(path.index(way.node) + 1 + parted)
+            self.host.press("compare")
+
+        first = self.controller.client.do(Take(way.node, way.other_ids))
+        self.controller.client.do(Take(way.node, way.ids), taken)
 
     def ask_model(self) -> None:
         """Ask for the second model."""
-        from inspector.tools.lockstep.dialog import SecondModelDialog
-
-        controller = self.host.controller
-        if why := controller.transport.bound:
+        if why := self.controller.transport.bound:
             self.say(why)
             return
-        facts, downloads = self.timeline.facts, Downloads(self.host)
-        dialog = SecondModelDialog(controller.setup.load, facts, downloads)
+        dialog = SecondModelDialog(self.controller.setup.load, self.timeline.facts, Downloads(self.host))
 
         def chosen(load: LoadSettings | None) -> None:
             if load is not None:
-                self.control.open(load, dialog.bits)
+                self.open_second(OpenLockstep(load, dialog.bits))
                 self.say()
 
         self.host.open(dialog, chosen)
 
     def stop_loading(self) -> None:
         """Stop the loading of a second model."""
-        if self.control.loading:
-            self.control.stopped = self.control.job.stop()
+        if self.is_loading:
+            self._stopped = self.job.stop()
         else:
             self.say("No second model is being loaded")
 
     def look_into(self, second: int, action: str) -> None:
-        """Close this screen, and look at the token on the main one, or inside one of the models.
+        """Close the view, and look at the token on the main screen, or inside one of the models.
 
         Args:
             second: 1 for the second model, 0 for the session's.
@@ -499,7 +625,7 @@ class LockstepScreen(View[WaysParted]):
                 "Q has other tokens, so it has no such token. Open it as the session's model to look inside it"
             )
             return
-        self.control.state.look(bool(second))
+        self.lockstep.look(bool(second))
         self.leave()
         if action == "why" and "sampler" in self.host.shown:
             self.host.changed()
@@ -515,8 +641,8 @@ class LockstepScreen(View[WaysParted]):
 
     def leave(self) -> None:
         """Go back; what is under way stops, but a second model that is loading."""
-        if not self.control.loading:
-            self.control.job.stop()
+        if not self.is_loading:
+            self.job.stop()
         self.dismiss(None)
 
 
@@ -538,7 +664,7 @@ def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Ro
 
 
 def needs(memory: LockstepMemory | None) -> str:
-    """Return the memory of a second model beside the first, against the free memory; empty until it is known."""
+    """The memory of a second model beside the first, against the free memory; empty until it is known."""
     if memory is None:
         return ""
     free = f"; {size(memory.free_bytes)} were free" if memory.free_bytes is not None else ""
@@ -574,3 +700,102 @@ def ways_words(way: WaysParted) -> str:
         way.meetings, f"and meet again {way.meetings} times"
     )
     return f"They part {first} {times} within {max(len(way.ids), len(way.other_ids))}"
+
+
+# ---- the choice of the second model -------------------------------------------------------------
+
+BITS = (8, 4)
+GROUP_SIZE = 64
+"""The default of `OpenLockstep`."""
+ADAPTER = "adapter_config.json"
+"""The file by which a directory of an adapter is known."""
+
+
+class SecondModelDialog(ModelDialog):
+    """Asks for a second model beside the session's, which stays as it is.
+
+    Args:
+        load: How the session's model was loaded.
+        facts: About it; None without one.
+        downloads: Downloads models; continues when this is left.
+    """
+
+    HEADING: ClassVar[str] = "Compare with a second model"
+    APPLY: ClassVar[str] = "Compare"
+    WAYS: ClassVar[str] = "Type to filter, or a model's directory, a hub id, or an adapter's directory."
+
+    def __init__(self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads) -> None:
+        room = facts.room if facts is not None else None
+        super().__init__(load, None, recent_models, downloads, room)
+        self._facts = facts
+        self.bits: int | None = None
+        """The bits in which the session's model was chosen; None if another model was."""
+
+    def besides(self) -> Sequence[Offer]:
+        facts = self._facts
+        if facts is None:
+            return ()
+        made = []
+        wide = 4 if facts.dtype == "float32" else 2
+        how = f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does"
+        for width in () if facts.quantized else BITS:
+            needed = int(facts.parameters * (width / 8 + 2 * wide / GROUP_SIZE))
+            told = ("memory", f"about {size(needed)} {_beside(facts)}"), ("how", how)
+            made.append(Offer(f"this model in {width} bits", told, self.load, width))
+        # with an adapter, once its directory is typed, and without the one that it has
+        name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
+        if name and _holds_adapter(name):
+            with_it = replace(self.load, adapter_path=name)
+            made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
+        elif not name:
+            made.append(Offer("this model with an adapter …", (("how", _HOW),), None))
+        if self.load.adapter_path is not None:
+            without = replace(self.load, adapter_path=None)
+            made.append(Offer("this model without its adapter", (memory,), without))
+        return made
+
+    def take(self, offer: Offer) -> None:
+        if offer.load is None:
+            self.say(_HOW)
+            return
+        self.bits = offer.bits
+        self.dismiss(offer.load)
+
+
+_HOW = "Type the adapter's directory: the one that mlx_lm.lora wrote, with adapters.safetensors."
+
+
+def _beside(facts: ModelFacts) -> str:
+    free = f"; {size(facts.free_bytes)} are {FREE[facts.memory_of]}" if facts.free_bytes is not None else ""
+    return f"beside the {size(facts.weight_bytes)} of {facts.name}{free} (an estimate)"
+
+
+def _holds_adapter(name: str) -> bool:
+    try:
+        return os.path.lexists(typed(name) / ADAPTER)
+    except PathError:
+        return False
+
+
+# ---- a program that begins with a second model ----------------------------------------------------
+
+
+class SecondModelAtStart(ToolActions):
+    """Opens a second model once the first one is there.
+
+    Args:
+        host: The main screen.
+        against: The second model.
+    """
+
+    def __init__(self, host: MainScreen, against: OpenLockstep) -> None:
+        super().__init__(host)
+        self._against = against
+        self.controller.client.listen(self._first_opened, ModelFacts)
+
+    def _first_opened(self, record: Record) -> None:
+        if not self.controller.transport.recorded:
+            self.controller.client.ignore(self._first_opened)
+            view = self.host.view_at("inspector.views.lockstep:LockstepView")
+            assert isinstance(view, LockstepView)
+            view.open_second(self._against)

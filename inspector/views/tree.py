@@ -1,4 +1,4 @@
-"""The tree panel: a table with a row for each branch, and the facts about the branch under the cursor.
+"""The tree of branches: its panel, the keys in it, and the marks and deletions that can be made everywhere.
 
 The table makes only rows in sight, and paints only those that changed.
 """
@@ -6,32 +6,34 @@ The table makes only rows in sight, and paints only those that changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual import events, on
+from textual import events
 from textual.app import ComposeResult
-from textual.cache import LRUCache
 from textual.content import Content
-from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from engine.protocol import Marked
+from engine.protocol import Deleted, Marked, MoveTo
 from inspector import scales
-from inspector.display import joined_to_fit, pad, token_label, truncate, visible
-from inspector.keys import key_for, with_keys
-from inspector.main.tool import ToolMessage
+from inspector.display import joined_to_fit, pad, quoted, token_label, truncate, visible
+from inspector.keys import bare_key_for, key_for, with_keys
+from inspector.main.tool import ToolActions, ToolMessage
+from inspector.session.client import Request
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.conditions import conditions
-from inspector.state.session_tree import NOTE, STAR, counted, written
+from inspector.state.session_tree import NOTE, STAR, SessionTree, counted, written
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.tree.view import TreeView
+from inspector.state.tree_rows import TreeFilter, TreeView, pruned
+from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import (
     Canvas,
     Row,
@@ -43,6 +45,9 @@ from inspector.widgets.canvas import (
     wrapped,
 )
 from inspector.widgets.inks import Inked, panel_css
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 # ---- the columns --------------------------------------------------------------------------------
 
@@ -144,30 +149,26 @@ def _inner_note(marks: Sequence[Marked]) -> str:
 _MARK, _LEAST_TEXT = 2, 30
 _TEXT = 8
 """Cells in which a row says how its branch begins, however much is noted of it."""
-_CACHED_ROWS = 256
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
-class TreeRowState(Struct, frozen=True):
-    """All that makes a row look as it does, but for width and theme."""
+class TreeRowState(NamedTuple):
+    """All that makes a row look as it does, but for its branch, width and theme."""
 
-    layout: int
-    first: int
-    tokens: int
-    known: int
-    logprob: float
+    sums: tuple[int, int, float]
+    """Tokens of the branch, how many of their logprobs are known, and the sum of these."""
     cursor: bool
     reached: int
     """Number of the branch's tokens on the current path; -1 unless the path ends in the branch."""
     mark: Marked | None
     notes: tuple[str, ...]
     """Its conditions, the marks further down in it, drafts at its end that were not taken, the outcome of its beam."""
-    grey: bool
+    gray: bool
     """True if its beam fell out."""
 
 
 class TreeTable(ScrollView, Inked, can_focus=False):
-    """The table.
+    """The table. Each row has its index as metadata, and its knot that it is one.
 
     Args:
         view: The rows, for the tree of the panel.
@@ -181,31 +182,16 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     }
     """
 
-    class RowClicked(Message):
-        """A row was clicked.
-
-        Args:
-            row: The row.
-            again: Whether it was clicked twice, or the cursor was on it already.
-            knot: Whether its knot was clicked, and something hangs from it.
-        """
-
-        def __init__(self, row: int, again: bool, knot: bool = False) -> None:
-            self.row, self.again, self.knot = row, again, knot
-            super().__init__()
-
     def __init__(self, view: TreeView) -> None:
         super().__init__()
         self.view = view
         self.timeline: Timeline | None = None
-        self._strips: LRUCache[int, tuple[TreeRowState, Strip]] = LRUCache(_CACHED_ROWS)
+        self._strips: dict[int, tuple[TreeRowState, Strip]] = {}
+        """The rows that were drawn, by their index."""
         self._columns = COLUMNS
-        self._fitted = 0
-        """Cells that the columns were chosen for."""
-        self._layout, self._row = -1, -1
-        self._inner: dict[int, list[Marked]] = {}
-        """Marks further down in branches, by the branch's first node."""
-        self._marked: tuple[int, int] = (-1, -1)
+        self._rows: list[Branch] = []
+        """The rows that they are of."""
+        self._row = -1
 
     # ---- its content ------------------------------------------------------------------------
 
@@ -215,9 +201,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         self.view.look(timeline)
         if not self.is_attached or not self.size.area:
             return
-        self._find_inner(timeline)
-        if self.view.layout != self._layout:
-            self._layout = self.view.layout
+        if self.view.rows is not self._rows:
+            self._rows = self.view.rows
             self._strips.clear()
             count = self.view.count
             set_line_count(self, count + 1 if count else 0)
@@ -232,28 +217,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             self._row = self.view.row
             reveal(self, self.view.row)
 
-    def _find_inner(self, timeline: Timeline) -> None:
-        """Find the marks further down in each branch, if any changed; costs the marks."""
-        marks = timeline.tree.marks
-        if (marks.version, self.view.layout) == self._marked:
-            return
-        self._marked = marks.version, self.view.layout
-        self._inner = {}
-        for node, mark in marks.of.items():
-            branch = self.view.holding(node)
-            if branch is not None and branch.first != node:
-                self._inner.setdefault(branch.first, []).append(mark)
-
-    def restyle(self) -> None:
-        """Every row looks different: another theme or width."""
+    def on_resize(self) -> None:
         self._strips.clear()
-        self._fitted = self.scrollable_size.width
-        self._columns = fitting(self._fitted - _MARK, _LEAST_TEXT)
+        self._columns = fitting(self.scrollable_size.width - _MARK, _LEAST_TEXT)
         self.refresh()
-
-    def on_resize(self, event: events.Resize) -> None:
-        if self.scrollable_size.width != self._fitted:
-            self.restyle()
         self.on_show()
 
     def on_show(self) -> None:
@@ -265,14 +232,6 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._strips.clear()
-
-    def on_click(self, event: events.Click) -> None:
-        at = event.get_content_offset(self)
-        if at is None or at.y < 1 or (row := self.scroll_offset.y + at.y - 1) >= self.view.count:
-            return
-        foldable = row == self.view.fallen_row or bool(self.view.rows[row].children)
-        knot = event.style.meta.get("knot") is not None and foldable
-        self.post_message(self.RowClicked(row, event.chain > 1 or row == self.view.row, knot))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -288,11 +247,11 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         if row >= self.view.count:
             return Strip.blank(width, base)
         if row == self.view.fallen_row:
-            return self._fallen(width)
+            return self._fallen(width).apply_meta({"row": row})
         look, kept = self._look(timeline, row), self._strips.get(row)
         if kept is None or kept[0] != look:
-            self._strips.discard(row)  # the cache keeps what it has under a key
-            kept = self._strips[row] = look, self._strip(look, self.view.rows[row], width)
+            strip = self._strip(look, self.view.rows[row], width)
+            kept = self._strips[row] = look, strip.apply_meta({"row": row})
         return kept[1]
 
     def _notice(self, y: int) -> Row:
@@ -317,14 +276,14 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         beam = timeline.of(BeamHistory).nodes.get(branch.last)
         notes = (
             _made_with(timeline, branch),
-            _inner_note(self._inner.get(branch.first, [])),
+            _inner_note(view.inner.get(branch.first, [])),
             timeline.of(Speculation).ghost_words(timeline.tip) if ends else "",
             _beam_note(beam),
         )
         fell = beam is not None and beam.rank is None and beam.fell is not None
         return TreeRowState(
-            view.layout, branch.first, branch.sums.tokens, branch.sums.known, branch.sums.logprob,
-            row == view.row, depth(timeline.tip) - depth(branch.first) + 1 if ends else -1,
+            (branch.sums.tokens, branch.sums.known, branch.sums.logprob), row == view.row,
+            depth(timeline.tip) - depth(branch.first) + 1 if ends else -1,
             timeline.tree.marks.of.get(branch.first), tuple(filter(None, notes)),
             fell and branch.first not in view.path,
         )  # fmt: skip
@@ -336,18 +295,16 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         """The row of the beams that fell out."""
         count, cursor = self.view.tree.fallen, self.view.row == self.view.fallen_row
         beams = f"{count:,} pruned beam{'s' * (count != 1)}"
-        words = (
-            f"… {beams}, shown above: ← folds them" if self.view.show_fallen else f"… {beams}: → shows them"
-        )
-        knot = self._colour("muted") + Style.from_meta({"knot": 0})
-        row = [Segment("▶ " if cursor else "  ", self._colour("accent")), Segment(words, knot)]
+        words = ", shown above: ← folds them" if self.view.show_fallen else ": → shows them"
+        knot = self._color("muted") + Style.from_meta({"knot": 0})
+        row = [Segment("▶ " if cursor else "  ", self._color("accent")), Segment(f"… {beams}{words}", knot)]
         return strip_of(row, width, self.rich_style + self._ground(cursor))
 
     def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
-        ground = self._ground(look.cursor) + (self._colour("faint") if look.grey else Style())
-        muted = self._colour("faint" if look.grey else "muted")
+        ground = self._ground(look.cursor) + (self._color("faint") if look.gray else Style())
+        muted = self._color("faint" if look.gray else "muted")
         segments = [
-            Segment("▶ " if look.cursor else "  ", self._colour("accent")),
+            Segment("▶ " if look.cursor else "  ", self._color("accent")),
             *self._tree(branch, look, muted, self._room(width)),
         ]
         for head, cells, text in self._columns:
@@ -357,30 +314,27 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _tree(self, branch: Branch, look: TreeRowState, muted: Style, room: int) -> Row:
         """Lines, knot, marks, text and notes, in exactly `room` cells."""
-        view, accent = self.view, self._colour("accent")
-        guides, folded, on_path = (
-            view.guides(branch, room // 2),
-            view.folded(branch),
-            branch.first in view.path,
-        )
+        view, accent = self.view, self._color("accent")
+        guides, folded = view.guides(branch, room // 2), view.folded(branch)
+        on_path = branch.first in view.path
         sign = "▸" if folded else TIP if look.reached >= 0 else ON_PATH if on_path else OFF_PATH
-        here = accent if on_path or (look.reached >= 0 and not folded) else self._colour("muted")
+        here = accent if on_path or (look.reached >= 0 and not folded) else self._color("muted")
         row = [
-            Segment(guides[:-2], self._colour("muted")),
-            Segment(guides[-2:], accent if on_path else self._colour("muted")),
+            Segment(guides[:-2], self._color("muted")),
+            Segment(guides[-2:], accent if on_path else self._color("muted")),
             Segment(f"{sign} ", here + Style.from_meta({"knot": branch.first})),
         ]
-        mark = look.mark or Marked(look.first)
+        mark = look.mark or Marked(branch.first)
         name = truncate(visible(mark.name), max(0, (room - cell_len(guides)) // 2))
         if signs := " ".join(_signs(mark)):
-            row.append(Segment(f"{signs} ", self._colour("warn")))
+            row.append(Segment(f"{signs} ", self._color("warn")))
         if name:
             row.append(Segment(f"{name} ", accent + Style(bold=True)))
 
         left = room - sum(segment.cell_length for segment in row)
         notes = [*look.notes, f"+{folded:,} branch{'es' * (folded != 1)}" if folded else ""]
-        if 0 <= look.reached < look.tokens:
-            notes.append(f"at {look.reached:,} of {look.tokens:,}")
+        if 0 <= look.reached < look.sums[0]:
+            notes.append(f"at {look.reached:,} of {look.sums[0]:,}")
         least = cell_len(self._text(branch, min(_TEXT, left // 3)))
         more = truncate("".join(f" · {note}" for note in notes if note), max(0, left - least))
         left -= cell_len(more)
@@ -392,8 +346,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         text = branches.text(branch, cells + 1)
         return truncate(token_label(text, branches[branch.first].raw), cells)
 
-    def _colour(self, name: str) -> Style:
-        """The colour of an ink alone, for a row that may have a ground of its own."""
+    def _color(self, name: str) -> Style:
+        """The color of an ink alone, for a row that may have a ground of its own."""
         return Style(color=self.ink(name).color)
 
 
@@ -411,9 +365,6 @@ _SLIM, _ROOMY = 72, 100
 
 class TreeDetail(Canvas):
     """The branch under the cursor in words: its numbers, and what the user wrote on it."""
-
-    DEFAULT_CSS = "TreeDetail { height: 3; }"
-    DEFAULT_CSS += "TreeDetail.-roomy { height: 2; } TreeDetail.-slim { height: 5; }"
 
     def __init__(self, view: TreeView) -> None:
         super().__init__()
@@ -437,10 +388,10 @@ class TreeDetail(Canvas):
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
         marks, depth, first = timeline.tree.marks, timeline.tree.branches.depth, branch.first
-        texts = [written(marks.at(first))] if first in marks.of else []
-        for node, mark in marks.of.items():
-            if node != first and self._view.holding(node) is branch:
-                texts.append(f"at its token {depth(node) - depth(first) + 1}: {written(mark)}")
+        inner = self._view.inner.get(first, ())
+        texts = [f"at its token {depth(mark.node) - depth(first) + 1}: {written(mark)}" for mark in inner]
+        if first in marks.of:
+            texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
         advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
@@ -512,18 +463,260 @@ class TreePanel(Widget, can_focus=True):
 
     def on_resize(self, event: events.Resize) -> None:
         self._detail.display = self.size.height >= _LOW
-        self._detail.set_class(self.size.width >= _ROOMY, "-roomy")
-        self._detail.set_class(self.size.width < _SLIM and self.size.height >= _HIGH, "-slim")
+        slim = self.size.width < _SLIM and self.size.height >= _HIGH
+        self._detail.styles.height = 2 if self.size.width >= _ROOMY else 5 if slim else 3
 
-    @on(TreeTable.RowClicked)
-    def _row_clicked(self, message: TreeTable.RowClicked) -> None:
-        message.stop()
+    def on_click(self, event: events.Click) -> None:
+        meta = event.style.meta
+        if (row := meta.get("row")) is not None:
+            self.click(row, event.chain > 1, "knot" in meta)
+
+    def click(self, row: int, twice: bool, knot: bool) -> None:
+        """Put the cursor on a row, or go to its branch if it was there or the click is the second one.
+
+        Args:
+            row: The row.
+            twice: Whether it was clicked twice.
+            knot: Whether its knot was clicked, which folds or unfolds what hangs from it.
+        """
         view = self.view
-        if message.knot:
-            view.toggle(message.row)
+        if row >= view.count:  # it was clicked before it went
+            return
+        again = twice or row == view.row
+        if knot and (row == view.fallen_row or view.rows[row].children):
+            view.toggle(row)
         else:
-            view.put(message.row)
-            if message.again and view.cursor is not None:
+            view.put(row)
+            if again and view.cursor is not None:
                 self.post_message(self.BranchChosen(view.cursor.last))
         if self._table.timeline is not None:
             self.show(self._table.timeline)
+
+
+# ---- its actions --------------------------------------------------------------------------------
+
+TREE = "tree"
+"""Id of the panel."""
+_LABEL = 24
+"""Cells that a branch's text gets in an answer."""
+
+
+class TreeActions(ToolActions):
+    """Goes through the tree and writes on it."""
+
+    HEEDS = ("tip",)
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self._leaving: Request[MoveTo] | None = None
+        """The move away from a branch that is to be deleted."""
+
+    @property
+    def panel(self) -> TreePanel:
+        """The panel."""
+        return self.host.panel(TreePanel)
+
+    @property
+    def view(self) -> TreeView:
+        """Its rows and its cursor."""
+        return self.panel.view
+
+    @property
+    def is_current(self) -> bool:
+        """True if the panel is the current one."""
+        return self.host.arrangement.current == TREE
+
+    def show(self) -> None:
+        """Show the branches; out of sight they follow another path alone, which unfolds those that it goes through."""
+        panel = self.panel
+        if TREE in self.host.shown or not panel.follows(self.timeline):
+            panel.show(self.timeline)
+
+    def pressed(self, id: str) -> None:
+        """The key that follows the tip does so in the tree too, wherever it is pressed."""
+        self.view.follow()
+
+    # ---- the cursor -------------------------------------------------------------------------
+
+    def walk(self, move: Callable[..., None], *by: int) -> None:
+        """Move the cursor."""
+        move(*by)
+        self.host.answer()
+
+    def choose(self) -> None:
+        """Go to the end of the branch under the cursor."""
+        view = self.view
+        if view.cursor is not None:
+            self._go(view.cursor.last)
+        else:
+            self.walk(view.toggle, view.row)
+
+    def hear(self, message: ToolMessage) -> None:
+        """Go to the branch that was clicked."""
+        if isinstance(message, TreePanel.BranchChosen) and self.controller.stepping:
+            self._go(message.node)
+
+    def _go(self, node: int) -> None:
+        client = self.controller.client
+        at_tip = node == self.timeline.tip and not client.outstanding
+        self.timeline.select(None)
+        if not at_tip:
+            client.do(MoveTo(node))
+        self.host.answer(f"The path already ends here: {key_for('step')} takes a step" if at_tip else "")
+
+    # ---- filter -----------------------------------------------------------------------------
+
+    def filter(self) -> None:
+        """Ask which branches to show, in the tree."""
+        from inspector.main.dialogs.tree import FilterDialog
+
+        if TREE not in self.host.shown:
+            self.host.go_to(TREE)
+        dialog = FilterDialog(self.view.filter, lambda wanted: pruned(self.timeline, wanted, True).fit)
+        self.host.open(dialog, self._filtered)
+
+    def _filtered(self, wanted: TreeFilter | None) -> None:
+        if wanted is not None:
+            self.view.filter = wanted
+            self.host.answer("" if wanted else "All branches are shown")
+
+    def stop(self) -> bool:
+        """Escape takes a filter off, before it closes the tree."""
+        if TREE not in self.host.shown or not self.view.filter:
+            return False
+        self.view.filter = TreeFilter()
+        self.host.answer("All branches are shown again")
+        return True
+
+    # ---- marks ------------------------------------------------------------------------------
+
+    def _here(self) -> int | None:
+        """Node to write on: the branch under the cursor, or elsewhere the selected token."""
+        if self.is_current:
+            branch = self.view.cursor
+            return branch.first if branch else None
+        timeline = self.timeline
+        item = timeline.selected or (timeline.items[-1] if timeline.items else None)
+        return item.node if item else None
+
+    def _label(self, node: int) -> str:
+        """The beginning of a branch, short and printable, in quotation marks."""
+        branches = self.timeline.tree.branches
+        if (branch := branches.of(node)) is None:
+            return quoted("")
+        text = branches.text(branch, _LABEL + 1) if branch.first == node else branches[node].text
+        return quoted(truncate(token_label(text, branches[node].raw), _LABEL))
+
+    def bookmark(self) -> None:
+        """Set a bookmark, or take it off."""
+        if (node := self._here()) is None:
+            return
+        mark, label = self.timeline.tree.marks.at(node), self._label(node)
+        self.controller.client.receive(replace(mark, bookmarked=not mark.bookmarked))
+        again = f"{key_for('bookmark')} removes it again"
+        self.host.answer(
+            f"The bookmark at {label} is gone." if mark.bookmarked else f"Bookmarked {label}. {again}"
+        )
+
+    def name(self) -> None:
+        """Ask for name, note and caption."""
+        from inspector.main.dialogs.tree import NamingDialog
+
+        if (node := self._here()) is not None:
+            what = f"{'Branch' if self.is_current else 'Token'} {self._label(node)}"
+            mark, here = self.timeline.tree.marks.at(node), self.host.arrangement.current
+            self.host.open(NamingDialog(mark, what, self.host.stages, here), self._named)
+
+    def _named(self, mark: Marked | None) -> None:
+        if mark is not None:
+            self.controller.client.receive(mark)
+            blank = mark == Marked(mark.node)
+            self.host.answer("Nothing is written here now." if blank else f"Kept: {written(mark)}")
+
+    # ---- deletions --------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """Delete the branch under the tree's cursor; if the path runs through it, once the path is elsewhere."""
+        if not self.is_current:
+            there = f"there {bare_key_for('delete')} deletes the branch under the cursor."
+            self.host.answer(f"Press {key_for('tree')} for the tree: {there}")
+            return
+        view, tree = self.view, self.timeline.tree
+        if view.cursor is None:
+            return
+        node = view.cursor.first
+        on_path = self._is_on_path(node)
+        if on_path and tree.branches[node].made == PROMPT:
+            self.host.answer(
+                "The prompt on show can't be deleted. Go to another one first, or press "
+                f"{key_for('prompt')} for a new one."
+            )
+            return
+        view.step_aside()
+        if not on_path:
+            self._delete(node)
+            return
+        if self._leaving is None or self._leaving.done:
+            self.timeline.select(None)
+            left = partial(self._left, node, tree)
+            self._leaving = self.controller.client.do(MoveTo(tree.branches[node].parent), left)
+        self.host.answer()
+
+    def _is_on_path(self, node: int) -> bool:
+        """True if the path runs through a node, or will once all outstanding commands are done."""
+        branches = self.timeline.tree.branches
+        targets = [getattr(command, "node", None) for command in self.controller.client.outstanding]
+        return any(
+            target is not None and target in branches and branches.leads(node, target)
+            for target in (self.timeline.tip, *targets)
+        )
+
+    def _left(self, node: int, tree: SessionTree, request: Request[MoveTo]) -> None:
+        """Delete a branch once the move away from it is done; do nothing if another tree has begun."""
+        if tree is not self.timeline.tree:
+            return
+        if not self._is_on_path(node):
+            self._delete(node)
+            return
+        why = "the path still runs through it, since the move away from it was stopped."
+        self.host.answer(f"Not deleted: {why}")
+
+    def _delete(self, node: int) -> None:
+        branches = self.timeline.tree.branches
+        if (branch := branches.of(node)) is None:
+            self.host.answer()
+            return
+        count, tokens = branches.size(branch)
+        deleted = counted(tokens - branches.place(node), count)
+        self.controller.client.receive(Deleted(node))
+        self.host.answer(f"Deleted {deleted}. {key_for('undo')} brings them back")
+
+
+_BRANCH = "Go from branch to branch."
+_ENDS = "Go to the first branch, or to the one in which the path ends."
+_FOLD = "Fold a branch, or go to the one above; unfold it, or go to the first below."
+_FILTER = "Show only branches with a text or a bookmark; show all again."
+TREE_PANEL = ActionTable(
+    "In the tree",
+    (
+        *both(("above", "below"), ("Branch above", "Branch below"), _BRANCH, lambda own, by: own.walk(own.view.move,
+              by), hint="branch", worth=12, place=40),
+        *both(("ten_earlier", "ten_later"), ("Page up", "Page down"), _BRANCH,
+              lambda own, by: own.walk(own.view.move, by * own.panel.page)),
+        Action("first", "First branch", _ENDS, lambda own: own.walk(own.view.put, 0)),
+        Action("tip", help=_ENDS),
+        Action("earlier", "Fold", _FOLD, lambda own: own.walk(own.view.fold), hint="fold", worth=7, place=30),
+        Action("later", "Unfold", _FOLD, lambda own: own.walk(own.view.fold, False), hint="fold", worth=7, place=30),
+        Action("choose", "Go there",
+               "Go to the branch's end, as a second click on it does; show or fold the pruned beams.",
+               lambda own: own.choose(), hint="go", worth=12, place=50),
+        Action("filter", help=_FILTER, hint="filter", worth=5, place=60),
+        Action("stop", help=_FILTER),
+        Action("bookmark", hint="bookmark", worth=6, place=80),
+        Action("name", hint="name", worth=9, place=90),
+        Action("delete", hint="delete", worth=10, place=120),
+        Action("undo", hint="undo", worth=7, place=130),
+    ),
+    when=lambda own: own.is_current, panel="tree",
+)  # fmt: skip
+"""The meaning of keys while the panel is the current one."""

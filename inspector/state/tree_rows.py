@@ -1,4 +1,4 @@
-"""The rows of the tree, their order, and the place of the cursor. Pure: it draws nothing.
+"""The rows of the tree, their order, and the place of the cursor.
 
 All branches have rows except beams that fell out; or those that fit a filter, and the ones above them. If the branches
 that parted from one are left out, it and the branch that continues it are one row, as in a tree without the others.
@@ -6,10 +6,11 @@ that parted from one are left out, it and the branch that continues it are one r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
+from engine.protocol import Marked
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.timeline import Timeline
@@ -139,7 +140,7 @@ def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
 class TreeView:
     """The rows of one tree as the user folded it.
 
-    Rows are rebuilt only if branches came, went or were folded; a step that lengthens one costs nothing here. While
+    Rows are made again only if branches came, went or were folded; a step that lengthens one costs nothing here. While
     some are left out it does, since a row may then be several branches.
     """
 
@@ -154,8 +155,9 @@ class TreeView:
         """First nodes of the branches that the current path goes through."""
         self.tip: Branch | None = None
         """The branch that the path ends in."""
-        self.layout = 0
-        """Grows whenever rows are rebuilt or the path changes."""
+        self.inner: dict[int, list[Marked]] = {}
+        """Marks further down in the branches that have rows, by the branch's first node."""
+        self._marks: Mapping[int, Marked] = {}
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
@@ -163,10 +165,10 @@ class TreeView:
         self._at_fallen = False
         """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()
-        self._trod: tuple[object, ...] = ()
+        """All that the rows were made from, the generation of the timeline first."""
 
     def look(self, timeline: Timeline) -> None:
-        """Take in the timeline's present state. Another path takes the cursor with it, and unfolds its branches."""
+        """Show the timeline's present state. Another path moves the cursor to its end, and unfolds its branches."""
         if timeline.tree.branches is not self.branches:
             self.branches, self._cursor = timeline.tree.branches, None
             self._folded.clear()
@@ -175,28 +177,20 @@ class TreeView:
         self.tip = self.branches.of(timeline.tip)
         if moved:
             self.follow()
-        self._lay(timeline)
-        first = self.tip.first if self.tip else None
-        trod = (timeline.generation, self.branches, self.branches.version, first)
-        if trod != self._trod:
-            self._trod = trod
-            self.layout += 1
-            above = self.branches.above(self.tip) if self.tip else ()
-            self.path = frozenset(branch.first for branch in above)
-
-    def has_path(self, timeline: Timeline) -> bool:
-        """True if the path was taken in, but for tokens that were added to it."""
-        return timeline.tree.branches is self.branches and self._trod[:1] == (timeline.generation,)
-
-    def _lay(self, timeline: Timeline) -> None:
         seen = (
-            self.branches, self.branches.version, timeline.generation, timeline.of(BeamHistory).version,
-            timeline.tree.marks.version, self.filter, self.show_fallen,
+            timeline.generation, self.branches, self.branches.version, self.tip and self.tip.first,
+            timeline.of(BeamHistory).version, timeline.tree.marks.version, self.filter, self.show_fallen,
         )  # fmt: skip
         if (*seen, self._copied) != self._seen:
             self.tree = pruned(timeline, self.filter, self.show_fallen)
-            self._seen = (*seen, self._copied)
+            self._seen, self._marks = (*seen, self._copied), timeline.tree.marks.of
+            above = self.branches.above(self.tip) if self.tip else ()
+            self.path = frozenset(branch.first for branch in above)
             self._lay_rows()
+
+    def has_path(self, timeline: Timeline) -> bool:
+        """True if the path is the one that was looked at, but for tokens that were added to it."""
+        return timeline.tree.branches is self.branches and self._seen[:1] == (timeline.generation,)
 
     @property
     def _copied(self) -> int:
@@ -204,7 +198,6 @@ class TreeView:
         return 0 if self.tree.top is self.branches.root.children else len(self.branches)
 
     def _lay_rows(self) -> None:
-        self.layout += 1
         self.rows = []
         waiting = self.tree.top[::-1]
         while waiting:
@@ -212,6 +205,10 @@ class TreeView:
             if branch.first not in self._folded:
                 waiting += branch.children[::-1]
         self._row = {branch.first: row for row, branch in enumerate(self.rows)}
+        self.inner = {}
+        for node, mark in self._marks.items():
+            if (row := self.holding(node)) is not None and row.first != node:
+                self.inner.setdefault(row.first, []).append(mark)
 
     # ---- the cursor -------------------------------------------------------------------------
 
@@ -316,10 +313,6 @@ class TreeView:
             self._cursor = branch.children[0].first if branch.children else self._cursor
         elif branch.parent is not None and branch.parent is not self.branches.root:
             self._cursor = branch.parent.first
-
-    def unfold(self) -> None:
-        """Unfold the cursor's branch, or go to the first branch below."""
-        self.fold(away=False)
 
     # ---- lines ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Two branches compared: where they part and meet again, their totals, and the same tokens made differently. Pure.
+"""Two branches compared: where they part and meet again, their totals, and the same tokens made differently.
 
 Two texts share `.` and `the` everywhere, which means nothing. They meet where at least `LEAST` ids in a row are the
 same: so the exact longest common subsequence of windows of that many ids is looked for, with a row of its table as the
@@ -11,8 +11,9 @@ probabilities differ. All numbers are those of the records; a divergence is that
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
 
 from msgspec import Struct
 
@@ -64,7 +65,7 @@ class Pair(Struct, frozen=True):
     left: int | None
     right: int | None
     joined: bool = False
-    """True if both share it, before they part or where they meet again."""
+    """True if both share it, before they part or after they met again."""
 
     def on(self, side: int) -> int | None:
         """The token of a side."""
@@ -120,25 +121,15 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
 
 
 def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
-    """Windows that follow one another as one run; if two runs overlap, the later one begins behind the other."""
+    """Windows that follow one another as one run; if two runs overlap, the later one begins after the other."""
     left_end = right_end = 0
-    for left, right, count in _consecutive(windows):
+    for _, run in groupby(enumerate(windows), lambda each: (each[1][0] - each[0], each[1][1] - each[0])):
+        (_, (left, right)), *more = run
         taken = max(0, left_end - left, right_end - right)
-        length = count + LEAST - 1 - taken
+        length = len(more) + LEAST - taken
         if length >= LEAST:
             yield Meeting(left + taken, right + taken, length)
             left_end, right_end = left + taken + length, right + taken + length
-
-
-def _consecutive(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """The place of each run of windows on the left, the one on the right, and the number of windows."""
-    runs: list[tuple[int, int, int]] = []
-    for left, right in windows:
-        if runs and (left, right) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
-            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
-        else:
-            runs.append((left, right, 1))
-    return runs
 
 
 def pairs(left: int, right: int, met: Sequence[Meeting], begun: int = 0) -> Iterator[Pair]:
@@ -163,6 +154,71 @@ def pairs(left: int, right: int, met: Sequence[Meeting], begun: int = 0) -> Iter
         one, other = meeting.left + meeting.length, meeting.right + meeting.length
         for n in range(meeting.length):
             yield Pair(begun + meeting.left + n, begun + meeting.right + n, True)
+
+
+# ---- the same tokens made differently -----------------------------------------------------------
+
+LEAST_SEEN = 0.00005
+"""The smallest difference of two probabilities that their texts show."""
+
+
+class TokenChange(Struct, frozen=True):
+    """One token that both branches have after the same tokens: right less left."""
+
+    place: int
+    """Index of its pair."""
+    left: Item
+    right: Item
+    prob: float
+    """Difference of its probabilities."""
+    bits: float
+    """Difference of its surprisals."""
+    kl_bits: float | None
+    """The least that the Kullback-Leibler divergence of the right distribution from the left one can be; None if
+    candidates are missing."""
+
+
+def _changes(pairs: Iterable[tuple[Item, Item]], begun: int) -> Iterator[TokenChange]:
+    """The changes of those of some equal tokens whose probabilities are known on both sides.
+
+    Args:
+        pairs: The tokens of both sides.
+        begun: Index of the first pair.
+    """
+    for place, (left, right) in enumerate(pairs, begun):
+        if left.prob is not None and right.prob is not None:
+            before, after = (METRIC["surprisal"].value(item) for item in (left, right))
+            differs = 0.0 if before is None or after is None or before == after else after - before
+            yield TokenChange(place, left, right, right.prob - left.prob, differs, least_kl_bits(left, right))
+
+
+def least_kl_bits(left: Item, right: Item) -> float | None:
+    """The least that KL(left || right) can be, in bits: of the candidates that both records list, and all other tokens
+    taken as one.
+
+    Args:
+        left: A token.
+        right: The same token after the same ones, computed differently.
+
+    Returns:
+        Never more than the divergence over the whole vocabulary; None if a side has no candidates.
+    """
+    (one, one_rest), (other, other_rest) = _listed(left), _listed(right)
+    if not one or not other:
+        return None
+    both = one.keys() & other.keys()
+    pairs = [(one[id].prob, other[id].prob) for id in both]
+    rest = [math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)]
+    pairs.append((one_rest + rest[0], other_rest + rest[1]))
+    # a probability that float32 rounds to 0 would make a term endless: without it the sum is smaller still
+    return max(0.0, math.fsum(p * math.log2(p / q) for p, q in pairs if p > 0 and q > 0))
+
+
+def _listed(item: Item) -> tuple[dict[int, Candidate], float]:
+    """The candidates of a token by id, and the probability of all others together."""
+    if isinstance(item, Step):
+        return {each.id: each for each in item.choice.candidates}, item.choice.others_prob
+    return {each.id: each for each in item.candidates}, others_prob(item)
 
 
 # ---- the totals of each -------------------------------------------------------------------------
@@ -206,14 +262,29 @@ class Comparison(Struct, frozen=True):
     """Left's cumulative logprob less right's, after each token of both, as long as both continue."""
     totals: tuple[Totals, Totals]
     """The totals of left and right."""
+    changes: tuple[TokenChange, ...]
+    """The changes of the tokens in `same` whose probabilities are known on both sides."""
+
+    @property
+    def largest(self) -> list[TokenChange]:
+        """The changes of a probability, the largest first; those that are 0 left out."""
+        return sorted((each for each in self.changes if each.prob), key=lambda each: -abs(each.prob))
+
+    def change(self, pair: Pair) -> TokenChange | None:
+        """The change of the token that both sides of a pair have; None if it isn't one of `changes`."""
+        if pair.left is None:
+            return None
+        at = bisect_left(self.changes, pair.left, key=lambda each: each.place)
+        return self.changes[at] if at < len(self.changes) and self.changes[at].place == pair.left else None
 
     @property
     def turns(self) -> tuple[int, ...]:
         """Places of the pairs with which they part or meet."""
-        after = zip(self.pairs, self.pairs[1:], strict=False)
-        turns = [place for place, (one, next) in enumerate(after, 1) if one.joined != next.joined]
-        apart = self.shared < len(self.pairs) and self.shared not in turns
-        return tuple(sorted([*turns, self.shared])) if apart else tuple(turns)
+        after = enumerate(pairwise(self.pairs), 1)
+        turns = {place for place, (one, next) in after if one.joined != next.joined}
+        if self.shared < len(self.pairs):
+            turns.add(self.shared)
+        return tuple(sorted(turns))
 
     def items(self, pair: Pair) -> tuple[Item | None, Item | None]:
         """The tokens of a pair."""
@@ -242,8 +313,11 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     met += [Meeting(each.left + same, each.right + same, each.length) for each in later]
     faced = (*(Pair(place, place, True) for place in range(begun)), *pairs(len(one), len(other), met, begun))
     gap = tuple(here - there for here, there in zip(*sums, strict=False))
-    worth = totals(one), totals(other)
-    return Comparison(left, right, begun, same, tuple(met), faced, (sums[LEFT], sums[RIGHT]), gap, worth)
+    changed = tuple(_changes(zip(one[:same], other[:same], strict=True), begun))
+    both = totals(one), totals(other)
+    return Comparison(
+        left, right, begun, same, tuple(met), faced, (sums[LEFT], sums[RIGHT]), gap, both, changed
+    )
 
 
 def totals(items: Sequence[Item]) -> Totals:
@@ -287,13 +361,11 @@ def nearest(timeline: Timeline) -> int | None:
     It is the one that parts from the path nearest before the selected token, or failing that nearest after it: the one
     that was taken back at the tip, or else the one that was left last there, and made last among equals.
     """
-    slots = range(len(timeline.items))
-    here = min(timeline.slot, len(slots) - 1)
-    backward, forward = list(slots[here::-1]) if slots else [], list(slots[here + 1 :])
+    here, slots = min(timeline.slot, len(timeline.items) - 1), len(timeline.items)
     ahead = [timeline.tree.leaf(timeline.tip)] if timeline.tree.children.get(timeline.tip) else []
     if timeline.following and ahead:
         return ahead[0]
-    for slot in (*backward, *forward):
+    for slot in (*range(here, -1, -1), *range(here + 1, slots)):
         if siblings := [node for node in timeline.siblings(slot) if node != timeline.items[slot].node]:
             return timeline.tree.leaf(max(siblings, key=lambda node: (timeline.tree.left.get(node, 0), node)))
     return ahead[0] if ahead else None
@@ -375,80 +447,6 @@ def summary(comparison: Comparison) -> str:
     return met if again else f"they share no {LEAST} tokens in a row after that"
 
 
-# ---- the same tokens made differently -----------------------------------------------------------
-
-LEAST_SEEN = 0.00005
-"""The smallest difference of two probabilities that their texts show."""
-
-
-class TokenChange(Struct, frozen=True):
-    """One token that both branches have after the same tokens: right less left."""
-
-    place: int
-    """Index of its pair."""
-    left: Item
-    right: Item
-    prob: float
-    """Difference of its probabilities."""
-    bits: float
-    """Difference of its surprisals."""
-    kl_bits: float | None
-    """The least that the Kullback-Leibler divergence of the right distribution from the left one can be; None if
-    candidates are missing."""
-
-
-def changes(comparison: Comparison) -> tuple[TokenChange, ...]:
-    """The tokens whose probabilities can be compared: the same, after the same ones, and both known.
-
-    Args:
-        comparison: The comparison.
-    """
-    found = []
-    for place in range(comparison.shared, comparison.shared + comparison.same):
-        left, right = comparison.items(comparison.pairs[place])
-        if left is None or right is None or left.prob is None or right.prob is None:
-            continue
-        before, after = (METRIC["surprisal"].value(item) for item in (left, right))
-        differs = 0.0 if before is None or after is None or before == after else after - before
-        least = least_kl_bits(left, right)
-        found.append(TokenChange(place, left, right, right.prob - left.prob, differs, least))
-    return tuple(found)
-
-
-def by_size(found: Sequence[TokenChange]) -> list[TokenChange]:
-    """Changes of a probability, the largest first; those that are none left out."""
-    return sorted((each for each in found if each.prob), key=lambda each: -abs(each.prob))
-
-
-def least_kl_bits(left: Item, right: Item) -> float | None:
-    """The least that KL(left || right) can be, in bits: of the candidates that both records list, and all other tokens
-    taken as one.
-
-    Args:
-        left: A token.
-        right: The same token after the same ones, computed differently.
-
-    Returns:
-        Never more than the divergence over the whole vocabulary; None if a side has no candidates.
-    """
-    (one, one_rest), (other, other_rest) = _listed(left), _listed(right)
-    if not one or not other:
-        return None
-    both = one.keys() & other.keys()
-    pairs = [(one[id].prob, other[id].prob) for id in both]
-    rest = [math.fsum(each.prob for id, each in side.items() if id not in both) for side in (one, other)]
-    pairs.append((one_rest + rest[0], other_rest + rest[1]))
-    # a probability that float32 rounds to 0 would make a term endless: without it the sum is smaller still
-    return max(0.0, math.fsum(p * math.log2(p / q) for p, q in pairs if p > 0 and q > 0))
-
-
-def _listed(item: Item) -> tuple[dict[int, Candidate], float]:
-    """The candidates of a token by id, and the probability of all others together."""
-    if isinstance(item, Step):
-        return {each.id: each for each in item.choice.candidates}, item.choice.others_prob
-    return {each.id: each for each in item.candidates}, others_prob(item)
-
-
 # ---- its words ----------------------------------------------------------------------------------
 
 
@@ -469,14 +467,14 @@ def apart(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
     )
 
 
-def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, str]) -> str:
+def lead(comparison: Comparison, tree: SessionTree) -> str:
     """The different conditions, and what they changed; empty if two branches differ in their tokens alone.
 
     Args:
         comparison: The comparison.
-        found: Its changes.
-        made: The conditions of each side alone.
+        tree: The tree of the branches.
     """
+    made, found = apart(tree, comparison), comparison.changes
     sides = [f"{words} on the {side}" for words, side in zip(made, SIDES, strict=True) if words]
     differently = f"Made differently: {', '.join(sides)}. " if sides else ""
     if not comparison.same:
@@ -485,20 +483,18 @@ def lead(comparison: Comparison, found: Sequence[TokenChange], made: tuple[str, 
     count = tokens_words(comparison.same)
     same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
     longer = [side for side, own in zip(SIDES, tokens, strict=True) if own > comparison.same]
-    more = (
-        ", then they part" if len(longer) > 1 else f", then the {longer[0]} one continues" if longer else ""
-    )
-    if not sides and not longer and len(found) == comparison.same and not any(each.prob for each in found):
+    if not sides and not longer and len(found) == comparison.same and not comparison.largest:
         return f"{same}, made in the same way, with the same probabilities: nothing differs."
-    way = differently or "Made in the same way. "
-    return f"{way}{same}{more}{_probabilities(found)}"
+    more = f", then the {longer[0]} one continues" if longer else ""
+    if len(longer) > 1:
+        more = ", then they part"
+    return f"{differently or 'Made in the same way. '}{same}{more}{_probabilities(comparison)}"
 
 
-def _probabilities(found: Sequence[TokenChange]) -> str:
-    if not found:
+def _probabilities(comparison: Comparison) -> str:
+    if not comparison.changes:
         return "; their probabilities aren't known."
-    changed = by_size(found)
-    if not changed:
+    if not (changed := comparison.largest):
         return "; their probabilities are the same, too."
     most = changed[0]
     if abs(most.prob) < LEAST_SEEN:

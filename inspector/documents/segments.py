@@ -1,4 +1,4 @@
-"""Segments in words, on the screen and with an export: each with its tokens, its time and its mean surprisal."""
+"""Segments in words, for the screen and for an export: each with its tokens, its time and its mean surprisal."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ _READ = 200
 
 
 def first_words(path: PathSegments, run: PathRun, cells: int) -> str:
-    """Return the beginning of a segment, quoted; printable."""
+    """The beginning of a segment, quoted; printable."""
     items = path.items[run.begin : min(run.end, run.begin + _READ)]
     text = " ".join("".join(item.text for item in items).split())
     return quoted(truncate(visible(text), max(1, cells - 2)))
 
 
-def time_of(figures: Figures) -> str:
-    """Time of the steps; empty if there are none."""
-    return milliseconds(figures.ms) if figures.steps else ""
-
-
-def bits_of(figures: Figures) -> str:
-    """Mean surprisal in bits; empty if it isn't known."""
-    return "" if figures.bits is None else bits(figures.bits)
+def figure_texts(figures: Figures) -> tuple[str, str, str]:
+    """The number of tokens, the time of their steps and their mean surprisal in bits; empty if it isn't known."""
+    return (
+        count(figures.tokens),
+        milliseconds(figures.ms) if figures.steps else "",
+        "" if figures.bits is None else bits(figures.bits),
+    )
 
 
 def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
-    """The result of the check of a tool call, a phrase; empty while there is none."""
+    """The result of the check of a tool call, a phrase; empty if there is none."""
     if checked is None or not checked.parser:
         return ""
     if not checked.error:
@@ -47,13 +46,13 @@ def call_words(checked: ToolCallChecked | None, path: PathSegments) -> str:
 
 
 def left_out(timeline: Timeline) -> Sequence[LeftOut]:
-    """Return the parts of the path's last conversation that its prompt lacks."""
+    """The parts of the path's last conversation that its prompt lacks."""
     opened = timeline.prompts.opened
     return opened.segments.left_out if opened is not None else ()
 
 
 def checks(segments: Segments, path: PathSegments) -> dict[int, ToolCallChecked]:
-    """The result of the checks of a path's tool calls, by the slot at which each begins."""
+    """The results of the checks of a path's tool calls, by the slot at which each begins."""
     found = ((run.begin, segments.checked.get(node)) for run, node in segments.calls(path))
     return {begin: checked for begin, checked in found if checked is not None}
 
@@ -63,9 +62,8 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
     path = segments.read(of.items)
     path.over = of.timeline.tip in of.timeline.finished
     if path.several:
-        yield Exhibit(
-            "segments", "Segments", partial(_table, path, checks(segments, path), left_out(of.timeline))
-        )
+        made = partial(_table, path, checks(segments, path), left_out(of.timeline))
+        yield Exhibit("segments", "Segments", made)
 
 
 def _table(
@@ -73,9 +71,8 @@ def _table(
 ) -> Iterator[Element]:
     rows = []
     for run in path.told:
-        figures = path.figures([run])
         words = call_words(checked.get(run.begin), path) or first_words(path, run, 60)
-        rows.append(row(run.kind, count(figures.tokens), time_of(figures), bits_of(figures), words))
+        rows.append(row(run.kind, *figure_texts(path.figures([run])), words))
     yield table("", ("segment", "tokens", "time", "bits a token", "text"), rows, class_="plain")
     for each in left:
         yield hint(f"{left_out_words(each)}.")

@@ -1,1 +1,0 @@
-"""A tokenizer taken apart: the ladder of a word, and two tokenizers over one text."""

@@ -1,1 +1,0 @@
-"""Segments: whose each token is, from one to the next, and what each cost."""

@@ -1,1 +1,0 @@
-"""The tree of branches, and what the user writes on it."""
