@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from inspector.documents.attention import ATTENTION_PART
 from inspector.documents.attribution import CONTRIBUTIONS_PART
 from inspector.documents.lens import LENS_PART
 from inspector.documents.race import RACE_PART
-from inspector.tools.attention.evidence import ATTENTION_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
 from inspector.tools.gradients.evidence import GRADIENTS_PART

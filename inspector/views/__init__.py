@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions
+from engine.protocol import AttentionRead, AttributionRead, LensRead, OpenLockstep, Record
+from inspector.main.tool import NO_ATTENTION, Tool, ToolActions
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs
@@ -77,9 +77,22 @@ RACE = Tool(
 
 # ---- batch ----
 
-# ---- attention ----
-from inspector.tools.attention.tool import ATTENTION  # noqa: E402
 from inspector.tools.batch.tool import BATCH  # noqa: E402
+
+# ---- attention ----
+
+ATTENTION = Tool(
+    "attention",
+    "Attention",
+    actions=(
+        Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
+            needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
+            opens="inspector.views.attention:AttentionView",
+            synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
+            "which words the model looks at, induction head, previous-token head, duplicate-token head"),
+    ),
+    exports=("inspector.documents.attention:ATTENTION_PART",),
+)  # fmt: skip
 
 # ---- costs ----
 from inspector.tools.costs.tool import COSTS  # noqa: E402

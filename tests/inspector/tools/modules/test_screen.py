@@ -108,7 +108,7 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     actions, top = rig.app.main.actions[tool], rig.app.top
     chosen = {
         "lens": lambda: top._layer,
-        "attention": lambda: actions.control._chosen.layer + 1,
+        "attention": lambda: top._chosen.layer + 1,
         "attribution": lambda: top.choices.layer + 1,
         "interventions": lambda: actions.chosen.layer + 1,
     }[tool]

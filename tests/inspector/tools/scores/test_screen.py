@@ -11,8 +11,8 @@ from engine.protocol import Check, Loading, ReadScore
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.scores.screen import ScoresScreen
+from inspector.views.attention import AttentionView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.attention.heads import on
@@ -91,7 +91,7 @@ async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     await answer(rig)
     await rig.press("down", "A")
     screen = rig.app.top
-    assert isinstance(screen, AttentionScreen)
+    assert isinstance(screen, AttentionView)
     assert screen.chosen is not None
     assert screen.chosen.name == "L1 h2"
 
