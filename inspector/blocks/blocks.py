@@ -26,11 +26,13 @@ class Text(Struct, frozen=True):
         text: In full.
         tone: Its style.
         short: Shown instead if the columns of a table don't fit otherwise; empty for the same text.
+        gutter: The branch of a tree before it, in a tone of its own; a page leaves it out.
     """
 
     text: str
     tone: Tone = ""
     short: str = ""
+    gutter: str = ""
 
 
 Form = str | tuple[str | Text, ...]
@@ -124,6 +126,7 @@ class Column(Struct, frozen=True):
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
         sums: Whether it is about the other columns, and isn't counted as one.
+        least: The cells that its texts may be cut to before others are left out; 0 for all that they take.
     """
 
     head: str = ""
@@ -136,6 +139,7 @@ class Column(Struct, frozen=True):
     ends: tuple[tuple[str, ...], ...] = ()
     top: float | None = None
     sums: bool = False
+    least: int = 0
 
 
 class TableRow(Struct, frozen=True):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from inspector.documents.attention import ATTENTION_PART
 from inspector.documents.attribution import CONTRIBUTIONS_PART
+from inspector.documents.experts import EXPERTS_PART
 from inspector.documents.lens import LENS_PART
+from inspector.documents.modules import MODULES_PART
 from inspector.documents.race import RACE_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
@@ -12,7 +14,6 @@ from inspector.tools.gradients.evidence import GRADIENTS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.modules.lines import EXPERTS_PART, MODULES_PART
 from inspector.tools.positions.evidence import POSITIONS_PART
 from inspector.tools.scores.evidence import SCORES_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART

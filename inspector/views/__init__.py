@@ -8,11 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.protocol import AttentionRead, AttributionRead, LensRead, OpenLockstep, Record
+from engine.protocol import (
+    NEITHER,
+    AttentionRead,
+    AttributionRead,
+    ExpertsRead,
+    LensRead,
+    ModelModules,
+    OpenLockstep,
+    Record,
+)
 from inspector.main.tool import NO_ATTENTION, Tool, ToolActions
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, Lack, Needs
 
 if TYPE_CHECKING:
     from inspector.config.directions import Steering
@@ -157,7 +166,25 @@ from inspector.tools.lessons.tool import LESSONS, lessons  # noqa: E402
 from inspector.tools.marks.tool import MARKS  # noqa: E402
 
 # ---- modules ----
-from inspector.tools.modules.tool import MODULES  # noqa: E402
+
+MODULES = Tool(
+    "modules",
+    "Inside the model",
+    actions=(
+        Action("modules", "Modules",
+            "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
+            needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules), looks=True, view="map",
+            opens="inspector.views.modules:ModulesView",
+            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+        Action("experts", "Experts and states",
+            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
+            needs=INSIDE, recorded=answered(ExpertsRead), looks=True, view="experts",
+            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
+            opens="inspector.views.modules:ExpertsView",
+            synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
+    ),
+    exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
+)  # fmt: skip
 
 # ---- positions ----
 from inspector.tools.positions.tool import POSITIONS  # noqa: E402

@@ -29,19 +29,25 @@ from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
-from inspector.documents import attention, attribution, gradients, interventions, positions, scores, steering
-from inspector.scales import amount, count, milliseconds, percent, size
+from inspector.documents import (
+    attention,
+    attribution,
+    experts,
+    gradients,
+    interventions,
+    modules,
+    positions,
+    scores,
+    steering,
+)
+from inspector.scales import milliseconds, percent
 from inspector.state.attribution import baseline_of, compared, rows_of
 from inspector.state.patching import after, pair
 from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
-from inspector.tools.modules.lines import lines as module_lines
 
 CELL = 16
-MODULE = 34
-"""Cells of a module's name, with the stream before it."""
 LACKED: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
     protocol.ScoreHeads.kind: protocol.HeadsScored,
@@ -317,30 +323,6 @@ def lens_table(read: protocol.LensRead, labels: dict[int, str]) -> Iterator[str]
         yield line
 
 
-def modules_table(read: protocol.ModelModules) -> Iterator[str]:
-    """A line a module, as a token meets them, beside the residual stream; layers that are alike in one."""
-    yield f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
-    yield f"{pad('', MODULE)}{'params':>8}{'bytes':>10}  what it is"
-    for line in module_lines(read):
-        numbers = f"{amount(line.parameters) if line.parameters else '':>8}{size(line.bytes) if line.bytes else '':>10}"
-        said = " · ".join(filter(None, (line.says, line.shape, line.hooks)))
-        yield f"{pad(line.gutter + line.label, MODULE)}{numbers}  {said}"
-
-
-def experts_table(read: protocol.ExpertsRead) -> Iterator[str]:
-    """A line a layer of experts, and one a state."""
-    for words in (experts_summary(read.layers), states_summary(read.states)):
-        if words:
-            yield words
-    for layer in read.layers:
-        yield f"L{layer.layer + 1}".ljust(6) + f"experts {chosen_words(layer)}"
-    for state in read.states:
-        changed = "was empty" if state.changed is None else f"changed by {100 * state.changed:.0f} %"
-        whole = f"L{state.layer + 1}".ljust(6) + f"state {times(state.shape):<17}{size(state.bytes):>9}"
-        yield f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
-    yield from map(visible, read.missing)
-
-
 Table = Callable[[Any, Known], Iterable[str]]
 
 
@@ -384,8 +366,8 @@ TABLES: Mapping[type[Record], tuple[str, Table]] = {
         "Why it looks there",
         _drawn(lambda read, known: scores.document(read, known.path(read.node), *known.compared)),
     ),
-    protocol.ExpertsRead: ("Experts and states", lambda read, known: experts_table(read)),
+    protocol.ExpertsRead: ("Experts and states", _alone(experts.document)),
     protocol.PositionTried: ("Another position", _alone(positions.document)),
-    protocol.ModelModules: ("Modules", lambda read, known: modules_table(read)),
+    protocol.ModelModules: ("Modules", _alone(modules.document)),
 }
 """Title and table of each view."""
