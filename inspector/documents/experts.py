@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from xml.etree.ElementTree import Element
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -214,10 +215,13 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
                 heading = (
                     "Experts that the token went through" if read.layers else "What recurrent layers keep"
                 )
-                make = partial(elements, [*document(read, MOST)], read.facts, kind="plain")
-                yield Exhibit("experts", heading, make, read.node)
+                yield Exhibit("experts", heading, partial(_page, read), read.node)
 
     return of_both(of, exhibits)
+
+
+def _page(read: ExpertsRead) -> Iterator[Element]:
+    return elements(document(read, MOST), read.facts, kind="plain")
 
 
 EXPERTS_PART = ExportPart("experts", _exhibits)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from inspector.documents.attention import ATTENTION_PART
 from inspector.documents.attribution import CONTRIBUTIONS_PART
 from inspector.documents.experts import EXPERTS_PART
+from inspector.documents.gradients import GRADIENTS_PART
 from inspector.documents.lens import LENS_PART
 from inspector.documents.modules import MODULES_PART
+from inspector.documents.positions import POSITIONS_PART
 from inspector.documents.race import RACE_PART
+from inspector.documents.scores import SCORES_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
-from inspector.tools.gradients.evidence import GRADIENTS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART
 from inspector.tools.merges.evidence import MERGES_PART
-from inspector.tools.positions.evidence import POSITIONS_PART
-from inspector.tools.scores.evidence import SCORES_PART
 from inspector.tools.segments.evidence import SEGMENTS_PART
 from inspector.tools.steering.evidence import STEERED_PART
 

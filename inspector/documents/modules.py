@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
+from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
@@ -510,8 +511,11 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
             else None
         )
         if isinstance(read, ModelModules):
-            make = partial(elements, [*document(read, MOST)], kind="plain")
-            yield Exhibit("modules", f"What the model is made of{which}", make)
+            yield Exhibit("modules", f"What the model is made of{which}", partial(_page, read))
+
+
+def _page(read: ModelModules) -> Iterator[Element]:
+    return elements(document(read, MOST), kind="plain")
 
 
 MODULES_PART = ExportPart("modules", _exhibits)

@@ -13,10 +13,13 @@ from engine.protocol import (
     AttentionRead,
     AttributionRead,
     ExpertsRead,
+    GradientsRead,
     LensRead,
     ModelModules,
     OpenLockstep,
+    PositionTried,
     Record,
+    ScoreRead,
 )
 from inspector.main.tool import NO_ATTENTION, Tool, ToolActions
 from inspector.state.inside import Answers
@@ -113,7 +116,19 @@ from inspector.tools.draws.tool import DRAWS  # noqa: E402
 from inspector.tools.ranks.tool import RANKS  # noqa: E402
 
 # ---- scores ----
-from inspector.tools.scores.tool import SCORES  # noqa: E402
+
+SCORES = Tool(
+    "scores",
+    "Why there",
+    actions=(
+        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
+            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION, view="why",
+            opens="inspector.views.scores:ScoresView",
+            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            "score attribution"),
+    ),
+    exports=("inspector.documents.scores:SCORES_PART",),
+)  # fmt: skip
 
 # ---- lens ----
 
@@ -146,12 +161,25 @@ ATTRIBUTION = Tool(
 
 # ---- gradients ----
 
+GRADIENTS = Tool(
+    "gradients",
+    "Gradients",
+    actions=(
+        Action("gradients", "Gradients",
+            "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
+            needs=INSIDE, recorded=answered(GradientsRead), looks=True, view="gradients",
+            opens="inspector.views.gradients:GradientsView",
+            synonyms="integrated gradients, gradient x input, input attribution, which word matters, derivative, "
+            "sensitivity, completeness, baseline"),
+    ),
+    exports=("inspector.documents.gradients:GRADIENTS_PART",),
+)  # fmt: skip
+
 # ---- copy ----
 from inspector.tools.copy.tool import COPY  # noqa: E402
 
 # ---- export ----
 from inspector.tools.export.tool import EXPORT  # noqa: E402
-from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 
 # ---- grammar ----
 from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
@@ -187,7 +215,19 @@ MODULES = Tool(
 )  # fmt: skip
 
 # ---- positions ----
-from inspector.tools.positions.tool import POSITIONS  # noqa: E402
+
+POSITIONS = Tool(
+    "positions",
+    "Positions",
+    actions=(
+        Action("positions", "Positions",
+            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
+            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
+    ),
+    exports=("inspector.documents.positions:POSITIONS_PART",),
+)  # fmt: skip
 
 # ---- recordings ----
 from inspector.tools.recordings.tool import RECORDINGS  # noqa: E402

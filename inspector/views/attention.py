@@ -292,8 +292,9 @@ class AttentionView(InsideView[AttentionRead]):
             return [Drawn(partial(self._triangle, read), (6, read.tokens + 5))]
         if self.order:
             if not self.scores or (scored := self._scored) is None:
-                over = "The whole path goes" if self.texts is None else "Repeated random tokens go"
-                runs = f"{over} through the model{' again' if self.texts is None else ''}."
+                runs = "Repeated random tokens go through the model."
+                if self.texts is None:
+                    runs = "The whole path goes through the model again."
                 return [self._absent(self._scores, self._scores_key, runs, on)]
             return ranking(answer, scored, self.order, chosen)
         return maps(answer, chosen)

@@ -12,7 +12,7 @@ from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
 from inspector.tools.lessons.dialogs import VotesDialog, read_votes
 from inspector.tools.lessons.tool import COLUMNS, block_digits
-from inspector.tools.positions.screen import PositionsScreen
+from inspector.views.positions import PositionsView
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
@@ -151,7 +151,7 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
 async def test_a_blank_screen_shows_no_answer_of_a_tool_either(rig: Rig) -> None:
     await rig.ready()
     await rig.do("present", "positions")
-    assert isinstance(rig.app.top, PositionsScreen)
+    assert isinstance(rig.app.top, PositionsView)
     for frames in (False, True):
         await rig.press(".")
         await rig.pilot.pause()

@@ -1,44 +1,108 @@
-"""The screen of gradients: the context coloured by what each token has of a logit, and the largest shares."""
+"""Gradients: the context colored by the share that each token has in a logit, and the largest shares."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, get_args
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.protocol import Command, GradientsRead
+from engine.protocol import Command, GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.blocks.paint import Painter
 from inspector.display import quoted
 from inspector.documents.gradients import listed
 from inspector.keys import key_for
-from inspector.main.inside_view import TITLED, InsideView, Notice
+from inspector.main.inside_view import SCROLLS, TITLED, InsideView, Notice, look_table, walking
+from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Replies
-from inspector.state.attribution import METHODS, complete_words, label_of, largest, shares_of, told_here
-from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
-from inspector.widgets.actions import ActionTable
+from inspector.state.attribution import (
+    METHODS,
+    TokenChoices,
+    asked_words,
+    complete_words,
+    label_of,
+    largest,
+    shares_of,
+    told_here,
+)
+from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
+STEPS = (8, 16, 32, 64, 128, 256)
+"""Steps that the line from the baseline can begin with."""
+BASELINES: tuple[GradientBaseline, ...] = get_args(GradientBaseline)
 
-class GradientsScreen(InsideView[GradientsRead]):
-    """Which tokens a logit hangs on.
 
-    Args:
-        host: The main screen.
-        answers: Asks the engine and keeps what it answered.
-        choices: Those of the last time.
-    """
+class GradientChoices(TokenChoices):
+    """The tokens, the method and the selected row, kept from opening to opening."""
+
+    method: GradientMethod = "input"
+    baseline: GradientBaseline = "mean"
+    steps: int = 32
+    held_experts: bool = False
+    row: int = 0
+    """Index in the list, the largest share first."""
+
+
+GRADIENTS_KEYS = look_table(
+    "In the gradients",
+    *both(("gradients.token_above", "gradients.token_below"), ("Row above", "Row below"),
+          "Look at another token of the list.", lambda own, by: own.turn_row(by), hint="row", worth=4),
+    *both(("gradients.next_token", "gradients.token_before"), ("Next token", "Previous token"),
+          "Look at another candidate's logit.", lambda own, by: own.choices.follow_other(own.timeline, by),
+          by=(1, -1), hint="other", worth=5, one=True),
+    *both(("gradients.compare", "gradients.compare_back"), ("Compare", "Compare back"),
+          "Compare it with another candidate; first the highlighted one.",
+          lambda own, by: own.choices.compare_with(own.timeline, by), by=(1, -1), hint="against", worth=5, one=True),
+    Action("gradients.alone", "One or two", "Look at one token, or at the difference of two.",
+           lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
+    Action("gradients.method", "Method",
+           "Gradient x input, at the text alone, or integrated gradients, along the line from a baseline to the text: "
+           "their shares sum to what lies between, but for a residual that is stated.",
+           lambda own: own.turn_method(), hint=lambda own: own.other_method, worth=8),
+    Action("gradients.baseline", "Baseline",
+           "Begin the line elsewhere: at the mean of all tokens, the first token, “ the”, or zeros, the worst of them.",
+           lambda own: own.turn_baseline(), hint=lambda own: "baseline" if own.integrated else "", worth=6),
+    *both(("gradients.fewer", "gradients.more"), ("Fewer steps", "More steps"),
+          "Begin with fewer or more steps on the line; there are three times as many until the shares are complete.",
+          lambda own, by: own.turn_steps(by), hint=lambda own: "steps" if own.integrated else "", worth=4),
+    Action("gradients.experts", "Experts held",
+           "In a mixture, keep the experts of the text along the whole line: the shares then become complete, but "
+           "answer another question.",
+           lambda own: own.turn_experts(),
+           hint=lambda own: ("experts free" if own.choices.held_experts else "hold experts") if own.chooses else "",
+           worth=5),
+    *walking(),
+    replace(SCROLLS, help="Scroll the page."),
+)  # fmt: skip
+
+
+class GradientsView(InsideView[GradientsRead]):
+    """The tokens that a logit depends on."""
 
     TOOL: ClassVar[str] = "gradients"
     HEATS: ClassVar[bool] = True
-    ACTIONS: ClassVar[ActionTable] = GRADIENTS_SCREEN
+    ACTIONS: ClassVar[ActionTable] = GRADIENTS_KEYS
 
-    def __init__(self, host: MainScreen, answers: Replies[GradientsRead], choices: GradientChoices) -> None:
-        super().__init__(host, answers)
-        self._choices = choices
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, GradientsRead))
+        self._choices = GradientChoices()
+
+    def begin(self) -> None:
+        """Look at a logit after the selected token: against the highlighted candidate, if that is a different one."""
+        self._choices.begin(self.timeline, self.host.candidate)
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        """The share of each token in the logit, or the difference, that was looked at last."""
+        if (newest := self.newest()) is None:
+            return None
+        read, path = newest
+        shares = {path[each.place].node: each.share for each in shares_of(read, path)}
+        return OfferedHeat(f"gradients of {asked_words(read)}", shares, signed=True)
 
     @property
     def choices(self) -> GradientChoices:
@@ -48,18 +112,22 @@ class GradientsScreen(InsideView[GradientsRead]):
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        key, asked = self.choices.question(self.node, self.choices.tokens(self.timeline))
-        return self._recorded(key), asked
-
-    def _recorded(self, key: Hashable) -> Hashable:
-        """In a recording, where that was not asked, what was asked last about the token."""
-        if not self.host.controller.transport.recorded or self.answers.get(key) is not None:
-            return key
+        """See `InsideView`; in a recording that hasn't the answer, about what was asked last about the token."""
+        choices, tokens = self.choices, self.choices.tokens(self.timeline)
+        token, other = (*tokens, None, None)[:2]
+        baseline, steps, held = choices.baseline, choices.steps, choices.held_experts
+        asked = ReadGradients(
+            self.node, token, other, choices.method, baseline, steps=steps, held_experts=held
+        )
+        line = (baseline, steps, held) if self.integrated else ()
+        key: tuple[Hashable, ...] = (self.node, tokens, choices.method, *line)
+        if self.live or self.answers.get(key) is not None:
+            return key, asked
         known = [each for each in self.answers.keys if isinstance(each, tuple) and each[0] == self.node]
         here = told_here(self.timeline, [each[1][0] for each in known])
         known = [each for each in known if each[1][0] in here]
-        same = [each for each in known if each[2] == self.choices.method]
-        return (same or known or (key,))[-1]
+        same = [each for each in known if each[2] == choices.method]
+        return (same or known or [key])[-1], asked
 
     @property
     def integrated(self) -> bool:
