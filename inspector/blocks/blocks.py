@@ -26,7 +26,7 @@ class Text(Struct, frozen=True):
         text: In full.
         tone: Its style.
         short: Shown instead if the columns of a table don't fit otherwise; empty for the same text.
-        gutter: The branch of a tree before it, in a tone of its own; a page leaves it out.
+        gutter: A mark or the branch of a tree before it, in a tone of its own; a page leaves it out.
     """
 
     text: str
@@ -186,6 +186,7 @@ class Table(Struct, frozen=True):
         whole: Whether all rows are drawn, and scrolled to.
         across: The index of the selected column of a table of drawings, which shows the columns around it.
         nouns: Names of rows and columns, for such a table, to say which are shown.
+        upward: Whether its rows are counted from the bottom.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
         priority: See `Sentence`.
     """
@@ -201,6 +202,7 @@ class Table(Struct, frozen=True):
     whole: bool = False
     across: int | None = None
     nouns: tuple[str, str] = ("", "")
+    upward: bool = False
     curve: str = ""
     priority: int = KEEP
 

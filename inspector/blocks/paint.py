@@ -237,6 +237,8 @@ class Painter:
             own = [each.place - 1 for each in columns[1:] if not each.column.sums]
             of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
             rows_seen = around(range(count), room - (count > room), at)
+            if table.upward:
+                rows_seen = [count - 1 - place for place in rows_seen]
             if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
                 room -= 1
                 below.append([Segment(part, self.on.ink("warn"))])

@@ -189,7 +189,7 @@ def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
     across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
     nouns = "layers", "heads"
-    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3)
+    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3, upward=True)
     yield from (GAP, STRIPS, Legend())
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from xml.etree.ElementTree import Element
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -22,13 +20,11 @@ from inspector.blocks.blocks import (
     sentence,
     sentences,
 )
-from inspector.blocks.page import elements
 from inspector.blocks.paint import Painter
 from inspector.display import pad, visible
 from inspector.documents.modules import MOST, times
-from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, size
-from inspector.state.inside import Answers
 from inspector.widgets.charts import bar
 from inspector.widgets.rows import Row
 
@@ -208,20 +204,11 @@ def _list(layer: ExpertLayer, painter: Painter, width: int) -> Iterator[Segment]
 # ---- in an export -------------------------------------------------------------------------------
 
 
-def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(second: bool) -> Iterator[Exhibit]:
-        for read in of.timeline.of(Answers).found(ExpertsRead, second):
-            if read.layers or read.states:
-                heading = (
-                    "Experts that the token went through" if read.layers else "What recurrent layers keep"
-                )
-                yield Exhibit("experts", heading, partial(_page, read), read.node)
-
-    return of_both(of, exhibits)
+def _heading(read: ExpertsRead) -> str:
+    return "Experts that the token went through" if read.layers else "What recurrent layers keep"
 
 
-def _page(read: ExpertsRead) -> Iterator[Element]:
-    return elements(document(read, MOST), read.facts, kind="plain")
-
-
-EXPERTS_PART = ExportPart("experts", _exhibits)
+EXPERTS_PART = ExportPart(
+    "experts",
+    looked_at(ExpertsRead, "experts", _heading, lambda read, path: document(read, MOST), tables="plain"),
+)

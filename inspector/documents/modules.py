@@ -515,7 +515,7 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
 
 def _page(read: ModelModules) -> Iterator[Element]:
-    return elements(document(read, MOST), kind="plain")
+    return elements(document(read, MOST), tables="plain")
 
 
 MODULES_PART = ExportPart("modules", _exhibits)

@@ -14,6 +14,7 @@ from textual.geometry import clamp
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
 from inspector.blocks.paint import part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate_middle
+from inspector.documents.lens import depth_of
 from inspector.main.inside_view import InsideView, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.scales import bits, count, percent
@@ -180,11 +181,6 @@ CELL, WIDEST = 13, 18
 FIGURES = 12
 """Cells beside the bar of the followed token: probability, rank, blanks."""
 LEADS, ROUGH = "▸", "~"
-
-
-def depth_of(columns: Sequence[LensColumn]) -> int:
-    """Cells of a column: the embedding and the layers."""
-    return min((len(column.cells) for column in columns), default=0)
 
 
 def table(

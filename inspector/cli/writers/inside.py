@@ -28,26 +28,26 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import visible
 from inspector.documents import (
     attention,
     attribution,
     experts,
     gradients,
     interventions,
+    lens,
     modules,
     positions,
     scores,
     steering,
 )
-from inspector.scales import milliseconds, percent
+from inspector.scales import milliseconds
 from inspector.state.attribution import baseline_of, compared, rows_of
 from inspector.state.patching import after, pair
 from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
-CELL = 16
 LACKED: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
     protocol.ScoreHeads.kind: protocol.HeadsScored,
@@ -62,8 +62,6 @@ class Known(EndFigures):
         self.timeline = Timeline()
         self.nodes: list[int] = []
         """Nodes of the path's tokens."""
-        self.labels: dict[int, str] = {}
-        """Labels of the tokens, by node."""
         self.compared: tuple[int | None, int | None] = None, None
         """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
         mean."""
@@ -80,7 +78,6 @@ class Known(EndFigures):
         if isinstance(record, protocol.PromptOpened | protocol.Step):
             for token in record.tokens if isinstance(record, protocol.PromptOpened) else (record,):
                 self.nodes.append(token.node)
-                self.labels[token.node] = token_label(token.text, token.raw)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
         elif not checks_hold(record):
@@ -309,20 +306,6 @@ def checked(known: CaptureFacts) -> str:
     return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
-def lens_table(read: protocol.LensRead, labels: dict[int, str]) -> Iterator[str]:
-    """Layers upwards, positions to the right; a star where the final token leads."""
-    yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
-    depth = len(read.columns[0].cells) if read.columns else 0
-    for layer in range(depth - 1, -1, -1):
-        line = f"{layer or 'embed':>5}  "
-        for cell in (column.cells[layer] for column in read.columns):
-            text = truncate(token_label(cell.top[0].text, b""), CELL - 9)
-            line += (
-                f"{'*' if cell.final_rank == 1 else ' '}{pad(text, CELL - 9)}{percent(cell.top[0].prob):>8}  "
-            )
-        yield line
-
-
 Table = Callable[[Any, Known], Iterable[str]]
 
 
@@ -347,7 +330,7 @@ TABLES: Mapping[type[Record], tuple[str, Table]] = {
         _drawn(lambda read, known: attention.strongest(read, known.path(read.node), None)),
     ),
     protocol.HeadsScored: ("Heads by what they do", _alone(attention.roles)),
-    protocol.LensRead: ("Logit lens", lambda read, known: lens_table(read, known.labels)),
+    protocol.LensRead: ("Logit lens", _drawn(lambda read, known: lens.document(read, known.path(read.node)))),
     AttributionRead: (
         "Contributions",
         _alone(lambda read: attribution.bars(read, rows_of(read, range(len(read.parts))))),

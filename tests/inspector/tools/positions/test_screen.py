@@ -178,7 +178,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
             while not all(map(screen.answers.get, keys)):
                 await pilot.pause(0.05)
         await pilot.pause()
-        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert "it is given position 0, not 10" in shown
         assert "␣Lily" in shown
         assert "same keys (0)" in shown

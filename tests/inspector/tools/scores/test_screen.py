@@ -157,6 +157,6 @@ async def test_a_real_model_says_why() -> None:
         found = screen.answer
         assert found is not None
         assert found.facts.failed is None
-        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert f"Why L{found.layer + 1} h{found.head + 1} looks there" in shown
         assert "because" in shown
