@@ -286,10 +286,10 @@ class InsideTables(PlainText[Known]):
                 said = f"{visible(record.message)} {visible(record.hint)}"
                 self._write([TABLES[LACKED[record.command]][0], f"  Not shown: {said}", ""])
             case _ if type(record) in TABLES:
-                title, table = TABLES[type(record)]
-                lines = table(record, self._figures) if checks_hold(record) else ()
+                title, document = TABLES[type(record)]
+                lines = plain_lines(document(record, self._figures)) if checks_hold(record) else ()
                 proof = [f"  {checked(facts)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line.rstrip()}" for line in lines), *proof, ""])
+                self._write([title, *(f"  {line}" for line in lines), *proof, ""])
             case _:
                 super()._take(record)
 
@@ -306,51 +306,34 @@ def checked(known: CaptureFacts) -> str:
     return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
-Table = Callable[[Any, Known], Iterable[str]]
-
-
-def _drawn(document: Callable[[Any, Known], Iterable[Block]]) -> Table:
-    """The lines of a document."""
-    return lambda read, known: plain_lines(document(read, known))
-
-
-def _alone(document: Callable[[Any], Iterable[Block]]) -> Table:
-    """The lines of a document that needs its record alone."""
-    return lambda read, known: plain_lines(document(read))
-
-
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
     yield sentence(f"{interventions.heading(read)}.")
     yield from interventions.candidates(read)
 
 
-TABLES: Mapping[type[Record], tuple[str, Table]] = {
+TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
     AttentionRead: (
-        "Attention",
-        _drawn(lambda read, known: attention.strongest(read, known.path(read.node), None)),
+        "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
-    protocol.HeadsScored: ("Heads by what they do", _alone(attention.roles)),
-    protocol.LensRead: ("Logit lens", _drawn(lambda read, known: lens.document(read, known.path(read.node)))),
+    protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
+    protocol.LensRead: ("Logit lens", lambda read, known: lens.document(read, known.path(read.node))),
     AttributionRead: (
         "Contributions",
-        _alone(lambda read: attribution.bars(read, rows_of(read, range(len(read.parts))))),
+        lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
-    protocol.HeadsSwept: ("Switched off one at a time", _alone(interventions.strongest)),
-    protocol.Intervened: ("Changed", _alone(_intervened)),
-    protocol.ActivationsPatched: ("Activation patching", _alone(interventions.patched)),
-    protocol.PairsPatched: ("Activation patching over pairs", _alone(interventions.over_pairs)),
-    DirectionMade: ("Direction", _alone(interventions.direction)),
-    StrengthsSwept: ("Steering", _alone(steering.document)),
-    GradientsRead: (
-        "Gradients",
-        _drawn(lambda read, known: gradients.document(read, known.path(read.node))),
-    ),
+    protocol.HeadsSwept: ("Switched off one at a time", lambda read, known: interventions.strongest(read)),
+    protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
+    protocol.ActivationsPatched: ("Activation patching", lambda read, known: interventions.patched(read)),
+    protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: interventions.over_pairs(read)),
+    DirectionMade: ("Direction", lambda read, known: interventions.direction(read)),
+    StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
+    GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
     protocol.ScoreRead: (
         "Why it looks there",
-        _drawn(lambda read, known: scores.document(read, known.path(read.node), *known.compared)),
+        lambda read, known: scores.document(read, known.path(read.node), *known.compared),
     ),
-    protocol.ExpertsRead: ("Experts and states", _alone(experts.document)),
-    protocol.PositionTried: ("Another position", _alone(positions.document)),
-    protocol.ModelModules: ("Modules", _alone(modules.document)),
-}
-"""Title and table of each view."""
+    protocol.ExpertsRead: ("Experts and states", lambda read, known: experts.document(read)),
+    protocol.PositionTried: ("Another position", lambda read, known: positions.document(read)),
+    protocol.ModelModules: ("Modules", lambda read, known: modules.document(read)),
+}  # fmt: skip
+"""Title and document of each view."""
