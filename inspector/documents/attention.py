@@ -86,7 +86,7 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
     Args:
         layer: Its weights.
         head: From 0, or `MEAN`, `MAX`.
-        tokens: Of the path.
+        tokens: The length of the path.
     """
     row: tuple[float, ...]
     if head >= 0:

@@ -56,7 +56,7 @@ def experts_summary(layers: Sequence[ExpertLayer]) -> str:
 
 
 def chosen_words(layer: ExpertLayer) -> str:
-    """The experts of a layer that ran, counted from 1, each with its weight where that is known."""
+    """The experts of a layer that ran, counted from 1, each with its weight if that is known."""
     known = len(layer.weights) == len(layer.chosen)
     return ", ".join(
         f"{expert + 1} ({layer.weights[place]:.2f})" if known else f"{expert + 1}"
@@ -108,7 +108,7 @@ def document(read: ExpertsRead, most: int | None = None) -> Iterator[Block]:
         rows = [TableRow((f"L{layer.layer + 1}", chosen_words(layer))) for layer in read.layers[:most]]
         yield Table((Column("layer"), Column("experts, each with its weight")), rows)
     if read.states:
-        yield Table(COLUMNS, [*map(_state, read.states[:most])])
+        yield Table(COLUMNS[:-1], [*map(_state, read.states[:most])])  # the change is there in words
         yield sentence(STATES)
     if most is not None and (left := max(0, len(read.layers) - most) + max(0, len(read.states) - most)):
         yield sentence(f"{count(left)} more rows are left out.")

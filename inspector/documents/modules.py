@@ -93,7 +93,7 @@ def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collect
     """The page.
 
     Args:
-        modules: Of the loaded model.
+        modules: The modules of the model.
         unfolded: Blocks whose layers are shown one by one.
         opened: Layers of those whose parts are shown.
     """
@@ -219,7 +219,7 @@ def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[Hook
     """The hooks that are found at a module of a layer.
 
     Args:
-        block: Of the layer.
+        block: The block of the layer.
         part: Its direct part.
         each: A module in that, or itself.
     """
@@ -271,7 +271,7 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
 
     Args:
         part: The part.
-        parent: That holds it.
+        parent: The part that holds it.
     """
     if part.rope is not None and part.heads is None:
         return "RoPE"
@@ -365,7 +365,7 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
 
     Args:
         total: Where, and what.
-        names: Of its parts, by path.
+        names: The names of its parts, by path.
     """
     parts = [
         names.get(path, visible(path)) + (f" × {factor:.3g}" if factor != 1 else "")

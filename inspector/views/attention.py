@@ -343,7 +343,7 @@ class AttentionView(InsideView[AttentionRead]):
         self.triangle, self._sorts = False, True
 
     def turn_texts(self) -> None:
-        """Score heads over repeated texts, or over the path; heads in their places are sorted first."""
+        """Score heads over repeated texts, or over the path; sort the heads by their scores."""
         self.texts = RepeatedTexts() if self.texts is None or not self.order else None
         self.order, self.triangle, self._sorts = self.order or 1, False, True
 

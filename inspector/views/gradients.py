@@ -6,11 +6,10 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar, get_args
 
 from msgspec.structs import replace
-from rich.cells import cell_len
 
 from engine.protocol import Command, GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.blocks.paint import Painter
-from inspector.display import quoted
+from inspector.display import first_fitting, quoted
 from inspector.documents.gradients import listed
 from inspector.keys import key_for
 from inspector.main.inside_view import SCROLLS, TITLED, InsideView, Notice, look_table, walking
@@ -154,7 +153,7 @@ class GradientsView(InsideView[GradientsRead]):
         shares = shares_of(answer, self.path)
         every = [0.0] * (shares[0].place if shares else 0) + [each.share for each in shares]
         long = "Each token's share in %, + raises and − lowers the logit"
-        return long if len(long) <= self.area.width - TITLED else "Shares in %", every, ()
+        return first_fitting(self.area.width - TITLED, long, "Shares in %"), every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
         told = answer.tokens if answer is not None else ()
@@ -162,10 +161,9 @@ class GradientsView(InsideView[GradientsRead]):
         names = [quoted(label_of(self.timeline, id, ((each.id, each.text) for each in told))) for id in ids]
         if not names:
             return "Gradients"
-        short = " − ".join(names)
         what = f"{names[0]} against {names[1]}" if len(names) > 1 else names[0]
         long = f"What the logit of {what} hangs on: {METHODS[self.choices.method]}"
-        return long if cell_len(long) <= self.area.width - TITLED else short
+        return first_fitting(self.area.width - TITLED, long, " − ".join(names))
 
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:
         shares = largest(shares_of(answer, self.path))
@@ -217,7 +215,7 @@ class GradientsView(InsideView[GradientsRead]):
             )
 
     def turn_experts(self) -> None:
-        """Have the experts of the text chosen everywhere, or as the vectors say."""
+        """Hold the experts of the text along the whole line, or let them be chosen."""
         if self.chooses:
             self.choices.held_experts = not self.choices.held_experts
         else:

@@ -187,7 +187,7 @@ def table(
 
     Args:
         on: Where it is drawn.
-        columns: Of the record, all of them.
+        columns: All columns of the record.
         heads: The token of each, printable.
         measure: What number and colour are.
         cursor: The cell of the last column that is looked at.

@@ -76,7 +76,7 @@ class ModulesView(InsideView[ModelModules]):
         self.opened: set[int] = set()
         """Layers of those whose parts are shown."""
         self.lines: list[Line] = []
-        """Those that are not folded."""
+        """The lines that are not folded."""
 
     def begin(self) -> None:
         """Begin at the top, with layers that are alike folded."""

@@ -81,7 +81,7 @@ class PositionsView(InsideView[PositionTried]):
         return Painter(on).draw(view(rows, self.row, answer.use, instead), width, height)
 
     def _tried(self) -> list[Tried]:
-        """Every trial, with its answer where that passed its checks, and whether there will be none."""
+        """Every trial, with its answer if that passed its checks, and whether there will be none."""
         rows: list[Tried] = []
         for trial in self._trials():
             key, _ = trial.question(self.node)

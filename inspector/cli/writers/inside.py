@@ -76,8 +76,8 @@ class Known(EndFigures):
         """Add one record."""
         self.timeline.apply(record)
         if isinstance(record, protocol.PromptOpened | protocol.Step):
-            for token in record.tokens if isinstance(record, protocol.PromptOpened) else (record,):
-                self.nodes.append(token.node)
+            tokens = record.tokens if isinstance(record, protocol.PromptOpened) else (record,)
+            self.nodes += (token.node for token in tokens)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
         elif not checks_hold(record):
@@ -295,7 +295,7 @@ class InsideTables(PlainText[Known]):
 
 
 def checked(known: CaptureFacts) -> str:
-    """The checks in a line; where one failed, why nothing is shown."""
+    """The checks in a line; if one failed, the reason why nothing is shown."""
     if (failed := known.failed) is not None:
         where = f" ({visible(failed.where)})" if failed.where else ""
         return (
