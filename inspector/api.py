@@ -673,7 +673,7 @@ class Modules(_Result[protocol.ModelModules]):
     @property
     def rows(self) -> list[dict[str, str | int]]:
         """A row for each, layers that are alike in one: its path, name, purpose, shape, parameters, bytes and hooks."""
-        from inspector.tools.modules.lines import lines
+        from inspector.documents.modules import lines
 
         return [
             {"path": line.path, "module": line.label.strip(), "what": line.says, "shape": line.shape,

@@ -26,11 +26,13 @@ class Text(Struct, frozen=True):
         text: In full.
         tone: Its style.
         short: Shown instead if the columns of a table don't fit otherwise; empty for the same text.
+        gutter: A mark or the branch of a tree before it, in a tone of its own; a page leaves it out.
     """
 
     text: str
     tone: Tone = ""
     short: str = ""
+    gutter: str = ""
 
 
 Form = str | tuple[str | Text, ...]
@@ -132,6 +134,7 @@ class Column(Struct, frozen=True):
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
         sums: Whether it is about the other columns, and isn't counted as one.
+        least: The cells that its texts may be cut to before others are left out; 0 for all that they take.
     """
 
     head: str = ""
@@ -144,6 +147,7 @@ class Column(Struct, frozen=True):
     ends: tuple[tuple[str, ...], ...] = ()
     top: float | None = None
     sums: bool = False
+    least: int = 0
 
 
 class TableRow(Struct, frozen=True):
@@ -190,6 +194,7 @@ class Table(Struct, frozen=True):
         whole: Whether all rows are drawn, and scrolled to.
         across: The index of the selected column of a table of drawings, which shows the columns around it.
         nouns: Names of rows and columns, for such a table, to say which are shown.
+        upward: Whether its rows are counted from the bottom.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
         priority: See `Sentence`.
     """
@@ -205,6 +210,7 @@ class Table(Struct, frozen=True):
     whole: bool = False
     across: int | None = None
     nouns: tuple[str, str] = ("", "")
+    upward: bool = False
     curve: str = ""
     priority: int = KEEP
 

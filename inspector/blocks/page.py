@@ -19,6 +19,7 @@ from inspector.blocks.blocks import (
     Sentence,
     Table,
     TableRow,
+    Text,
     flat,
     in_words,
     plain,
@@ -30,6 +31,8 @@ from inspector.scales import signed, step_of
 
 WIDE, HIGH, EDGE = 320, 120, 34
 """The size of a curve's drawing, and the room for its numbers, in its own unit."""
+INDENT = "\N{NO-BREAK SPACE}" * 2
+"""Blanks that a page keeps."""
 CLASSES = {"strong": "taken", "muted": "others"}
 """The class of a row by its tone."""
 _GROUNDS = "".join(
@@ -41,7 +44,7 @@ STYLE = f"<style>{_GROUNDS} svg .plus {{fill: #4687d7}} svg .minus {{fill: #d678
 
 
 def elements(
-    blocks: Iterable[Block], facts: CaptureFacts | None = None, *first: Element
+    blocks: Iterable[Block], facts: CaptureFacts | None = None, *first: Element, tables: str = "figured"
 ) -> Iterator[Element]:
     """The tables, curves and colored texts of a document, and below them its sentences and how it was checked.
 
@@ -49,6 +52,7 @@ def elements(
         blocks: The document. Its strong sentences stay among the tables. One of other sentences alone has no elements.
         facts: The checks; None for none.
         first: Elements above it.
+        tables: The class of its tables; "plain" for those of texts.
     """
     shown = [*first]
     says = []
@@ -63,7 +67,7 @@ def elements(
             case HeatText(pieces=(_, *_)):
                 shown.append(element("p", *map(_colored, block.pieces), class_="gradients"))
             case Table(rows=(_, *_)):
-                shown += [*_curves(block), _table(block)]
+                shown += [*_curves(block), page_table(block, tables)]
     if shown:
         yield explained(" ".join(filter(None, says)), facts or CaptureFacts((), 0.0, 0.0, ""), *shown)
 
@@ -98,7 +102,14 @@ def _colored(piece: tuple[str, float, str]) -> Element:
     return element("span", text, title=f"{about}, {signed(100 * share, 1)} %", class_=background)
 
 
-def _table(of: Table) -> Element:
+def page_table(of: Table, kind: str, caption: str = "") -> Element:
+    """A table of a document, its drawings as SVG.
+
+    Args:
+        of: The table.
+        kind: Its class.
+        caption: Its caption; empty for none.
+    """
     of = in_words(of)
     bars = [cell.value for line in of.rows for cell in line.cells if isinstance(cell, Bar)]
     finite = [*filter(math.isfinite, bars), 0.0, 0.0]
@@ -107,13 +118,15 @@ def _table(of: Table) -> Element:
     def cell(of: Cell) -> Element | str:
         if isinstance(of, Bar) and math.isfinite(of.value):
             return bar_around_zero(of.value, low, high)
-        return words(of)
+        if isinstance(of, Text) and of.tone == "strong":
+            return element("b", of.text)
+        return words(of).replace("  ", INDENT)
 
     def made(line: TableRow) -> Element:
         return row(*map(cell, line.cells), class_=CLASSES.get(line.tone))
 
     rows = [made(line) for line in (*of.rows, *([of.foot] if of.foot is not None else []))]
-    return table("", [each.head for each in of.columns], rows, class_="figured bars" if bars else "figured")
+    return table(caption, [each.head for each in of.columns], rows, class_=f"{kind} bars" if bars else kind)
 
 
 # ---- curves -------------------------------------------------------------------------------------

@@ -76,7 +76,7 @@ def plain_lines(blocks: Iterable[Block], width: int = 120) -> Iterator[str]:
         cells = width
         if isinstance(block, Table):
             block = in_words(block)
-            cells = max(width, _cells([*_needs(block, 0)]))
+            cells = max(width, _cells([each._replace(cells=each.whole) for each in _needs(block, 0)]))
         for row in painter.draw([block], cells, ENDLESS):
             yield "".join(part.text for part in row).rstrip()
 
@@ -238,6 +238,8 @@ class Painter:
             own = [each.place - 1 for each in columns[1:] if not each.column.sums]
             of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
             rows_seen = around(range(count), room - (count > room), at)
+            if table.upward:
+                rows_seen = [count - 1 - place for place in rows_seen]
             if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
                 room -= 1
                 below.append([Segment(part, self.on.ink("warn"))])
@@ -307,8 +309,8 @@ class Painter:
                 made.append(Segment(" " * each.gap))
             if isinstance(cell, Sentence):
                 room = width - Segment.get_line_length(made)
-                text = next((form for form in map(plain, cell.forms) if cell_len(form) <= room), "")
-                made.append(Segment(text, self._tone(cell.tone)))
+                form = next((form for form in cell.forms if cell_len(plain(form)) <= room), "")
+                made += self._sentence(Sentence((form,), cell.tone), room)[0]
                 break
             made += self._cell(
                 cell, each, self._tone("strong" if framed and not number else each.column.tone or row.tone)
@@ -339,6 +341,10 @@ class Painter:
             case Strip():
                 shares = stretches(cell.shares(), self.shades.in_a_cell * cells)
                 return self.shades.strip(shares, cells)
+            case Text(gutter=gutter) if gutter:
+                branch = Segment(gutter, self.on.ink("primary"))
+                text = Text(cell.text, cell.tone, cell.short)
+                return [branch, *self._cell(text, fitted._replace(cells=cells - cell_len(gutter)), style)]
             case Text(tone=tone) if tone:
                 style = self.on.ink(tone)
             case Shaded(step=step):
@@ -397,6 +403,7 @@ class Fitted(NamedTuple):
         scale: What its drawings are measured by; None for texts.
         gap: Cells before it.
         short: 0 for the full texts, 1 for a short name of the column, 2 for short cells, too.
+        whole: The width at which no text is cut.
     """
 
     place: int
@@ -405,6 +412,7 @@ class Fitted(NamedTuple):
     scale: Spread | DotScale | BarScale | None = None
     gap: int = 2
     short: int = 0
+    whole: int = 0
 
     @property
     def head(self) -> str:
@@ -418,12 +426,14 @@ def _mark(table: Table) -> int:
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
     """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
-    short, then others of low priority go, then drawings shrink, then texts; drawings take what is left."""
+    short, then others of low priority go, then drawings shrink, then texts. What is left brings back columns that fit
+    in it, then goes to texts that were cut, then to drawings."""
     if table.across is not None:
         return _fitted_across(table, table.across, width)
     room = width - _mark(table)
     for short in (0, 1, 2):
-        left = [*_needs(table, short)]
+        every = [*_needs(table, short)]
+        left = [*every]
         while _cells(left) > room:
             lowest = min(left, key=lambda each: each.column.priority)
             if lowest.column.priority >= (1, 2, KEEP)[short]:
@@ -431,6 +441,9 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
             left.remove(lowest)
         if _cells(left) <= room:
             break
+    for each in sorted(every, key=lambda each: -each.column.priority):
+        if each not in left and _cells([*left, each]) <= room:
+            left = [one for one in every if one in left or one is each]
     sizes = {each.place: each.cells for each in left}
     drawings = [each for each in left if each.column.cells[1]]
     texts = [each for each in left if not each.column.cells[1] and each.column.align == "left"]
@@ -441,6 +454,9 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
             if widest is None or sizes[widest.place] <= least:
                 break
             sizes[widest.place], spare = sizes[widest.place] - 1, spare + 1
+    for each in left:
+        more = max(0, min(spare, each.whole - sizes[each.place]))
+        sizes[each.place], spare = sizes[each.place] + more, spare - more
     for number, each in enumerate(drawings):
         more = max(0, min(spare // (len(drawings) - number), each.column.cells[1] - sizes[each.place]))
         sizes[each.place], spare = sizes[each.place] + more, spare - more
@@ -466,7 +482,7 @@ def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
 def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
     for place, column in enumerate(table.columns):
-        cells = column.cells[0]
+        cells = whole = column.cells[0]
         if not column.cells[1]:
             rest = (
                 table.rest(range(table.least))
@@ -475,8 +491,9 @@ def _needs(table: Table, short: int) -> Iterator[Fitted]:
             )
             rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
-            cells = max(map(_width, (_head_of(column, short), *texts)))
-        yield Fitted(place, column, cells, short=short)
+            whole = max(map(_width, (_head_of(column, short), *texts)))
+            cells = min(whole, column.least or whole)
+        yield Fitted(place, column, cells, short=short, whole=whole)
 
 
 def _width(text: str) -> int:
@@ -497,7 +514,8 @@ def _text(cell: Cell, short: int) -> str:
     if isinstance(cell, str):
         return cell
     if isinstance(cell, Text | Shaded):
-        return cell.short if short == 2 and cell.short else cell.text
+        gutter = cell.gutter if isinstance(cell, Text) else ""
+        return gutter + (cell.short if short == 2 and cell.short else cell.text)
     return ""
 
 

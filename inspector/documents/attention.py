@@ -1,16 +1,16 @@
-"""Attention: the weights of all heads as strips, the heads by a score, one head, and the strongest weights."""
+"""Attention: the weights of all heads as strips, the heads by a score, one head, the strongest weights, an export."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from statistics import fmean
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from engine.protocol import AttentionLayer, AttentionRead, Candidate, HeadScore, HeadsScored
+from engine.protocol import AttentionLayer, AttentionRead, Candidate, HeadScore, HeadsScored, Record
 from inspector.blocks.blocks import (
     GAP,
     Bar,
@@ -27,10 +27,19 @@ from inspector.blocks.blocks import (
     sentence,
     sentences,
 )
+from inspector.blocks.elements import row, table
 from inspector.display import token_label, visible
+from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, percent
 from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on, names_of
+from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+    from inspector.lessons.lesson import Beat
 
 # ---- weights of a head --------------------------------------------------------------------------
 
@@ -77,7 +86,7 @@ def weights_of(layer: AttentionLayer, head: int, tokens: int) -> tuple[float, ..
     Args:
         layer: Its weights.
         head: From 0, or `MEAN`, `MAX`.
-        tokens: Of the path.
+        tokens: The length of the path.
     """
     row: tuple[float, ...]
     if head >= 0:
@@ -180,7 +189,7 @@ def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
     across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
     nouns = "layers", "heads"
-    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3)
+    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3, upward=True)
     yield from (GAP, STRIPS, Legend())
 
 
@@ -381,3 +390,63 @@ def roles(scored: HeadsScored) -> Iterator[Block]:
     ]  # fmt: skip
     shown = Column("as a"), Column("head"), number("share of its attention"), Column()
     yield Table((*shown, number("on the first token"), number("entropy bits")), rows)
+
+
+# ---- in an export -------------------------------------------------------------------------------
+
+LEAST_EXPORTED = 0.004
+"""Weights below are left out: no token's color shows them."""
+PLACES = 6
+"""Tokens that a head attends to, in a lesson."""
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    def kind(scored: HeadsScored, before: int) -> str:
+        texts = scored.texts
+        return "heads" if texts is None else f"heads-{texts.count}-{texts.length}-{texts.seed}"
+
+    def heading(scored: HeadsScored) -> str:
+        return f"What the heads do, over {measured_on(scored)}"
+
+    yield from looked_at(AttentionRead, "attention", lambda read: "Where the model looked", strongest)(of)
+    yield from looked_at(HeadsScored, kind, heading, lambda scored, path: roles(scored))(of)
+
+
+def _data(of: Exported) -> Mapping[str, Any]:
+    """The rows of the tokens whose attention was read, each with its heads."""
+    read = of.timeline.of(Answers).found(AttentionRead)
+    return {"inside": [[of.places[each.node], _heads(each)] for each in read if each.node in of.places]}
+
+
+def _heads(read: AttentionRead) -> list[list[int]]:
+    """The layer and number of each head, from 1, then pairs of a place in the path and a weight in per mille."""
+    return [
+        [layer.layer + 1, head + 1]
+        + [
+            number
+            for place, weight in enumerate(layer.over(head, read.tokens))
+            if weight >= LEAST_EXPORTED
+            for number in (place, round(weight * 1000))
+        ]
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
+
+
+def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
+    """The weights from the last token of the heads that the beat asks about."""
+    found = timeline.of(Answers).found(AttentionRead)
+    read = next((each for each in found if each.node == timeline.tip), None)
+    layers = {each.layer + 1: each for each in read.layers} if read is not None else {}
+    for layer, head in (each for each in beat.calls("head") if len(each) == 2):
+        if read is None or layer not in layers or not 1 <= head <= layers[layer].heads:
+            continue
+        weights = layers[layer].over(head - 1, read.tokens)
+        places = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)[:PLACES]
+        rows = (row(_label(timeline.items, at), count(at + 1), percent(weights[at]))
+                for at in places if at < len(timeline.items))  # fmt: skip
+        names = "token", "place", "weight"
+        yield table(f"Where layer {layer}, head {head} looks", names, rows, class_="plain")
+
+
+ATTENTION_PART = ExportPart("attention", _exhibits, _data, _beat)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from inspector.documents.attention import ATTENTION_PART
 from inspector.documents.attribution import CONTRIBUTIONS_PART
+from inspector.documents.experts import EXPERTS_PART
+from inspector.documents.gradients import GRADIENTS_PART
 from inspector.documents.interventions import SWITCHED_PART
 from inspector.documents.lens import LENS_PART
 from inspector.documents.lockstep import LOCKSTEP_PART
 from inspector.documents.merges import MERGES_PART
+from inspector.documents.modules import MODULES_PART
 from inspector.documents.patching import PATCHED_PART
+from inspector.documents.positions import POSITIONS_PART
 from inspector.documents.race import RACE_PART
+from inspector.documents.scores import SCORES_PART
 from inspector.documents.segments import SEGMENTS_PART
 from inspector.documents.steering import STEERED_PART
-from inspector.tools.attention.evidence import ATTENTION_PART
 from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.draws.evidence import ODDS_PART
-from inspector.tools.gradients.evidence import GRADIENTS_PART
-from inspector.tools.modules.lines import EXPERTS_PART, MODULES_PART
-from inspector.tools.positions.evidence import POSITIONS_PART
-from inspector.tools.scores.evidence import SCORES_PART
 
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, MERGES_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, SCORES_PART, LENS_PART,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from engine.protocol import GradientsRead
 from inspector.blocks.blocks import Bar, Block, Column, HeatText, Table, TableRow, number, sentence, sentences
 from inspector.display import visible
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, signed
 from inspector.state.attribution import (
     MEANINGS,
@@ -73,3 +74,8 @@ def listed(
 def _row(label: str, place: str, share: float, value: float, tone: str = "") -> TableRow:
     cells = label, place, f"{signed(100 * share, 1)}%", signed(value), Bar(value)
     return TableRow(cells[:-1] if tone else cells, "muted" if tone else "")
+
+
+GRADIENTS_PART = ExportPart(
+    "gradients", looked_at(GradientsRead, "gradients", heading, document, explains=True)
+)

@@ -1,17 +1,18 @@
-"""The logit lens in an export."""
+"""The logit lens: the first token of each layer at each position."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from engine.protocol import LensColumn, LensRead, Record
-from inspector.blocks.elements import element, explained, heading, row, table
+from inspector.blocks.blocks import Block, Cell, Column, Table, TableRow, Text, number, sentence
+from inspector.blocks.page import page_table
 from inspector.display import token_label
-from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import percent
 from inspector.state.inside import Answers
+from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -20,53 +21,47 @@ if TYPE_CHECKING:
     from inspector.lessons.lesson import Beat
 
 
-def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(second: bool) -> Iterator[Exhibit]:
-        for read in of.timeline.of(Answers).found(LensRead, second):
-            yield Exhibit("lens", "What each layer would predict", partial(_table, read, of), read.node)
-
-    return of_both(of, exhibits)
+def depth_of(columns: Sequence[LensColumn]) -> int:
+    """Cells of a column: the embedding and the layers."""
+    return min((len(column.cells) for column in columns), default=0)
 
 
-def _table(read: LensRead, of: Exported) -> Iterator[Element]:
-    """A column for each position, a row for each layer, the last one on top."""
-    depth = max((len(column.cells) for column in read.columns), default=0)
-    if not depth:
-        return
-    nodes = of.timeline.tree.nodes
-    texts = [nodes[column.node].text if column.node in of.places else "" for column in read.columns]
-    names = (heading(token_label(text) if text else "") for text in texts)
-    rows = [
-        element("tr", element("th", str(layer or "emb"), scope="row"), *(_lens_cell(c, layer) for c in read.columns))
-        for layer in reversed(range(depth))
-    ]  # fmt: skip
-    shown = element("table", element("thead", element("tr", element("td"), *names)), element("tbody", *rows))
-    says = (
-        "Bold: the layer ranks first what the last layer does. Early layers were not trained to be read so."
-    )
-    yield explained(says, read.facts, element("div", shown, class_="lens"))
+def document(read: LensRead, path: Sequence[Item]) -> Iterator[Block]:
+    """A column for each position, a row for each layer, the last one on top; nothing without any layer."""
+    labels = {item.node: token_label(item.text, item.raw) for item in path}
+    if depth_of(read.columns):
+        yield _layers(read.columns, [labels.get(column.node, "") for column in read.columns])
+        yield sentence(
+            "Marked: the layer ranks first what the last layer does. Early layers were not trained to be read so."
+        )
 
 
-def _lens_cell(column: LensColumn, layer: int) -> Element:
-    cell = column.cells[layer] if layer < len(column.cells) else None
-    if cell is None or not cell.top:
-        return element("td")
-    label, leads = token_label(cell.top[0].text), "leads" if cell.final_rank == 1 else None
-    return element("td", label, class_=leads, title=f"{label} {percent(cell.top[0].prob)}")
+def _layers(columns: Sequence[LensColumn], heads: Sequence[str], probability: str = "") -> Table:
+    """The first token of each layer, marked if it is the final one, and its probability."""
+
+    def row(layer: int) -> TableRow:
+        made: list[Cell] = [str(layer or "embed")]
+        for cell in (column.cells[layer] for column in columns):
+            leads, best = cell.final_rank == 1, cell.top[0] if cell.top else None
+            label = token_label(best.text) if best is not None else ""
+            made.append(Text(label, "strong" if leads else "", gutter="*" if leads else " "))
+            made.append(percent(best.prob) if best is not None else "")
+        return TableRow(tuple(made))
+
+    pairs = (column for head in heads for column in (Column(head), number(probability)))
+    return Table((number("layer"), *pairs), [*map(row, reversed(range(depth_of(columns))))])
 
 
 def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
     """The prediction of each layer after the last token."""
     read = next((each for each in timeline.of(Answers).found(LensRead) if each.node == timeline.tip), None)
     if read is not None and read.columns:
-        rows = [
-            row(str(layer or "embedding"), token_label(cell.top[0].text), percent(cell.top[0].prob),
-                class_="leads" if cell.final_rank == 1 else None)
-            for layer, cell in reversed(list(enumerate(read.columns[-1].cells)))
-            if cell.top
-        ]  # fmt: skip
-        head = ("layer", "token", "probability")
-        yield table("What each layer would predict next", head, rows, class_="plain")
+        layers = _layers(read.columns[-1:], ["token"], "probability")
+        yield page_table(layers, "plain", "What each layer would predict next")
 
 
-LENS_PART = ExportPart("lens", _exhibits, beat=_beat)
+LENS_PART = ExportPart(
+    "lens",
+    looked_at(LensRead, "lens", lambda read: "What each layer would predict", document, tables="plain lens"),
+    beat=_beat,
+)

@@ -91,6 +91,7 @@ def looked_at(
     heading: Callable[[Any], str],
     document: Callable[[Any, Sequence[Item]], Iterable[Block]],
     explains: bool = False,
+    tables: str = "figured",
 ) -> Callable[[Exported], Iterable[Exhibit]]:
     """The exhibits of one kind of view, of both models.
 
@@ -100,6 +101,7 @@ def looked_at(
         heading: From a record to a printable text.
         document: From a record and the path up to its node to the blocks.
         explains: Whether a record explains the first of its tokens.
+        tables: The class of its tables.
     """
 
     def exhibits(timeline: Timeline, second: bool) -> Iterator[Exhibit]:
@@ -107,7 +109,7 @@ def looked_at(
         for read in timeline.of(Answers).found(kind, second):
             token = read.tokens[0].id if explains else None
             own = name if isinstance(name, str) else name(read, before[read.node])
-            make = partial(_elements, document, read, timeline.tree)
+            make = partial(_elements, document, read, timeline.tree, tables)
             yield Exhibit(own, heading(read), make, read.node, token)
             before[read.node] += 1
 
@@ -115,6 +117,6 @@ def looked_at(
 
 
 def _elements(
-    document: Callable[[Any, Sequence[Item]], Iterable[Block]], read: Any, tree: SessionTree
+    document: Callable[[Any, Sequence[Item]], Iterable[Block]], read: Any, tree: SessionTree, tables: str
 ) -> Iterator[Element]:
-    return elements(document(read, tree.path(read.node)), read.facts)
+    return elements(document(read, tree.path(read.node)), read.facts, tables=tables)

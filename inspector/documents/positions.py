@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from itertools import groupby
 
 from engine.protocol import PositionTried, PositionUse, TokenShift
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
+from inspector.blocks.page import elements
 from inspector.display import token_label
+from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import left_over, percent
+from inspector.state.inside import Answers
 from inspector.state.positions import PositionTrial, facts_line, trial_of
 
 Tried = tuple[PositionTrial, PositionTried | None, bool]
@@ -86,3 +91,17 @@ def _candidate(token: TokenShift) -> TableRow:
     return TableRow(
         (token_label(token.text), percent(token.before), Bar(token.before), after, Bar(token.after))
     )
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    def exhibits(second: bool) -> Iterator[Exhibit]:
+        tried = sorted(of.timeline.of(Answers).found(PositionTried, second), key=lambda each: each.node)
+        for node, answers in groupby(tried, key=lambda each: each.node):
+            read = list(answers)
+            make = partial(elements, [*compared(read)], read[0].facts)
+            yield Exhibit("positions", "What if the token stood elsewhere", make, node)
+
+    return of_both(of, exhibits)
+
+
+POSITIONS_PART = ExportPart("positions", _exhibits)

@@ -20,6 +20,7 @@ from inspector.blocks.blocks import (
 )
 from inspector.blocks.paint import READABLE
 from inspector.display import quoted, token_label, visible
+from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, signed
 from inspector.state.attribution import (
     ScoreShare,
@@ -127,3 +128,6 @@ def _table(
     columns = Column(head, short=short), number("score"), Column(cells=(8, 999), ends=((), ()))
     rows = [TableRow((each.name, signed(each.value), Bar(each.value))) for each in shares[:most]]
     return Table(columns, rows, rest=others)
+
+
+SCORES_PART = ExportPart("scores", looked_at(ScoreRead, "scores", heading, document))

@@ -269,7 +269,7 @@ def _markdown(made: Element) -> Iterator[str]:
 
 def _markdown_cell(made: Element) -> str:
     text = escaped("".join(made.itertext()))
-    return f"**{text}**" if text and made.get("class") == "leads" else text
+    return f"**{text}**" if text and made.find("b") is not None else text
 
 
 def _step_rows(items: Sequence[Item]) -> list[str]:

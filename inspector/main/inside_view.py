@@ -385,6 +385,12 @@ class InsideView(View[None], Generic[Answer]):
         of those that are marked."""
         return "", (), ()
 
+    def newest(self) -> tuple[Answer, Sequence[Item]] | None:
+        """The answer that was looked at last, the one about the selected token first, and the path to its token."""
+        read: Any = self.answers.newest(self.timeline.before)
+        tree = self.timeline.tree
+        return (read, tree.path(read.node)) if read is not None and read.node in tree.nodes else None
+
     def heading(self, answer: Answer | None) -> str:
         """The title of the view's frame; printable."""
         raise NotImplementedError

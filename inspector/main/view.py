@@ -180,7 +180,7 @@ class View(Vertical, Generic[Result]):
 
     def heat_of_text(self) -> OfferedHeat | None:
         """Shares of the tokens that the text can be colored by; None if there are none. Called each time the text is
-        shown in that color: returns the same object while nothing changed."""
+        shown in that color."""
         return None
 
     def point(self, *place: int) -> None:

@@ -12,22 +12,29 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import (
+    NEITHER,
     ActivationsPatched,
+    AttentionRead,
     AttributionRead,
+    ExpertsRead,
+    GradientsRead,
     HeadsSwept,
     LensRead,
+    ModelModules,
     OpenLockstep,
+    PositionTried,
     Record,
+    ScoreRead,
     StrengthsSwept,
 )
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
-from inspector.main.tool import PanelSpec, Tool, ToolActions, found, replayed
+from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, found, replayed
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, ActionTable, Needs
+from inspector.widgets.actions import Action, ActionTable, Lack, Needs
 from inspector.widgets.canvas import DrawnPanel
 
 if TYPE_CHECKING:
@@ -162,9 +169,22 @@ RACE = Tool(
 
 # ---- batch ----
 
-# ---- attention ----
-from inspector.tools.attention.tool import ATTENTION  # noqa: E402
 from inspector.tools.batch.tool import BATCH  # noqa: E402
+
+# ---- attention ----
+
+ATTENTION = Tool(
+    "attention",
+    "Attention",
+    actions=(
+        Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
+            needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
+            opens="inspector.views.attention:AttentionView",
+            synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
+            "which words the model looks at, induction head, previous-token head, duplicate-token head"),
+    ),
+    exports=("inspector.documents.attention:ATTENTION_PART",),
+)  # fmt: skip
 
 # ---- costs ----
 from inspector.tools.costs.tool import COSTS  # noqa: E402
@@ -176,7 +196,19 @@ from inspector.tools.draws.tool import DRAWS  # noqa: E402
 from inspector.tools.ranks.tool import RANKS  # noqa: E402
 
 # ---- scores ----
-from inspector.tools.scores.tool import SCORES  # noqa: E402
+
+SCORES = Tool(
+    "scores",
+    "Why there",
+    actions=(
+        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
+            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION, view="why",
+            opens="inspector.views.scores:ScoresView",
+            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            "score attribution"),
+    ),
+    exports=("inspector.documents.scores:SCORES_PART",),
+)  # fmt: skip
 
 # ---- lens ----
 
@@ -240,7 +272,24 @@ COPY = Tool(
     ),
     dialogs=("inspector.views.copy:COPY_KEYS",),
 )  # fmt: skip
-from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
+
+GRADIENTS = Tool(
+    "gradients",
+    "Gradients",
+    actions=(
+        Action("gradients", "Gradients",
+            "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
+            needs=INSIDE, recorded=answered(GradientsRead), looks=True, view="gradients",
+            opens="inspector.views.gradients:GradientsView",
+            synonyms="integrated gradients, gradient x input, input attribution, which word matters, derivative, "
+            "sensitivity, completeness, baseline"),
+    ),
+    exports=("inspector.documents.gradients:GRADIENTS_PART",),
+)  # fmt: skip
+
+# ---- copy ----
+
+# ---- export ----
 
 # ---- grammar ----
 from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
@@ -309,10 +358,40 @@ MARKS = Tool(
 )  # fmt: skip
 
 # ---- modules ----
-from inspector.tools.modules.tool import MODULES  # noqa: E402
+
+MODULES = Tool(
+    "modules",
+    "Inside the model",
+    actions=(
+        Action("modules", "Modules",
+            "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
+            needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules), looks=True, view="map",
+            opens="inspector.views.modules:ModulesView",
+            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+        Action("experts", "Experts and states",
+            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
+            needs=INSIDE, recorded=answered(ExpertsRead), looks=True, view="experts",
+            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
+            opens="inspector.views.modules:ExpertsView",
+            synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
+    ),
+    exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
+)  # fmt: skip
 
 # ---- positions ----
-from inspector.tools.positions.tool import POSITIONS  # noqa: E402
+
+POSITIONS = Tool(
+    "positions",
+    "Positions",
+    actions=(
+        Action("positions", "Positions",
+            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
+            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
+    ),
+    exports=("inspector.documents.positions:POSITIONS_PART",),
+)  # fmt: skip
 
 # ---- recordings ----
 

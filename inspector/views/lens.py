@@ -12,12 +12,15 @@ from rich.style import Style
 from textual.geometry import clamp
 
 from engine.protocol import Command, LensCell, LensColumn, LensRead, LensToken, ReadLens
-from inspector.blocks.paint import part_shown
+from inspector.blocks.blocks import Bar, Column, Table, TableRow, number
+from inspector.blocks.paint import Painter, part_shown
 from inspector.display import first_fitting, pad, quoted, token_label, truncate_middle
+from inspector.documents.lens import depth_of
 from inspector.main.inside_view import InsideView, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies
+from inspector.state.attribution import label_of
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, paragraph
 from inspector.widgets.charts import bar, in_sight
@@ -120,14 +123,11 @@ class Lens(InsideView[LensRead]):
         if not answer.columns or not answer.columns[-1].cells:
             return []
         columns, layer, followed = answer.columns, self._layer_of(answer), self._followed_of(answer)
-        items = {item.node: item for item in self.path[-len(columns) :]}
-        heads = [
-            token_label(items[column.node].text, items[column.node].raw) if column.node in items else "?"
-            for column in columns
-        ]
+        labels = {item.node: token_label(item.text, item.raw) for item in self.path[-len(columns) :]}
+        heads = [labels.get(column.node, "?") for column in columns]
         index = answer.followed.index(followed) if followed is not None else None
         below = min(height - 1, 1 if height < 10 else max(6, height - 1 - depth_of(columns)))
-        name = self._label_of(answer, followed)
+        name = self._label_of(answer, followed) if followed is not None else ""
         rows = table(on, columns, heads, self.measure, layer, index, name, width, height - below)
         return rows + detail(on, columns[-1], layer, self.measure, width, below)
 
@@ -141,13 +141,10 @@ class Lens(InsideView[LensRead]):
         """The token that is followed: of those that the answer has, the first that is wanted."""
         return next((id for id in (*self._wanted(), *answer.followed) if id in answer.followed), None)
 
-    def _label_of(self, answer: LensRead, id: int | None) -> str:
+    def _label_of(self, answer: LensRead, id: int) -> str:
         """The label of a followed token, which the record has by id alone."""
-        texts = {token.id: token.text for cell in answer.columns[-1].cells for token in cell.top}
-        texts |= {each.id: each.text for each in (*self.timeline.candidates, *self.candidates)}
-        if (selected := self.timeline.selected) is not None:
-            texts[selected.id] = selected.text
-        return token_label(texts[id]) if id in texts else f"token {id}"
+        known = [(token.id, token.text) for cell in answer.columns[-1].cells for token in cell.top]
+        return label_of(self.timeline, id, [*known, *((each.id, each.text) for each in self.candidates)])
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -182,11 +179,6 @@ FIGURES = 12
 LEADS, ROUGH = "▸", "~"
 
 
-def depth_of(columns: Sequence[LensColumn]) -> int:
-    """Cells of a column: the embedding and the layers."""
-    return min((len(column.cells) for column in columns), default=0)
-
-
 def table(
     on: Canvas, columns: Sequence[LensColumn], heads: Sequence[str], measure: CellMeasure, cursor: int,
     followed: int | None, name: str, width: int, height: int,
@@ -195,7 +187,7 @@ def table(
 
     Args:
         on: Where it is drawn.
-        columns: Of the record, all of them.
+        columns: All columns of the record.
         heads: The token of each, printable.
         measure: What number and colour are.
         cursor: The cell of the last column that is looked at.
@@ -311,7 +303,8 @@ def detail(
     colours, short = _colours(on, measure, width), [Segment(first_fitting(width, *SHORT), on.ink("muted"))]
     words = paragraph(on.ink("muted"), width, WORDS)
     if height >= len(said) + len(cell.top) + len(words) + 4:
-        return [[], *said, *_bars(on, cell.top, final, width), [], colours, *words]
+        rows = Painter(on).draw([_bars(cell.top, final)], width, len(cell.top))
+        return [[], *said, *rows, [], colours, *words]
     room = max(1, height - len(said) - 2)
     above = [*said, *_grid(on, cell.top, width, room)[:room], colours]
     return [*above, *(words if len(above) + len(words) <= height else [short])][:height]
@@ -338,16 +331,18 @@ def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) 
     return first_fitting(width, long, f"{name}: answer #{cell.final_rank}, {entropy} bits")
 
 
-def _bars(on: Canvas, top: Sequence[LensToken], final: LensToken | None, width: int) -> list[Row]:
+def _bars(top: Sequence[LensToken], final: LensToken | None) -> Table:
     """The list with bars, a token a line."""
-    label = max((cell_len(token_label(token.text)) for token in top), default=0)
-    label, rows = min(label, width // 3), []
-    for rank, token in enumerate(top, 1):
-        ink = on.ink("strong") if final is not None and token.id == final.id else on.rich_style
-        says = f"  {rank:>2}  {pad(token_label(token.text), label)} {percent(token.prob):>8}  "
-        drawn = bar(token.prob, min(40, width - label - 16))
-        rows.append([Segment(says, ink), Segment(drawn, on.data(token.prob))])
-    return rows
+    best = final.id if final is not None else None
+    columns = Column(), Column(), number(""), Column(cells=(4, 40), top=1.0)
+    rows = [
+        TableRow(
+            (f"  {rank:>2}", token_label(token.text), percent(token.prob), Bar(token.prob)),
+            "strong" if token.id == best else "",
+        )
+        for rank, token in enumerate(top, 1)
+    ]
+    return Table(columns, rows)
 
 
 def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[Row]:

@@ -34,9 +34,9 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.view import View
-from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.sampler.panel import SamplerPanel
+from inspector.views.attention import AttentionView
 from inspector.views.lockstep import LockstepView
 from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
@@ -319,7 +319,7 @@ class ScreenNumbers:
             case BatchScreen() as screen:
                 with place("batch"):
                     self._batch(screen)
-            case AttentionScreen() as screen:
+            case AttentionView() as screen:
                 with place("attention"):
                     self._attention(screen)
             case _:
@@ -612,7 +612,7 @@ class ScreenNumbers:
             assert any(agrees(last, final[id] * 100) for id in own), (line, own, trial, used)
             self.compared += 1
 
-    def _attention(self, screen: AttentionScreen) -> None:
+    def _attention(self, screen: AttentionView) -> None:
         """The weights in the list are those of the head that it names, at the token that the main screen is about."""
         timeline = self._app.controller.timeline
         slot = timeline.slot

@@ -28,29 +28,27 @@ from inspector.cli.inputs import unescaped
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import visible
 from inspector.documents import (
     attention,
     attribution,
+    experts,
     gradients,
     interventions,
+    lens,
+    modules,
     patching,
     positions,
     scores,
     steering,
 )
-from inspector.scales import amount, count, milliseconds, percent, size
+from inspector.scales import milliseconds
 from inspector.state.attribution import baseline_of, compared, rows_of
 from inspector.state.patching import after, pair
 from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times
-from inspector.tools.modules.lines import lines as module_lines
 
-CELL = 16
-MODULE = 34
-"""Cells of a module's name, with the stream before it."""
 LACKED: Mapping[str, type[Record]] = {
     protocol.TryPosition.kind: protocol.PositionTried, protocol.ReadExperts.kind: protocol.ExpertsRead,
     protocol.ScoreHeads.kind: protocol.HeadsScored,
@@ -65,8 +63,6 @@ class Known(EndFigures):
         self.timeline = Timeline()
         self.nodes: list[int] = []
         """Nodes of the path's tokens."""
-        self.labels: dict[int, str] = {}
-        """Labels of the tokens, by node."""
         self.compared: tuple[int | None, int | None] = None, None
         """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
         mean."""
@@ -81,9 +77,8 @@ class Known(EndFigures):
         """Add one record."""
         self.timeline.apply(record)
         if isinstance(record, protocol.PromptOpened | protocol.Step):
-            for token in record.tokens if isinstance(record, protocol.PromptOpened) else (record,):
-                self.nodes.append(token.node)
-                self.labels[token.node] = token_label(token.text, token.raw)
+            tokens = record.tokens if isinstance(record, protocol.PromptOpened) else (record,)
+            self.nodes += (token.node for token in tokens)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
         elif not checks_hold(record):
@@ -292,16 +287,16 @@ class InsideTables(PlainText[Known]):
                 said = f"{visible(record.message)} {visible(record.hint)}"
                 self._write([TABLES[LACKED[record.command]][0], f"  Not shown: {said}", ""])
             case _ if type(record) in TABLES:
-                title, table = TABLES[type(record)]
-                lines = table(record, self._figures) if checks_hold(record) else ()
+                title, document = TABLES[type(record)]
+                lines = plain_lines(document(record, self._figures)) if checks_hold(record) else ()
                 proof = [f"  {checked(facts)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line.rstrip()}" for line in lines), *proof, ""])
+                self._write([title, *(f"  {line}" for line in lines), *proof, ""])
             case _:
                 super()._take(record)
 
 
 def checked(known: CaptureFacts) -> str:
-    """The checks in a line; where one failed, why nothing is shown."""
+    """The checks in a line; if one failed, the reason why nothing is shown."""
     if (failed := known.failed) is not None:
         where = f" ({visible(failed.where)})" if failed.where else ""
         return (
@@ -312,89 +307,34 @@ def checked(known: CaptureFacts) -> str:
     return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
-def lens_table(read: protocol.LensRead, labels: dict[int, str]) -> Iterator[str]:
-    """Layers upwards, positions to the right; a star where the final token leads."""
-    yield " " * 7 + "".join(f"{pad(truncate(labels[column.node], CELL), CELL)}  " for column in read.columns)
-    depth = len(read.columns[0].cells) if read.columns else 0
-    for layer in range(depth - 1, -1, -1):
-        line = f"{layer or 'embed':>5}  "
-        for cell in (column.cells[layer] for column in read.columns):
-            text = truncate(token_label(cell.top[0].text, b""), CELL - 9)
-            line += (
-                f"{'*' if cell.final_rank == 1 else ' '}{pad(text, CELL - 9)}{percent(cell.top[0].prob):>8}  "
-            )
-        yield line
-
-
-def modules_table(read: protocol.ModelModules) -> Iterator[str]:
-    """A line a module, as a token meets them, beside the residual stream; layers that are alike in one."""
-    yield f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
-    yield f"{pad('', MODULE)}{'params':>8}{'bytes':>10}  what it is"
-    for line in module_lines(read):
-        numbers = f"{amount(line.parameters) if line.parameters else '':>8}{size(line.bytes) if line.bytes else '':>10}"
-        said = " · ".join(filter(None, (line.says, line.shape, line.hooks)))
-        yield f"{pad(line.gutter + line.label, MODULE)}{numbers}  {said}"
-
-
-def experts_table(read: protocol.ExpertsRead) -> Iterator[str]:
-    """A line a layer of experts, and one a state."""
-    for words in (experts_summary(read.layers), states_summary(read.states)):
-        if words:
-            yield words
-    for layer in read.layers:
-        yield f"L{layer.layer + 1}".ljust(6) + f"experts {chosen_words(layer)}"
-    for state in read.states:
-        changed = "was empty" if state.changed is None else f"changed by {100 * state.changed:.0f} %"
-        whole = f"L{state.layer + 1}".ljust(6) + f"state {times(state.shape):<17}{size(state.bytes):>9}"
-        yield f"{whole}  norm {state.before:.3g} to {state.norm:.3g}, {changed}"
-    yield from map(visible, read.missing)
-
-
-Table = Callable[[Any, Known], Iterable[str]]
-
-
-def _drawn(document: Callable[[Any, Known], Iterable[Block]]) -> Table:
-    """The lines of a document."""
-    return lambda read, known: plain_lines(document(read, known))
-
-
-def _alone(document: Callable[[Any], Iterable[Block]]) -> Table:
-    """The lines of a document that needs its record alone."""
-    return lambda read, known: plain_lines(document(read))
-
-
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
     yield sentence(f"{interventions.heading(read)}.")
     yield from interventions.candidates(read)
 
 
-TABLES: Mapping[type[Record], tuple[str, Table]] = {
+TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
     AttentionRead: (
-        "Attention",
-        _drawn(lambda read, known: attention.strongest(read, known.path(read.node), None)),
+        "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
-    protocol.HeadsScored: ("Heads by what they do", _alone(attention.roles)),
-    protocol.LensRead: ("Logit lens", lambda read, known: lens_table(read, known.labels)),
+    protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
+    protocol.LensRead: ("Logit lens", lambda read, known: lens.document(read, known.path(read.node))),
     AttributionRead: (
         "Contributions",
-        _alone(lambda read: attribution.bars(read, rows_of(read, range(len(read.parts))))),
+        lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
-    protocol.HeadsSwept: ("Switched off one at a time", _alone(interventions.strongest)),
-    protocol.Intervened: ("Changed", _alone(_intervened)),
-    protocol.ActivationsPatched: ("Activation patching", _alone(patching.patched)),
-    protocol.PairsPatched: ("Activation patching over pairs", _alone(patching.over_pairs)),
-    DirectionMade: ("Direction", _alone(steering.direction)),
-    StrengthsSwept: ("Steering", _alone(steering.document)),
-    GradientsRead: (
-        "Gradients",
-        _drawn(lambda read, known: gradients.document(read, known.path(read.node))),
-    ),
+    protocol.HeadsSwept: ("Switched off one at a time", lambda read, known: interventions.strongest(read)),
+    protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
+    protocol.ActivationsPatched: ("Activation patching", lambda read, known: patching.patched(read)),
+    protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: patching.over_pairs(read)),
+    DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
+    StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
+    GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
     protocol.ScoreRead: (
         "Why it looks there",
-        _drawn(lambda read, known: scores.document(read, known.path(read.node), *known.compared)),
+        lambda read, known: scores.document(read, known.path(read.node), *known.compared),
     ),
-    protocol.ExpertsRead: ("Experts and states", lambda read, known: experts_table(read)),
-    protocol.PositionTried: ("Another position", _alone(positions.document)),
-    protocol.ModelModules: ("Modules", lambda read, known: modules_table(read)),
-}
-"""Title and table of each view."""
+    protocol.ExpertsRead: ("Experts and states", lambda read, known: experts.document(read)),
+    protocol.PositionTried: ("Another position", lambda read, known: positions.document(read)),
+    protocol.ModelModules: ("Modules", lambda read, known: modules.document(read)),
+}  # fmt: skip
+"""Title and document of each view."""

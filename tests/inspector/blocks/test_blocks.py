@@ -118,6 +118,27 @@ def test_a_terminal_has_all_columns_and_words_instead_of_dots() -> None:
     assert line.split() == ["x", "0", "to", "2", "3"]
 
 
+def test_texts_are_cut_before_columns_go_and_a_column_that_fits_comes_back() -> None:
+    columns = Column("name", least=4), Column("words", priority=3, least=8), number("share", 2)
+    table = Table(columns, [TableRow((Text("abcdef", gutter="- "), "twelve cells", "10 %"))])
+    assert drawn(table, width=30)[1] == "- abcdef  twelve cells   10 %"
+    assert drawn(table, width=22)[1] == "- ab…  twelve …   10 %"
+    assert drawn(table, width=20)[1] == "- abcdef  twelve ce…"
+    assert drawn(table, width=12)[1] == "- ab…   10 %"
+    assert [*plain_lines([table], width=10)][1] == "- abcdef  twelve cells   10 %"
+    (page,) = map(written, elements([table], tables="plain"))
+    assert '<table class="plain">' in page
+    assert "<td>abcdef</td>" in page
+
+
+def test_a_table_that_is_counted_from_the_bottom_says_which_rows_are_shown() -> None:
+    columns = Column(cells=(3, 3)), Column("h1", cells=(3, 12))
+    rows = [TableRow((f"L{layer}", Strip(lambda: [0.5]))) for layer in range(9, 0, -1)]
+    lines = drawn(Table(columns, rows, 8, across=1, nouns=("layers", "heads"), upward=True), height=6)
+    assert lines[-1] == "Shown: layers 1 to 4 of 9"
+    assert lines[-2].startswith("▌L1")
+
+
 def test_a_page_and_csv_have_the_same_rows_and_foreign_text_stays_text() -> None:
     table = Table(
         (Column("token"), number("logits"), Column(cells=(4, 9))),

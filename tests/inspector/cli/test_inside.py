@@ -295,8 +295,8 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
         assert "\x1b" not in said
         assert "positions" in said
         if not flags:
-            assert "L2    experts 5 (0.75), 2 (0.25)" in said
-            assert "norm 1 to 2, was empty" in said
+            assert "L2     5 (0.75), 2 (0.25)" in said
+            assert "256 B  1 → 2  was empty" in said
             assert "Not shown: no" in said
         made.take(failed, "")
         assert "0.75" not in out.getvalue()[len(said) :]

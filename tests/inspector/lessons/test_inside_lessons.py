@@ -20,11 +20,11 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
-from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.speculation.screen import SpeculationScreen
+from inspector.views.attention import AttentionView
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
 from inspector.views.lockstep import LockstepView
@@ -37,7 +37,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
     """In a recording, too; and with the head, or the layer, that the beat speaks of."""
     await learner.press("2", "A")
     await learner.phase(LessonPhase.REVEALED)
-    await learner.until(lambda: isinstance(learner.app.top, AttentionScreen))
+    await learner.until(lambda: isinstance(learner.app.top, AttentionView))
     await learner.until(lambda: "L6 h1 looks from" in learner.text() and "✓ at girl" in learner.text())
     await learner.press("enter")
     await learner.phase(LessonPhase.ASKING)

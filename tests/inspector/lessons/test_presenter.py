@@ -10,8 +10,8 @@ from inspector.lessons.catalogue import find, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.dialogs.help import HelpDialog, KeysPage
 from inspector.main.narration import NarrationCard
-from inspector.tools.positions.screen import PositionsScreen
 from inspector.views.lessons import COLUMNS, VotesDialog, block_digits, read_votes
+from inspector.views.positions import PositionsView
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
@@ -150,7 +150,7 @@ async def test_a_blank_screen_shows_no_panel_and_comes_back(learner: LearnerKeys
 async def test_a_blank_screen_shows_no_answer_of_a_tool_either(rig: Rig) -> None:
     await rig.ready()
     await rig.do("present", "positions")
-    assert isinstance(rig.app.top, PositionsScreen)
+    assert isinstance(rig.app.top, PositionsView)
     for frames in (False, True):
         await rig.press(".")
         await rig.pilot.pause()

@@ -321,6 +321,8 @@ async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
         for tool in TABLE.tools
         for action, table in zip(tool.actions, (each for each in tool.owners if each.screen), strict=False)
     ]
+    views = [action for tool in TABLE.tools for action in tool.actions if action.opens]
+    cases += [(action.id, rig.app.main.view_at(action.opens).ACTIONS) for action in views]
     assert len(cases) > 15
     await rig.through(cases, opened)
 

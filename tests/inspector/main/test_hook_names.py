@@ -36,12 +36,12 @@ def test_the_page_has_the_table_of_the_code() -> None:
 @pytest.mark.parametrize(
     ("typed", "tool", "chosen"),
     [
-        ("blocks.5.attn.hook_pattern[1]", "attention", lambda own: own.control._chosen == (5, 1)),
-        ("L6 h2", "attention", lambda own: own.control._chosen == (5, 1)),
+        ("blocks.5.attn.hook_pattern[1]", "attention", lambda own: own._chosen == (5, 1)),
+        ("L6 h2", "attention", lambda own: own._chosen == (5, 1)),
         ("blocks.6.hook_resid_post", "lens", lambda own: own._layer == 7),
         ("blocks.0.hook_resid_pre", "lens", lambda own: own._layer == 0),
         ("model.layers.2.mlp", "attribution", lambda own: own.choices.layer == 2),
-        ("ln_final.hook_normalized", "modules", lambda own: own.layer is None),
+        ("ln_final.hook_normalized", "modules", lambda own: own.at == 0),
     ],
 )
 async def test_a_part_is_found_by_its_name_and_shown(
@@ -50,7 +50,7 @@ async def test_a_part_is_found_by_its_name_and_shown(
     await rig.ready()
     await rig.from_finder(typed, typed)
     await rig.until(lambda: rig.app.main.over == tool)
-    assert chosen(rig.app.top if rig.app.main.table[tool].opens else rig.app.main.actions[tool])
+    assert chosen(rig.app.top)
 
 
 async def test_what_names_no_part_is_searched_as_words(rig: Rig) -> None:

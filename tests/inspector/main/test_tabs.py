@@ -7,8 +7,8 @@ import pytest
 from engine import protocol
 from inspector.keys import TABS, key_for
 from inspector.tools.draws.screen import DrawsScreen
-from inspector.tools.modules.screen import ModulesScreen
 from inspector.views.interventions import SwitchOff
+from inspector.views.modules import ModulesView
 from tests.inspector.rig import Rig
 
 WIDE, NORMAL, NARROW = (120, 40), (80, 24), (40, 12)
@@ -158,7 +158,7 @@ async def test_where_one_panel_is_shown_the_text_comes_before_the_first_answer(r
     main = rig.app.main
     await rig.press("3")
     for _ in range(8):
-        assert isinstance(rig.app.top, ModulesScreen) is (main.view == "modules")
+        assert isinstance(rig.app.top, ModulesView) is (main.view == "modules")
         assert rig.app.top is not main
         await rig.press("tab")
     assert rig.app.top is main
@@ -185,7 +185,7 @@ async def test_a_tool_s_screen_leaves_the_text_in_sight_and_it_takes_clicks_ther
     await rig.pilot.click(offset=(text.x + 4, text.y + 1))
     await rig.pilot.pause()
     assert rig.timeline.slot == 0
-    assert isinstance(rig.app.top, ModulesScreen)
+    assert isinstance(rig.app.top, ModulesView)
 
 
 @pytest.mark.screen(size=NORMAL)
@@ -242,7 +242,7 @@ async def test_what_holds_everywhere_holds_on_a_tool_s_screen(rig: Rig) -> None:
     rig.engine.sent.clear()
     await rig.press("space")
     assert rig.engine.names == ["TakeStep"]
-    assert isinstance(rig.app.top, ModulesScreen)
+    assert isinstance(rig.app.top, ModulesView)
     await rig.end("TakeStep")
     await rig.press("r")
     assert rig.engine.names == ["TakeStep", "Run"]

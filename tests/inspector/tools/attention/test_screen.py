@@ -24,16 +24,16 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.documents.attention import MAX, MEAN, Head
-from inspector.tools.attention.screen import AttentionScreen
+from inspector.views.attention import AttentionView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FAILED, on, read, scores, triangle
 
 
-def screen_of(rig: Rig) -> AttentionScreen:
+def screen_of(rig: Rig) -> AttentionView:
     """The open view."""
     screen = rig.app.top
-    assert isinstance(screen, AttentionScreen)
+    assert isinstance(screen, AttentionView)
     return screen
 
 
@@ -44,7 +44,7 @@ def answer(rig: Rig, place: int = 3, **more: object) -> AttentionRead:
     return read(rig.timeline.before, tokens, rows, **more)  # type: ignore[arg-type]
 
 
-async def opened(rig: Rig, **more: object) -> AttentionScreen:
+async def opened(rig: Rig, **more: object) -> AttentionView:
     """The view with an answer."""
     await rig.ready()
     await rig.press("A")
@@ -157,7 +157,7 @@ async def test_the_triangle_is_asked_for_the_whole_path_and_kept_while_walking(r
     await rig.press("right_square_bracket")
     assert "A triangle is drawn of a single head" in rig.screen_text()
     await rig.press("a")
-    assert not screen.control.triangle
+    assert not screen.triangle
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ async def test_what_was_recorded_is_shown_without_a_model(replay: Rig) -> None:
 
 
 async def test_of_a_long_path_the_part_that_fits_is_asked(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inspector.tools.attention.screen.TRIANGLE_TOKENS", 8)
+    monkeypatch.setattr("inspector.views.attention.TRIANGLE_TOKENS", 8)
     assert TRIANGLE_TOKENS == 2048
 
     screen = await opened(rig)
@@ -352,7 +352,7 @@ SHOWN = r"Shown: (?:layers |l)(\d+)(?: to |-)(\d+)(?: of |/)94,? (?:heads |h)(\d
 """Of a large model, in words or short."""
 
 
-def whole(screen: AttentionScreen) -> str:
+def whole(screen: AttentionView) -> str:
     """All lines of the view, those out of sight too."""
     view = screen.view
     width, height = view.size.width, view.size.height

@@ -270,7 +270,7 @@ async def test_a_real_model_is_taken_apart() -> None:
         assert found is not None
         assert found.facts.failed is None
         assert [token.text for token in found.tokens] == [" Sue", " his"]
-        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert "▶ L7 attention" in shown, "two heads of it look at the name and write it"
         assert f"sums to {found.total:.2f}, the logits differ by {found.reached:.2f}" in shown
         assert "logits unchanged (0)" in shown or "forward 0" in shown, "as there is room beside the times"

@@ -303,7 +303,7 @@ def test_what_was_looked_at_inside_is_shown_as_text_and_colours_it(browser: Brow
     assert browser.value(shares) == ["75.0 %", "25.0 %"]
     browser.becomes("document.querySelector('#text [data-place=\"1\"]').className", "t h5")
     browser.click("#panel details:nth-last-of-type(1) summary")
-    assert browser.value("document.querySelector('.lens .leads').textContent").startswith("<img")
+    assert browser.value("document.querySelector('.lens b').textContent").startswith("<img")
     browser.press("ArrowRight")
     assert browser.value("document.querySelector('#text .t.prompt') !== null"), (
         "the colours went with the token"

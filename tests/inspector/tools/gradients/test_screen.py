@@ -12,7 +12,7 @@ from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from inspector import scales
 from inspector.state.attribution import largest, percent_off, shares_of
-from inspector.tools.gradients.screen import GradientsScreen
+from inspector.views.gradients import GradientsView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.gradients.reads import FACTS, read
@@ -33,10 +33,10 @@ async def answer(rig: Rig, **how: object) -> None:
     await rig.end(KIND)
 
 
-async def opened(rig: Rig, **how: object) -> GradientsScreen:
+async def opened(rig: Rig, **how: object) -> GradientsView:
     await rig.ready()
     await rig.do("gradients")
-    assert isinstance(rig.app.top, GradientsScreen)
+    assert isinstance(rig.app.top, GradientsView)
     await answer(rig, **how)
     return rig.app.top
 

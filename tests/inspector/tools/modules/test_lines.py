@@ -17,7 +17,7 @@ from engine.protocol import (
     RopeFacts,
     WeightArray,
 )
-from inspector.tools.modules.lines import Line, description, heads_words, lines, ranges, rope_words, shape_of
+from inspector.documents.modules import Line, description, heads_words, lines, ranges, rope_words, shape_of
 
 
 def matrix(

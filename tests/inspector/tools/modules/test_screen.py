@@ -24,11 +24,11 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.documents.experts import experts_summary, states_summary
 from inspector.main.key_table import available
 from inspector.state.inside import Answers
-from inspector.tools.modules.lines import experts_summary, states_summary
-from inspector.tools.modules.screen import ExpertsScreen, ModulesScreen
 from inspector.views.lens import Lens
+from inspector.views.modules import ExpertsView, ModulesView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 from tests.inspector.tools.modules.test_lines import MODULES
@@ -43,10 +43,10 @@ def known(rig: Rig) -> ModelModules:
     return replace(MODULES, model=facts.path, bytes=facts.weight_bytes)
 
 
-async def opened(rig: Rig) -> ModulesScreen:
+async def opened(rig: Rig) -> ModulesView:
     await rig.ready()
     await rig.press("O")
-    assert isinstance(rig.app.top, ModulesScreen)
+    assert isinstance(rig.app.top, ModulesView)
     assert isinstance(rig.engine.sent[-1], ReadModules)
     await rig.push([known(rig)])
     await rig.end("ReadModules")
@@ -88,7 +88,7 @@ async def test_the_selected_module_is_explained_and_enter_opens_its_view(rig: Ri
     assert "⏎ what each layer would predict" in rig.screen_text()
     await rig.press("enter")
     await rig.until(lambda: isinstance(rig.app.top, Lens))
-    assert not screen.is_attached
+    assert not screen.is_open
 
 
 @pytest.mark.wide(1)
@@ -104,11 +104,11 @@ async def test_a_view_opens_on_the_layer_of_the_module(rig: Rig, row: int, key: 
     await rig.press(*["down"] * row, *filter(None, [key]))
     if not key:
         await rig.do(tool)
-    await rig.until(lambda: rig.app.top is not screen and not screen.is_attached)
+    await rig.until(lambda: rig.app.top is not screen and not screen.is_open)
     actions, top = rig.app.main.actions[tool], rig.app.top
     chosen = {
         "lens": lambda: top._layer,
-        "attention": lambda: actions.control._chosen.layer + 1,
+        "attention": lambda: top._chosen.layer + 1,
         "attribution": lambda: top.choices.layer + 1,
         "interventions": lambda: actions.chosen.layer + 1,
     }[tool]
@@ -134,16 +134,16 @@ async def test_folded_layers_choose_none_and_views_stay_where_they_were(rig: Rig
 
 async def test_experts_of_the_chosen_layer_come_first(rig: Rig) -> None:
     await rig.ready()
-    rig.app.main.point("modules", 2)
+    rig.app.main.point("experts", 2)
     await rig.do("experts")
     screen = rig.app.top
-    assert isinstance(screen, ExpertsScreen)
+    assert isinstance(screen, ExpertsView)
     await rig.push([experts(screen.node)])
     await rig.end("ReadExperts")
     shown = rig.screen_text()
     assert shown.count("layer 2") == 2, "on top, and among all"
     assert shown.index("layer 2") < shown.index("2 layers with experts")
-    rig.app.main.point("modules", 4)
+    rig.app.main.point("experts", 4)
     await rig.press("escape")
     await rig.do("experts")
     assert "Layer 4 has no experts and no state." in rig.screen_text()
@@ -217,7 +217,7 @@ def experts(node: int) -> ExpertsRead:
 async def test_the_experts_of_a_token_with_their_weights(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
     await rig.do("experts")
-    assert isinstance(rig.app.top, ExpertsScreen)
+    assert isinstance(rig.app.top, ExpertsView)
     assert rig.engine.sent[-1] == ReadExperts(rig.timeline.before)
     await rig.push([experts(rig.timeline.before)])
     await rig.end("ReadExperts")
@@ -246,13 +246,13 @@ async def test_from_the_modules_to_the_experts_and_back(rig: Rig) -> None:
     await rig.push([known(rig)])
     await rig.end("ReadModules")
     await rig.press("e")
-    assert isinstance(rig.app.top, ModulesScreen)  # this model has neither experts nor states
+    assert isinstance(rig.app.top, ModulesView)  # this model has neither experts nor states
     await rig.press("escape")
     await rig.do("experts")
-    await rig.until(lambda: isinstance(rig.app.top, ExpertsScreen))
+    await rig.until(lambda: isinstance(rig.app.top, ExpertsView))
     await rig.press("escape")
     await rig.do("modules")
-    await rig.until(lambda: isinstance(rig.app.top, ModulesScreen))
+    await rig.until(lambda: isinstance(rig.app.top, ModulesView))
 
 
 @pytest.mark.wide(1)
@@ -314,9 +314,9 @@ async def test_the_pocket_model_is_read_before_its_sums_are_shown_and_a_layer_le
         idle = lambda: not app.controller.client.outstanding  # noqa: E731
         await until(lambda: app.controller.timeline.prompts.prefilled and idle())
         await pilot.press("3", "O")
-        await until(lambda: isinstance(app.top, ModulesScreen) and app.top.answer is not None)
+        await until(lambda: isinstance(app.top, ModulesView) and app.top.answer is not None)
         screen, facts = app.top, app.controller.timeline.facts
-        assert isinstance(screen, ModulesScreen)
+        assert isinstance(screen, ModulesView)
         assert facts is not None
         assert screen.answer is not None
         assert (screen.answer.parameters, screen.answer.bytes) == (facts.parameters, facts.weight_bytes)
@@ -346,11 +346,11 @@ def path(tmp_path: Path) -> Path:
 
 async def test_a_recording_shows_what_was_looked_at(replay: Rig) -> None:
     await replay.press("O")
-    assert isinstance(replay.app.top, ModulesScreen)
+    assert isinstance(replay.app.top, ModulesView)
     assert "▾ layers 1 to 3" in replay.screen_text()
     await replay.press("escape")
     await replay.do("experts")
-    assert isinstance(replay.app.top, ExpertsScreen)
+    assert isinstance(replay.app.top, ExpertsView)
     assert "0.75" in replay.screen_text()
     await replay.press("left")
     assert "was not recorded" in replay.screen_text()

@@ -23,7 +23,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.inside import KEYS
 from inspector.state.positions import OFFSETS, PositionTrial, facts_line, trials
-from inspector.tools.positions.screen import PositionsScreen
+from inspector.views.positions import PositionsView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 
@@ -50,10 +50,10 @@ async def answer_all(rig: Rig, later: int = 0) -> list[TryPosition]:
     return asked
 
 
-async def opened(rig: Rig) -> PositionsScreen:
+async def opened(rig: Rig) -> PositionsView:
     await rig.ready()
     await rig.press("Y")
-    assert isinstance(rig.app.top, PositionsScreen)
+    assert isinstance(rig.app.top, PositionsView)
     return rig.app.top
 
 
@@ -81,9 +81,9 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
     screen = await opened(rig)
     await answer_all(rig)
     await rig.press("minus")
-    assert screen.tool.offsets == [-1, 1, 100, 100], "position 0 is position 0"
+    assert screen.offsets == [-1, 1, 100, 100], "position 0 is position 0"
     await rig.press("down", "minus")
-    assert screen.tool.offsets[0] == -2
+    assert screen.offsets[0] == -2
     question = rig.engine.last(TryPosition)
     assert isinstance(question, TryPosition)
     assert (question.change, question.offset) == ("token", -2)
@@ -100,7 +100,7 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
 
 async def test_an_earlier_token_sees_what_comes_after_it_without_the_mask(rig: Rig) -> None:
     screen = await opened(rig)
-    screen.tool.row = 5
+    screen.row = 5
     await rig.press("left", "left")
     await rig.end("TryPosition", cancelled=True)
     question = rig.engine.last(TryPosition)
@@ -172,13 +172,13 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
         await idle(pilot)
         await pilot.press("3", "Y")
         screen = app.top
-        assert isinstance(screen, PositionsScreen)
+        assert isinstance(screen, PositionsView)
         keys = [trial.question(screen.node)[0] for trial in screen._trials()]
         async with asyncio.timeout(60):
             while not all(map(screen.answers.get, keys)):
                 await pilot.pause(0.05)
         await pilot.pause()
-        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert "it is given position 0, not 10" in shown
         assert "␣Lily" in shown
         assert "same keys (0)" in shown

@@ -11,8 +11,8 @@ from engine.protocol import Check, Loading, ReadScore
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.scores.screen import ScoresScreen
+from inspector.views.attention import AttentionView
+from inspector.views.scores import ScoresView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.tools.attention.heads import on
@@ -37,10 +37,10 @@ async def answer(rig: Rig, **how: object) -> None:
     await rig.end(KIND)
 
 
-async def opened(rig: Rig, **how: object) -> ScoresScreen:
+async def opened(rig: Rig, **how: object) -> ScoresView:
     await rig.ready()
     await rig.do("scores")
-    assert isinstance(rig.app.top, ScoresScreen)
+    assert isinstance(rig.app.top, ScoresView)
     await answer(rig, **how)
     return rig.app.top
 
@@ -86,12 +86,12 @@ async def test_from_the_chosen_head_of_attention_and_back(rig: Rig) -> None:
     await rig.push([attention(node, tokens, lambda layer, head: on(2, tokens))])
     await rig.end("ReadAttention")
     await rig.press("V")
-    assert isinstance(rig.app.top, ScoresScreen)
+    assert isinstance(rig.app.top, ScoresView)
     assert (asked(rig).layer, asked(rig).head) == (1, 1)
     await answer(rig)
     await rig.press("down", "A")
     screen = rig.app.top
-    assert isinstance(screen, AttentionScreen)
+    assert isinstance(screen, AttentionView)
     assert screen.chosen is not None
     assert screen.chosen.name == "L1 h2"
 
@@ -153,10 +153,10 @@ async def test_a_real_model_says_why() -> None:
         await pilot.press("3", "V")
         await idle(pilot)
         screen = app.top
-        assert isinstance(screen, ScoresScreen)
+        assert isinstance(screen, ScoresView)
         found = screen.answer
         assert found is not None
         assert found.facts.failed is None
-        shown = "\n".join(strip.text for strip in screen._compositor.render_strips())
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert f"Why L{found.layer + 1} h{found.head + 1} looks there" in shown
         assert "because" in shown

@@ -1,48 +1,64 @@
-"""The screen of positions: how the position of a token is handled, what was tried, candidates before and after."""
+"""Positions: how the position of a token is handled, what was tried, and the candidates before and after."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
 
 from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
 from inspector.documents.positions import Tried, view
-from inspector.main.inside_view import InsideView, noticed
-from inspector.state.positions import LATER, PositionTrial, trials
-from inspector.tools.positions.control import POSITIONS_SCREEN, PositionsActions
-from inspector.widgets.actions import ActionTable
+from inspector.main.inside_view import SCROLLS, InsideView, look_table, noticed, walking
+from inspector.session.requests import Replies
+from inspector.state.positions import LATER, OFFSETS, PositionTrial, trials
+from inspector.widgets.actions import ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
-class PositionsScreen(InsideView[PositionTried]):
-    """A token's position, and the effect of wrong ones.
 
-    Args:
-        tool: Has what is chosen, and the answers.
-    """
+POSITIONS_KEYS = look_table(
+    "In the positions",
+    *both(("positions.above", "positions.below"), ("Row above", "Row below"),
+          "Look at another what-if: its candidates before and after are under the table.",
+          lambda own, by: own.turn_row(by), hint="what if", worth=7),
+    *both(("positions.less", "positions.more"), ("Less", "More"), "Give the token a lower or a higher position.",
+          lambda own, by: own.shift(by), hint="another offset", worth=4),
+    *walking(),
+    replace(SCROLLS, help="Scroll the page."),
+)  # fmt: skip
+
+
+class PositionsView(InsideView[PositionTried]):
+    """The position of a token, and the effect of wrong ones."""
 
     TOOL: ClassVar[str] = "positions"
-    ACTIONS: ClassVar[ActionTable] = POSITIONS_SCREEN
+    ACTIONS: ClassVar[ActionTable] = POSITIONS_KEYS
 
-    def __init__(self, tool: PositionsActions) -> None:
-        super().__init__(tool.host, tool.answers)
-        self.tool = tool
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, PositionTried))
+        self.row = 0
+        """The index of the selected trial."""
+        self.offsets = [*OFFSETS]
+        """The offsets of the trials between the first and the last: three of the token, one of the path."""
 
     # ---- asking ---------------------------------------------------------------------------------
 
     def _trials(self) -> list[PositionTrial]:
         after = self.timeline.items[self.timeline.slot :][:LATER]
         until = after[-1].node if after else None
-        return trials(len(self.path) - 1, self.tool.offsets, len(after), until)
+        return trials(len(self.path) - 1, self.offsets, len(after), until)
 
     def question(self) -> tuple[Hashable, Command]:
-        return self._trials()[self.tool.row].question(self.node)
+        return self._trials()[self.row].question(self.node)
 
     def ask(self) -> None:
         """See `InsideView`; the chosen row first, then the others."""
         every = self._trials()
-        for trial in (every[self.tool.row], *every):
+        for trial in (every[self.row], *every):
             key, question = trial.question(self.node)
             if self.answers.get(key) is None and self.answers.failure(key) is None:
                 self.answers.want(key, question)
@@ -61,11 +77,11 @@ class PositionsScreen(InsideView[PositionTried]):
     def draw(self, answer: PositionTried, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideView`; of any answer about the token."""
         rows = self._tried()
-        instead = [noticed(self._instead(on))] if rows[self.tool.row][1] is None else []
-        return Painter(on).draw(view(rows, self.tool.row, answer.use, instead), width, height)
+        instead = [noticed(self._instead(on))] if rows[self.row][1] is None else []
+        return Painter(on).draw(view(rows, self.row, answer.use, instead), width, height)
 
     def _tried(self) -> list[Tried]:
-        """Every trial, with its answer where that passed its checks, and whether there will be none."""
+        """Every trial, with its answer if that passed its checks, and whether there will be none."""
         rows: list[Tried] = []
         for trial in self._trials():
             key, _ = trial.question(self.node)
@@ -79,10 +95,10 @@ class PositionsScreen(InsideView[PositionTried]):
 
     def turn_row(self, by: int) -> None:
         """Look at another row."""
-        self.tool.row = max(0, min(len(self.tool.offsets) + 1, self.tool.row + by))
+        self.row = max(0, min(len(self.offsets) + 1, self.row + by))
 
     def shift(self, by: int) -> None:
         """Change the offset of the row, if it has one that can be chosen."""
-        at = self.tool.row - 1
-        if 0 <= at < len(self.tool.offsets):
-            self.tool.offsets[at] += by
+        at = self.row - 1
+        if 0 <= at < len(self.offsets):
+            self.offsets[at] += by

@@ -1,4 +1,4 @@
-"""The modules of a model as lines, from the top down beside the residual stream, in words; and in an export."""
+"""The modules of a model: lines from the top down beside the residual stream, in words."""
 
 from __future__ import annotations
 
@@ -10,25 +10,33 @@ from msgspec import Struct
 
 from engine.protocol import (
     HOOKS,
-    ExpertLayer,
-    ExpertsRead,
     HeadFacts,
     HookPart,
     LayerBlock,
     LayerSum,
     MlpFacts,
-    ModelFacts,
     ModelModules,
     ModulePart,
     Role,
     RopeFacts,
-    StateArray,
 )
-from inspector.blocks.elements import element, explained, hint, row, table
+from inspector.blocks.blocks import (
+    Bar,
+    Block,
+    Cell,
+    Column,
+    Table,
+    TableRow,
+    Text,
+    number,
+    sentence,
+    sentences,
+)
+from inspector.blocks.page import elements
 from inspector.display import visible
-from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import amount, count, size
-from inspector.state.inside import Answers, Asked
+from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 
 
@@ -85,14 +93,14 @@ def lines(modules: ModelModules, unfolded: Collection[int] = (), opened: Collect
     """The page.
 
     Args:
-        modules: Of the loaded model.
+        modules: The modules of the model.
         unfolded: Blocks whose layers are shown one by one.
         opened: Layers of those whose parts are shown.
     """
     found = [Line("● ", "token", f"its id, one of {modules.vocabulary:,}", strong=True)]
     found += [_outside(part, modules) for part in modules.before]
-    for number, block in enumerate(modules.blocks):
-        found += _block(number, block, number in unfolded, opened)
+    for place, block in enumerate(modules.blocks):
+        found += _block(place, block, place in unfolded, opened)
     found += [_outside(part, modules) for part in modules.after]
     if modules.tied:
         found.append(Line(
@@ -211,7 +219,7 @@ def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[Hook
     """The hooks that are found at a module of a layer.
 
     Args:
-        block: Of the layer.
+        block: The block of the layer.
         part: Its direct part.
         each: A module in that, or itself.
     """
@@ -263,7 +271,7 @@ def label_of(part: ModulePart, parent: ModulePart | None = None) -> str:
 
     Args:
         part: The part.
-        parent: That holds it.
+        parent: The part that holds it.
     """
     if part.rope is not None and part.heads is None:
         return "RoPE"
@@ -357,7 +365,7 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
 
     Args:
         total: Where, and what.
-        names: Of its parts, by path.
+        names: The names of its parts, by path.
     """
     parts = [
         names.get(path, visible(path)) + (f" × {factor:.3g}" if factor != 1 else "")
@@ -372,11 +380,11 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
 def ranges(numbers: Sequence[int]) -> str:
     """Layers counted from 1: `1 to 3, 5`."""
     spans: list[tuple[int, int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1] = spans[-1][0], number
+    for each in numbers:
+        if spans and each == spans[-1][1] + 1:
+            spans[-1] = spans[-1][0], each
         else:
-            spans.append((number, number))
+            spans.append((each, each))
     return ", ".join(f"{a + 1} to {b + 1}" if a < b else f"{a + 1}" for a, b in spans)
 
 
@@ -404,138 +412,110 @@ EXPLAINED = {
 """The purpose of each sort of module."""
 
 
-# ---- what one token chose -----------------------------------------------------------------------
-
-STATES = (
-    "A state is all that a recurrent layer keeps of the text, and its size never grows."
-    " Its norm before and after this token."
-)
-
-
-def experts_summary(layers: Sequence[ExpertLayer]) -> str:
-    """All mixtures in a sentence or two: how many experts, and how far one of them decides; empty without any."""
-    if not layers:
-        return ""
-    chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
-    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
-    strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
-    if not strongest:
-        return words
-    mean = sum(weight for weight, _ in strongest) / len(strongest)
-    (low, least), (high, most) = min(strongest), max(strongest)
-    if len(strongest) == 1:
-        return f"{words} The strongest weight is {mean:.2f}."
-    return (
-        f"{words} The strongest weight of a layer is {mean:.2f} on average: most in layer {most} ({high:.2f}), "
-        f"least in layer {least} ({low:.2f})."
-    )
-
-
-def chosen_words(layer: ExpertLayer) -> str:
-    """The experts of a layer that ran, counted from 1, each with its weight where that is known."""
-    known = len(layer.weights) == len(layer.chosen)
-    return ", ".join(
-        f"{expert + 1} ({layer.weights[place]:.2f})" if known else f"{expert + 1}"
-        for place, expert in enumerate(layer.chosen)
-    )
-
-
-def states_summary(states: Sequence[StateArray]) -> str:
-    """All states of recurrent layers in a sentence; empty without any."""
-    if not states:
-        return ""
-    layers = len({state.layer for state in states})
-    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
-    changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
-    if len(changed) < 2:
-        return words
-    (low, least), (high, most) = min(changed), max(changed)
-    ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
-    return f"{words} This token changed {ends}."
-
-
-def _layers(number: int) -> str:
-    return f"{count(number)} layer{'s' * (number != 1)}"
-
-
-# ---- in an export --------------------------------------------------------------------------------
+# ---- the document -------------------------------------------------------------------------------
 
 MOST = 400
-"""Rows of a table at most: a model whose layers all differ has many."""
-INDENT = "\N{NO-BREAK SPACE}" * 2
+"""Rows on a page at most: a model whose layers all differ has many."""
+COLUMNS = (
+    Column("module", least=18), Column("what it is", tone="muted", priority=4, least=26), Column("shape", priority=1),
+    number("params"), number("bytes", 1, "muted"),
+)  # fmt: skip
+SHARES = (number("share", 3), Column(cells=(6, 40), priority=2, top=1.0))
 
 
-def _modules(of: Exported) -> Iterator[Exhibit]:
+def sums(read: ModelModules) -> str:
+    """The parameters, bytes and layers of the model."""
+    return f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers"
+
+
+def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
+    """A row for each module on a token's way, with its hooks as TransformerLens names them.
+
+    Args:
+        read: The modules.
+        most: The rows at most; None for all.
+    """
+    found = lines(read)
+    yield sentence(f"{sums(read)}. Of layers that are alike the numbers are those of all together.")
+    yield Table((*COLUMNS, Column("hooks")), [TableRow((*_cells(line), line.hooks)) for line in found[:most]])
+    if most is not None and len(found) > most:
+        yield sentence(f"{count(len(found) - most)} more are left out.")
+
+
+def listing(read: ModelModules, found: Sequence[Line], at: int) -> Table:
+    """The same for a panel, with the share of each module in the parameters instead of its hooks.
+
+    Args:
+        read: The modules.
+        found: The lines that are not folded.
+        at: The index of the selected one.
+    """
+
+    def row(line: Line) -> TableRow:
+        name, says, *numbers = _cells(line)
+        if line.part is None and line.layers:
+            return TableRow((sentence((Text(line.gutter, "primary"), line.label), tone="muted"),))
+        if not line.parameters and not line.shape:
+            return TableRow((name, sentence(line.says, tone="muted")))
+        share = line.parameters / read.parameters if read.parameters else 0.0
+        percent = "<0.1 %" if 0 < share < 0.001 else f"{share * 100:.1f} %"
+        return TableRow((name, says, *numbers, percent if line.parameters else "", Bar(share)))
+
+    return Table((*COLUMNS, *SHARES), [*map(row, found)], at)
+
+
+def _cells(line: Line) -> tuple[Cell, ...]:
+    name = Text(line.label, "strong" if line.strong else "", gutter=line.gutter)
+    numbers = amount(line.parameters) if line.parameters else "", size(line.bytes) if line.bytes else ""
+    return name, line.says, line.shape, *numbers
+
+
+def about(line: Line, opens: Sequence[str] = ()) -> Iterator[Block]:
+    """A module: its path, its purpose, its hooks, and its arrays and shapes.
+
+    Args:
+        line: Its line.
+        opens: What Enter shows of it, the longest form first; empty for nothing.
+    """
+    kind = f"  {visible(line.part.kind)}" if line.part is not None else ""
+    title = [Text(line.path or line.label, "strong"), Text(kind, "muted")]
+    yield sentence(
+        *((*title, Text("  ⏎ " if each else "", "accent"), Text(each, "muted")) for each in opens or ("",))
+    )
+    yield from sentences([EXPLAINED.get(line.sort, "")], "")
+    yield from sentences([f"hooks: {line.hooks}" if line.hooks else "", _facts(line)])
+
+
+def _facts(line: Line) -> str:
+    """Arrays, shapes for one token, and the parameters of each layer."""
+    part = line.part
+    if part is None:
+        return line.says
+    arrays = ", ".join(
+        f"{visible(array.name)} {times(array.shape)} {visible(array.dtype)}"
+        + (f" ({array.bits} bits, groups of {array.group_size}, {visible(array.mode)})" if array.bits else "")
+        for array in part.arrays
+    )
+    each = f"{count(part.parameters)} parameters{' in each layer' * (len(line.layers) > 1)}"
+    way = f"{times(part.given)} → {times(part.returned)} for a token" if part.given and part.returned else ""
+    return " · ".join(filter(None, (arrays, each, way)))
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
     """The modules of the session's model, and of the second one."""
     answers, opened = of.timeline.of(Answers), of.timeline.of(LockstepSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
-        read = answers.get(ModelModules, _asked(facts)) if facts is not None else None
+        read = (
+            answers.get(ModelModules, (False, (facts.path, facts.weight_bytes)))
+            if facts is not None
+            else None
+        )
         if isinstance(read, ModelModules):
-            yield Exhibit("modules", f"What the model is made of{which}", partial(_map, read))
+            yield Exhibit("modules", f"What the model is made of{which}", partial(_page, read))
 
 
-def _asked(facts: ModelFacts) -> Asked:
-    return False, (facts.path, facts.weight_bytes)
+def _page(read: ModelModules) -> Iterator[Element]:
+    return elements(document(read, MOST), tables="plain")
 
 
-def _map(read: ModelModules) -> Iterator[Element]:
-    """A row for each module on a token's way, with its hooks as TransformerLens names them."""
-    found = lines(read)
-    rows = [
-        row(
-            line.label.strip() if line.strong else f"{INDENT}{line.label.strip()}", line.says, line.shape,
-            amount(line.parameters) if line.parameters else "", size(line.bytes) if line.bytes else "", line.hooks,
-        )
-        for line in found[:MOST]
-    ]  # fmt: skip
-    head = ("module", "what it is", "shape", "params", "bytes", "hooks")
-    left_out = f"{count(len(found) - MOST)} more are left out." if len(found) > MOST else ""
-    whole = f"{count(read.parameters)} parameters, {size(read.bytes)} of weights, {read.depth} layers."
-    told = hint(whole, "Of layers that are alike the numbers are those of all together.", left_out)
-    yield element("div", table("", head, rows, class_="plain"), told)
-
-
-def _experts(of: Exported) -> Iterator[Exhibit]:
-    def exhibits(second: bool) -> Iterator[Exhibit]:
-        for read in of.timeline.of(Answers).found(ExpertsRead, second):
-            if read.layers or read.states:
-                heading = (
-                    "Experts that the token went through" if read.layers else "What recurrent layers keep"
-                )
-                yield Exhibit("experts", heading, partial(_chosen, read), read.node)
-
-    return of_both(of, exhibits)
-
-
-def _chosen(read: ExpertsRead) -> Iterator[Element]:
-    """A row for each layer's experts, and one for each state."""
-    experts = [row(f"L{layer.layer + 1}", chosen_words(layer)) for layer in read.layers[:MOST]]
-    states = [
-        row(
-            f"L{state.layer + 1}", times(state.shape), size(state.bytes), f"{state.before:.3g}", f"{state.norm:.3g}",
-            "was empty" if state.changed is None else f"{100 * state.changed:.0f} %",
-        )
-        for state in read.states[:MOST]
-    ]  # fmt: skip
-    heads = (
-        ("layer", "experts, each with its weight"),
-        ("layer", "state", "bytes", "norm before", "after", "changed"),
-    )
-    shown = (
-        table("", head, rows, class_="plain")
-        for head, rows in zip(heads, (experts, states), strict=True)
-        if rows
-    )
-    more = max(0, len(read.layers) - MOST) + max(0, len(read.states) - MOST)
-    said = (
-        experts_summary(read.layers),
-        states_summary(read.states),
-        STATES if states else "",
-        f"{count(more)} more rows are left out." if more else "",
-        *map(visible, read.missing),
-    )
-    yield explained(" ".join(filter(None, said)), read.facts, *shown)
-
-
-MODULES_PART = ExportPart("modules", _modules)
-EXPERTS_PART = ExportPart("experts", _experts)
+MODULES_PART = ExportPart("modules", _exhibits)

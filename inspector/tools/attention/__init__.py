@@ -1,1 +1,0 @@
-"""Attention: where each head of each layer looks."""

@@ -1,1 +1,0 @@
-"""Gradients: which tokens of the context a logit hangs on."""

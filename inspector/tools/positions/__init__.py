@@ -1,1 +1,0 @@
-"""Positions: what a wrong offset does, and a missing causal mask."""

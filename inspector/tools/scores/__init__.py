@@ -1,1 +1,0 @@
-"""Why a head looks there: its scores, by what wrote the query and the keys."""

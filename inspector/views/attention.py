@@ -1,0 +1,358 @@
+"""Attention: all heads as small maps, one of them over the text, and its weights from every token."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from rich.style import Style
+
+from engine.protocol import (
+    TRIANGLE_TOKENS,
+    AttentionLayer,
+    AttentionRead,
+    Command,
+    HeadScore,
+    HeadsScored,
+    ReadAttention,
+    ReadTriangle,
+    RepeatedTexts,
+    ScoreHeads,
+    TriangleRead,
+)
+from inspector.blocks.blocks import Beside, Block, Drawn, sentences
+from inspector.blocks.paint import Painter
+from inspector.display import first_fitting, quoted, token_label, visible
+from inspector.documents.attention import (
+    ORDERS,
+    QUIET,
+    Head,
+    brief,
+    columns,
+    details,
+    maps,
+    most_focused,
+    ranked,
+    ranking,
+    score,
+    weights_of,
+)
+from inspector.documents.triangle import Triangle
+from inspector.keys import key_for
+from inspector.main.inside_view import (
+    SCROLLS,
+    TITLED,
+    InsideView,
+    look_table,
+    noticed,
+    told,
+    walking,
+    why_missing,
+)
+from inspector.main.tool import OfferedHeat
+from inspector.scales import size
+from inspector.session.requests import Replies
+from inspector.widgets.actions import Action, ActionTable, both
+from inspector.widgets.canvas import Canvas, Row, centred
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+Known = TypeVar("Known", TriangleRead, HeadsScored)
+DETAILS = (36, 46)
+"""The least and the most cells of the lines about a head, beside the maps."""
+SIDE = 70
+"""Cells from which on there is room for them."""
+LOW = 16
+"""Lines below which there is no room for everything."""
+TEXT_ROWS = 8
+"""Rows of the text at most, its frame included."""
+
+
+ATTENTION_KEYS = look_table(
+    "While attention is looked at",
+    *walking("Look from another token; the head stays."),
+    *both(("attention.later_layer", "attention.earlier_layer"), ("Later layer", "Earlier layer"),
+          "Choose a later layer, or an earlier one. In a ranking: the previous or the next head.",
+          lambda own, by: own.turn_layer(by), by=(1, -1), worth=8,
+          hint=lambda own: "rank" if own.order and not own.triangle else "layer"),
+    *both(("attention.head_before", "attention.next_head"), ("Previous head", "Next head"),
+          "Choose the previous or the next head. After the last head come mean and maximum.",
+          lambda own, by: own.turn_head(by), hint="head", worth=8),
+    Action("attention.sort", "Sort",
+           "Sort the heads: by place, previous token, same token again (induction), duplicate token, first token, "
+           "widest.",
+           lambda own: own.sort(), hint="sort", worth=5),
+    Action("attention.texts", "Standard texts",
+           "Score heads over repeated random tokens, the same for all models; again for this text.",
+           lambda own: own.turn_texts(), worth=5,
+           hint=lambda own: "this text" if own.texts is not None and own.order else "standard texts"),
+    Action("attention.triangle", "All tokens",
+           "Show where the head looks from each token; if not all fit, press again to see them at once.",
+           lambda own: own.turn_triangle(), worth=6,
+           hint=lambda own: "all tokens" if not own.triangle
+           else "one token" if own.fits or own.squeezed else "squeeze"),
+    SCROLLS,
+    text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
+    "with the head that looks most at a single token, neither the first nor the last two. Where a head looks does "
+    "not explain what the model says.",
+)  # fmt: skip
+
+
+class AttentionView(InsideView[AttentionRead]):
+    """The weights of all heads from one token."""
+
+    TOOL: ClassVar[str] = "attention"
+    HEATS: ClassVar[bool] = True
+    ACTIONS: ClassVar[ActionTable] = ATTENTION_KEYS
+
+    def __init__(self, host: MainScreen) -> None:
+        client = host.controller.client
+        super().__init__(host, Replies(client, AttentionRead))
+        self._triangles = Replies(client, TriangleRead)
+        self._scores = Replies(client, HeadsScored)
+        self.order = 0
+        """The index of the order of heads in `ORDERS`."""
+        self.texts: RepeatedTexts | None = None
+        """The texts that heads are scored over; None for the path."""
+        self.triangle = False
+        """True if the weights of the head from all tokens are shown."""
+        self.squeezed = False
+        """True if they are squeezed into the panel."""
+        self.fits = True
+        """True if each of their rows and columns has a cell of its own."""
+        self._chosen: Head | None = None
+        self._sorts = False
+        """True if the first head of the order is chosen as soon as the scores are known."""
+
+    def point(self, *place: int) -> None:
+        """Choose a head of a layer; without a head the same one as before."""
+        layer, *head = place
+        number = head[0] - 1 if head else self._chosen.head if self._chosen is not None else 0
+        self._chosen, self.triangle, self.order = Head(layer - 1, number), False, 0
+
+    def heat_of_text(self) -> OfferedHeat | None:
+        """The weights of the chosen head from the selected token, or the one that was looked at last."""
+        newest = self.newest()
+        if newest is None or (found := self._found(newest[0])) is None:
+            return None
+        (_, path), (head, layer) = newest, found
+        weights = weights_of(layer, head.head, len(path))
+        shares = {item.node: weight for item, weight in zip(path, weights, strict=False)}
+        return OfferedHeat(f"{head.name} from {quoted(token_label(path[-1].text, path[-1].raw))}", shares)
+
+    # ---- the selected head ----------------------------------------------------------------------
+
+    def _found(self, read: AttentionRead) -> tuple[Head, AttentionLayer] | None:
+        """The chosen head, or the nearest that an answer has, and its layer; at first one that looks at something."""
+        self._chosen = wanted = self._chosen or most_focused(read)
+        if wanted is None or not read.layers:
+            return None
+        layer = min(read.layers, key=lambda each: abs(each.layer - wanted.layer))
+        return Head(layer.layer, wanted.head if wanted.head in columns(layer) else layer.heads - 1), layer
+
+    @property
+    def chosen(self) -> Head | None:
+        """The head that is looked at."""
+        found = self._found(self.answer) if self.answer is not None else None
+        return found[0] if found is not None else None
+
+    @property
+    def _single(self) -> Head | None:
+        """The same; None if it is a mean or a maximum."""
+        chosen = self.chosen
+        return chosen if chosen is not None and chosen.head >= 0 else None
+
+    def look(self) -> None:
+        """See `InsideView`; the first head of another order is chosen once their scores are known."""
+        super().look()
+        if self._sorts and self.scores:
+            self._sorts, best = False, ranked(self.scores, self.order)[0]
+            if score(best, self.order) is not None:
+                self._chosen = Head(best.layer, best.head)
+
+    # ---- asking ---------------------------------------------------------------------------------
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, ReadAttention(self.node)
+
+    def ask(self) -> None:
+        super().ask()
+        if self.order and self._scored is None:
+            self._scores.want(self._scores_key, ScoreHeads(self.end, self.texts))
+        if self.triangle and (head := self._single) and self._over(self._triangles, *head) is None:
+            self._triangles.want((self.end, *head), ReadTriangle(self.end, *head))
+
+    def drop(self) -> None:
+        for answers in (self.answers, self._triangles, self._scores):
+            answers.drop()
+
+    @property
+    def end(self) -> int:
+        """The last token of the path whose weights and scores are asked for, those of the tokens before it included."""
+        items = self.timeline.items
+        fits = max(self.timeline.slot, min(len(items), TRIANGLE_TOKENS))
+        return items[fits - 1].node if items else self.node
+
+    def _over(self, answers: Replies[Known], *head: int) -> Known | None:
+        """An answer about a path with the token: the one on show, or one that ended before."""
+        if (answer := answers.get((self.end, *head))) is not None:
+            return answer
+        for item in self.timeline.items[max(0, self.timeline.slot - 1) :]:
+            if (answer := answers.get((item.node, *head))) is not None:
+                return answer
+        return None
+
+    @property
+    def _scores_key(self) -> Hashable:
+        """The key of the scores that are wanted."""
+        scored = self._scored
+        return (self.texts or (scored.node if scored is not None else self.end),)
+
+    @property
+    def _scored(self) -> HeadsScored | None:
+        """The scores of all heads over the path or the standard texts; None until they are known."""
+        return self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
+
+    @property
+    def scores(self) -> tuple[HeadScore, ...]:
+        """These, if their checks passed."""
+        scored = self._scored
+        return scored.heads if scored is not None and scored.facts.failed is None else ()
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def text_rows(self, needed: int) -> int:
+        """See `InsideView`; up to a third of the screen: the maps can use the others."""
+        return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
+
+    def heading(self, answer: AttentionRead | None) -> str:
+        found = self._found(answer) if answer is not None else None
+        if self.triangle and found is not None:
+            head, read = found[0], self._over(self._triangles, *found[0])
+            known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
+            long, short = f"Where {head.name} looks from each token{known}", f"{head.name}, all tokens"
+            return first_fitting(self.area.width - TITLED, long, f"{short}{known}", short)
+        if self.order:
+            known = ""
+            if (scored := self._scored) is not None:
+                known = f", over {f'{scored.tokens:,}' if self.texts is None else 'random'} tokens"
+            return f"Heads sorted by: {ORDERS[self.order].name}{known}"
+        if answer is None or not answer.layers:
+            return "Where each head looks"
+        most = max(map(attrgetter("heads"), answer.layers))
+        return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
+
+    def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float], Collection[int]]:
+        if (found := self._found(answer)) is None:
+            return "", (), ()
+        head, layer = found
+        label = quoted(token_label(self.path[-1].text, self.path[-1].raw))
+        weights = weights_of(layer, head.head, answer.tokens)
+        return f"{head.name} looks from {label}: % under each token", weights, ()
+
+    def situation(self) -> str:
+        width = self.app.size.width - 2
+        if self.triangle and (head := self._single) is not None:
+            read = self._over(self._triangles, *head)
+            return told(self._triangles, (read.node if read else self.end, *head), width)
+        if self.order and not self.triangle:
+            return told(self._scores, self._scores_key, width)
+        return super().situation()
+
+    def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
+        if (found := self._found(answer)) is None:
+            return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
+        chosen, layer = found
+        main = [*self._main(answer, chosen, on)]
+        if self.triangle and (width < SIDE or height < LOW):
+            return Painter(on).draw([*main, QUIET], width, height)
+        known = None
+        if self._scores.any and (scored := self._scored) is not None:
+            own = (each for each in self.scores if (each.layer, each.head) == chosen)
+            known = next(((each, scored) for each in own), None)
+        first = min(self.candidates, key=attrgetter("rank"), default=None)
+        missing = [*sentences(map(visible, answer.missing))]
+        side = [*details(self.path, layer, chosen, known, first), *missing]
+        short = [*brief(self.path, layer, chosen, first), *missing]
+        return Painter(on).draw([Beside(main, side, SIDE, DETAILS, short)], width, height)
+
+    def _main(self, answer: AttentionRead, chosen: Head, on: Canvas) -> Iterable[Block]:
+        """The maps, the ranking or the weights from all tokens; or the reason why they aren't there."""
+        if self.triangle:
+            if (head := self._single) is None:
+                texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
+                return [noticed(texts, middle=True)]
+            read = self._over(self._triangles, *head)
+            if read is None or read.facts.failed is not None:
+                runs = "The whole path goes through the model again."
+                return [self._absent(self._triangles, (read.node if read else self.end, *head), runs, on)]
+            return [Drawn(partial(self._triangle, read), (6, read.tokens + 5))]
+        if self.order:
+            if not self.scores or (scored := self._scored) is None:
+                runs = "Repeated random tokens go through the model."
+                if self.texts is None:
+                    runs = "The whole path goes through the model again."
+                return [self._absent(self._scores, self._scores_key, runs, on)]
+            return ranking(answer, scored, self.order, chosen)
+        return maps(answer, chosen)
+
+    def _triangle(self, read: TriangleRead, painter: Painter, width: int, height: int) -> list[Row]:
+        drawn = Triangle(read, self.timeline.items, len(self.path) - 1, painter, self.squeezed)
+        rows = drawn.rows(width, height)
+        self.fits = drawn.fits
+        return rows
+
+    def _absent(self, answers: Replies[Any], key: Hashable, runs: str, on: Canvas) -> Drawn:
+        """The reason why an answer about the whole path isn't there; `runs` says what is computed for it."""
+        answer = answers.get(key)
+        texts: list[tuple[str, Style]] = [(runs, on.rich_style)]
+        if not self.live:
+            live = f"Press esc, then {key_for('go_live')} to continue live."
+            texts = [("This was not recorded.", on.rich_style), (live, on.ink("muted"))]
+        why = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
+        return noticed(why or texts, middle=True)
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    def turn_layer(self, by: int) -> None:
+        """Choose the same head of a later layer, or of an earlier one; in a ranking the head before or after."""
+        if self.order and self.scores and not self.triangle:
+            best = [Head(each.layer, each.head) for each in ranked(self.scores, self.order)]
+            place = best.index(self._chosen) - by if self._chosen in best else 0
+            self._chosen = best[max(0, min(len(best) - 1, place))]
+        elif self.answer is not None and (found := self._found(self.answer)) is not None:
+            layers = list(
+                dict.fromkeys(layer.layer for layer in self.answer.layers)
+            )  # some have several attentions
+            place = layers.index(found[0].layer) + by
+            self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], found[0].head)
+
+    def turn_head(self, by: int) -> None:
+        """Choose the next head of the layer, its mean or its maximum; after the last comes the first."""
+        if self.answer is not None and (found := self._found(self.answer)) is not None:
+            head, layer = found
+            own = columns(layer)
+            self._chosen = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
+
+    def sort(self) -> None:
+        """Sort the heads in the next order; the first of them is chosen."""
+        self.order = (self.order + 1) % len(ORDERS)
+        self.triangle, self._sorts = False, True
+
+    def turn_texts(self) -> None:
+        """Score heads over repeated texts, or over the path; sort the heads by their scores."""
+        self.texts = RepeatedTexts() if self.texts is None or not self.order else None
+        self.order, self.triangle, self._sorts = self.order or 1, False, True
+
+    def turn_triangle(self) -> None:
+        """Show the weights from all tokens, then squeezed if they don't fit, then those from this token alone."""
+        squeeze = self.triangle and not self.squeezed and not self.fits
+        self.triangle, self.squeezed = squeeze or not self.triangle, squeeze
+
+    def goes_to(self, action: str) -> None:
+        """The view of scores opens on the head."""
+        if action == "scores" and (head := self._single) is not None:
+            self.host.point(action, head.layer + 1, head.head + 1)

@@ -1,0 +1,205 @@
+"""The inside of the model: its modules from the top down, and the experts and states of one token."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+
+from engine.protocol import Command, ExpertsRead, Failure, ModelModules, ReadExperts, ReadModules
+from inspector.blocks.paint import ENDLESS, Painter
+from inspector.display import first_fitting
+from inspector.documents import experts
+from inspector.documents.modules import Line, about, lines, listing, sums
+from inspector.main.inside_view import InsideView, look_table, walking
+from inspector.session.requests import Replies
+from inspector.widgets.actions import Action, ActionTable, both
+from inspector.widgets.canvas import Canvas, Row
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+DETAIL = 5
+"""Lines about the selected module on a screen that is not tall, the rule above them included."""
+ROOM, TALL = 14, 26
+"""Lines of the view from which on there is room for these, and for all that there is to say."""
+LOW = 8
+"""Lines of the view of experts below which the numbers come before the words."""
+OPENS = {
+    "attention": ("attention", "attention", "where this attention looks"),
+    "layer": ("lens", "lens", "what each layer would predict"),
+    "head": ("lens", "lens", "what each layer would predict"),
+    "mlp": ("attribution", "contributions", "what each part adds to a token"),
+    "experts": ("experts", "experts", "which experts the token took"),
+    "recurrence": ("experts", "states", "its state, before and after"),
+}
+"""The action that opens a view of each sort of module, a word for the view, and what it shows."""
+NOTHING = ("", "", "")
+
+_MODULE = "Go from module to module."
+MODULES_KEYS = look_table(
+    "Inside the model",
+    *both(("modules.up", "modules.down"), ("Up", "Down"), _MODULE, lambda own, by: own.go(by), worth=8,
+          hint=lambda own: "module" if own.line is not None else ""),
+    Action("first", "First module", _MODULE, lambda own: own.go(-own.at)),
+    Action("tip", "Last module", _MODULE, lambda own: own.go(len(own.lines))),
+    *both(("modules.page_up", "modules.page_down"), ("Page up", "Page down"), _MODULE, lambda own, by: own.go(by),
+          by=(-10, 10)),
+    Action("modules.open", "Open",
+           "Look inside it: for an attention, where it looks; for a layer, what it would predict. The view opens at "
+           "its layer, if it has one.",
+           lambda own: own.open(), hint=lambda own: own.opens[1], worth=7),
+    *both(("modules.fold", "modules.unfold"), ("Fold", "Unfold"),
+          "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
+          hint=lambda own: "fold, unfold" if own.folds is not None else "", worth=6,
+          written="`{modules.unfold}` `{modules.fold}`"),
+    leave="Go back.",
+    text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
+    "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
+)  # fmt: skip
+
+
+class ModulesView(InsideView[ModelModules]):
+    """The modules of the model on a token's way."""
+
+    TOOL: ClassVar[str] = "modules"
+    ACTIONS: ClassVar[ActionTable] = MODULES_KEYS
+    ASKS: ClassVar[bool] = False
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, ModelModules))
+        self.at = 0
+        """The index of the selected line."""
+        self.unfolded: set[int] = set()
+        """Blocks of layers that are alike which are shown one by one."""
+        self.opened: set[int] = set()
+        """Layers of those whose parts are shown."""
+        self.lines: list[Line] = []
+        """The lines that are not folded."""
+
+    def begin(self) -> None:
+        """Begin at the top, with layers that are alike folded."""
+        self.at, self.unfolded, self.opened, self.answer = 0, set(), set(), None
+
+    def question(self) -> tuple[Hashable, Command]:
+        facts, question = self.facts, ReadModules(second=self.looked is not None)
+        return (facts.path, facts.weight_bytes) if facts is not None else None, question
+
+    def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
+        """See `InsideView`; the lines are made again only for another answer, and when layers fold."""
+        other = answer is not self.answer
+        super().found(answer, failure)
+        if other:
+            self.lines = lines(answer, self.unfolded, self.opened) if answer is not None else []
+
+    # ---- showing --------------------------------------------------------------------------------
+
+    def heading(self, answer: ModelModules | None) -> str:
+        return (
+            f"The way of a token through {self.facts.name}" if self.facts is not None else "Inside the model"
+        )
+
+    def situation(self) -> str:
+        """The sums, which are the model's own."""
+        if self.answer is None:
+            return super().situation()
+        short = sums(self.answer)
+        return first_fitting(
+            self.app.size.width - 2, f"{short} · read off the arrays and one token's forward", short
+        )
+
+    def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
+        self.at = max(0, min(self.at, len(self.lines) - 1))
+        painter, below = Painter(on), list[Row]()
+        if height >= ROOM:
+            _, word, what = self.opens
+            detail = painter.draw(about(self.lines[self.at], (what, word) if word else ()), width, ENDLESS)
+            below = [[Segment("─" * width, on.ink("faint"))], *detail][: DETAIL if height < TALL else None]
+        rows = painter.draw([listing(answer, self.lines, self.at)], width, height - len(below))
+        return [*rows, *[list[Segment]()] * (height - len(below) - len(rows)), *below]
+
+    # ---- keys -----------------------------------------------------------------------------------
+
+    @property
+    def line(self) -> Line | None:
+        """The selected line."""
+        return self.lines[min(self.at, len(self.lines) - 1)] if self.lines else None
+
+    def go(self, by: int) -> None:
+        """Go up or down."""
+        self.at = max(0, min(self.at + by, len(self.lines) - 1))
+
+    @property
+    def folds(self) -> int | None:
+        """The block of layers that fold, of which the selected line is; None if it is of none."""
+        line, answer = self.line, self.answer
+        if line is None or answer is None or not line.layers:
+            return None
+        own = (n for n, each in enumerate(answer.blocks) if set(line.layers) <= set(each.layers))
+        block = next(own, None)
+        return block if block is not None and len(answer.blocks[block].layers) > 1 else None
+
+    def unfold(self, by: int) -> None:
+        """Unfold layers that are alike, then one of them; or fold them."""
+        line, answer, block = self.line, self.answer, self.folds
+        if line is None or answer is None or block is None:
+            return
+        if by > 0 and block not in self.unfolded:
+            self.unfolded.add(block)
+        elif by > 0:
+            self.opened |= set(line.layers)
+        elif block in self.unfolded and self.opened & set(line.layers):
+            self.opened -= set(line.layers)
+        else:
+            self.unfolded.discard(block)
+        self.lines = found = lines(answer, self.unfolded, self.opened)
+        heads = [n for n, each in enumerate(found) if each.block == block]
+        self.at = next((n for n in heads if found[n].layers[0] == line.layers[0]), heads[0])
+
+    @property
+    def opens(self) -> tuple[str, str, str]:
+        """The entry in `OPENS` for the selected module."""
+        line = self.line
+        if line is None:
+            return NOTHING
+        found = OPENS.get(line.sort if line.sort in ("layer", "head", "experts") else line.inside, NOTHING)
+        return found if self.host.has(found[0]) else NOTHING
+
+    def open(self) -> None:
+        """Open the view of the selected module."""
+        if self.opens[0]:
+            self.host.press(self.opens[0])
+
+    def goes_to(self, action: str) -> None:
+        """The view opens on the layer of the selected module, if it is of one layer."""
+        if (line := self.line) is not None and len(line.layers) == 1:
+            self.host.point(action, line.layers[0] + 1)
+
+
+class ExpertsView(InsideView[ExpertsRead]):
+    """The experts that a token went through, and the states of recurrent layers."""
+
+    TOOL: ClassVar[str] = "modules"
+    ACTIONS: ClassVar[ActionTable] = look_table("In the page of experts", *walking(), told=False)
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Replies(host.controller.client, ExpertsRead))
+        self._layer: int | None = None
+        """The layer that is shown before all others, from 0; None for none."""
+
+    def point(self, *place: int) -> None:
+        """Choose the layer that is shown first."""
+        self._layer = place[0] - 1
+
+    def question(self) -> tuple[Hashable, Command]:
+        return self.node, ReadExperts(self.node)
+
+    def heading(self, answer: ExpertsRead | None) -> str:
+        if answer is None or answer.layers:
+            return "Experts that this token went through"
+        return "What recurrent layers keep after this token" if answer.states else "Experts and states"
+
+    def draw(self, answer: ExpertsRead, on: Canvas, width: int, height: int) -> list[Row]:
+        blocks = experts.view(answer, self._layer, experts.fits(answer.layers, width), height < LOW)
+        return Painter(on).draw(blocks, width, ENDLESS)
