@@ -367,7 +367,7 @@ SETTING_UP = Tool(
             synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face",
             hint="open model", worth=4, place=63),
         Action("facts", "Model facts", "Show the facts about the model.", SetupActions.facts, Needs.MODEL,
-            synonyms="model info, parameters, model details, config, number of parameters, context length, "
+            synonyms="model info, device, parameters, model details, config, number of parameters, context length, "
             "about the model", hint="model facts", worth=4, place=62),
     ),
     owners=(PROMPT_KEYS, MODEL_KEYS),
@@ -414,9 +414,9 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actio
            "top candidates, probabilities, distribution, next token probabilities, top tokens"),
     _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
            "list of tokens, logprobs, log"),
-    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "memory, cache size, bytes of the cache"),
-    _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, milliseconds, "
-           "time to first token, time per token, ttft, tpot"),
+    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "kv, memory, ram, cache size, bytes of the cache"),
+    _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, tok/s, slow, "
+           "milliseconds, time to first token, time per token, ttft, tpot"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
     *both(("next_view", "view_before"), ("Next view", "Previous view"),

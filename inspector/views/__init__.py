@@ -180,7 +180,7 @@ ATTENTION = Tool(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
             opens="inspector.views.attention:AttentionView",
-            synonyms="attention map, attention head, attention heads, attention weights, attention pattern, "
+            synonyms="attn, attention map, attention head, attention heads, attention weights, attention pattern, "
             "which words the model looks at, induction head, previous-token head, duplicate-token head"),
     ),
     exports=("inspector.documents.attention:ATTENTION_PART",),
@@ -233,7 +233,7 @@ ATTRIBUTION = Tool(
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
             needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="parts",
             opens="inspector.views.attribution:Contributions",
-            synonyms="direct logit attribution, feature attribution, saliency, importance, which part matters, "
+            synonyms="dla, direct logit attribution, feature attribution, saliency, importance, which part matters, "
             "logit difference"),
     ),
     exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
@@ -305,7 +305,7 @@ INTERVENTIONS = Tool(
             needs=INSIDE, recorded=answered(HeadsSwept), looks=True, view="switch off",
             opens="inspector.views.interventions:SwitchOff",
             synonyms="ablation, ablate, knock-out, disable a head, zero a head, remove a layer, "
-            "intervene, scale a head"),
+            "intervene, scale a head, turn off, turn off a head, skip a layer"),
         Action("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
             needs=INSIDE, recorded=answered(ActivationsPatched), looks=True, view="patching",
@@ -326,13 +326,13 @@ LESSONS = Tool(
         Action("lessons", "Learn",
             "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
             lambda own: own.explore(),
-            synonyms="tutorial, course, learning, lesson, how does it work, explain", view="lessons…"),
+            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
         Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
             lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
         Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
             lambda own: own.present(),
-            synonyms="class, teacher, projector, slides, audience, presentation"),
+            synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
     ),
     dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
 )  # fmt: skip

@@ -23,7 +23,7 @@ from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.views import TOOLS
 from inspector.views.lockstep import SecondModelDialog
 from inspector.widgets.dialog import Remark
-from tests.inspector.main.finder_queries import QUERIES
+from tests.inspector.main.finder_queries import QUERIES, SENTENCES
 from tests.inspector.main.test_overlays import branched
 from tests.inspector.rig import Rig, run
 
@@ -77,6 +77,12 @@ def test_the_first_hits_of_what_people_type_are_right() -> None:
     assert {id for _, id in QUERIES} <= known
     wrong = [(typed, id, found(typed)[:3]) for typed, id in QUERIES if found(typed)[:1] != [id]]
     assert len(QUERIES) - len(wrong) >= RIGHT, wrong
+
+
+def test_the_first_hits_of_sentences_are_right() -> None:
+    assert len(SENTENCES) == 60
+    wrong = [(typed, id, found(typed)[:3]) for typed, id in SENTENCES if found(typed)[:1] != [id]]
+    assert len(SENTENCES) - len(wrong) >= 53, wrong
 
 
 def test_every_label_finds_its_own_first() -> None:
