@@ -29,7 +29,7 @@ _FAILED: tuple[type[Command], ...] = (
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
-_ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
+_ENDS = {command.kind for state in STATES for command in state.FAILS if command.kind in state.ENDS}
 """Commands whose end matters to a state, though they were not sent here."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")

@@ -17,9 +17,6 @@ LONGEST_TEXT = 24
 class BreakpointState:
     """The breakpoints of runs."""
 
-    TAKES = protocol.Moved, protocol.Resampled, protocol.PromptOpened, protocol.BreakpointHit
-    """The records that change it, whatever command they are of."""
-
     def __init__(self) -> None:
         self.points = Breakpoints()
         self.hit: protocol.BreakpointHit | None = None
@@ -34,7 +31,7 @@ class BreakpointState:
         self.skipping, self.skipped, self.hit = over_sure, 0, None
 
     def receive(self, record: protocol.Record) -> None:
-        """Take in one record of those in `TAKES`, after the timeline did."""
+        """Take in a stop, or a record that leaves the place of one, after the timeline did."""
         self.hit = record if isinstance(record, protocol.BreakpointHit) else None
 
     def count(self, record: protocol.Record) -> None:

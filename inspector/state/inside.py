@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -202,8 +202,6 @@ class KeptAnswer(Struct, frozen=True):
 class Answers(CapabilityState):
     """The answers about one tree, by their class and by what was asked; and why a question has none."""
 
-    TAKES: ClassVar = (*KEYS, protocol.PromptOpened, protocol.LockstepOpened, protocol.LockstepClosed)
-
     def __init__(self) -> None:
         self._kept: dict[type[Record], OrderedDict[Asked, KeptAnswer]] = {}
         self._came = self._tree = 0
@@ -225,7 +223,7 @@ class Answers(CapabilityState):
                     self._forget(lambda kind, asked: kind not in _OF_MODEL)
             case protocol.LockstepOpened() | protocol.LockstepClosed():
                 self._forget(lambda kind, asked: asked[0])
-            case _:
+            case _ if type(record) in KEYS:
                 facts = getattr(record, "facts", None)
                 second = isinstance(facts, CaptureFacts) and bool(facts.model)
                 self.keep(type(record), (second, KEYS[type(record)](record)), record)

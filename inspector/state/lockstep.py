@@ -21,11 +21,6 @@ from inspector.state.session_tree import Item
 class LockstepSoFar(Struct, CapabilityState):
     """The second model, and what was read along the session's paths."""
 
-    TAKES = (
-        protocol.LockstepOpened, ModelFacts, protocol.LockstepClosed, PromptOpened, protocol.LockstepRead,
-        protocol.WaysParted,
-    )  # fmt: skip
-
     opened: protocol.LockstepOpened | None = None
     """The second model, if there is one."""
     spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)

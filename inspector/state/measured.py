@@ -47,10 +47,6 @@ class RaceSoFar(Struct):
 class Measured(Struct, CapabilityState):
     """The last measurement of each kind."""
 
-    TAKES = (
-        protocol.RaceOpened, protocol.RaceStep, protocol.RaceEnded, protocol.Profiled, protocol.RooflineMeasured,
-        protocol.KVCompared, protocol.RanksLoaded, protocol.RanksMeasured, ModelFacts, PromptOpened,
-    )  # fmt: skip
     FAILS = (protocol.Measure,)
     STOPS: ClassVar = {
         protocol.RaceOpened: (ReplayStop.BEGINS, ""),

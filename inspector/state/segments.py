@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -164,8 +164,6 @@ class PathSegments(Struct):
 
 class Segments(CapabilityState):
     """The segments of all tokens, from the records."""
-
-    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, protocol.ToolCallChecked)
 
     def __init__(self) -> None:
         self._eos: frozenset[int] = frozenset()

@@ -21,7 +21,7 @@ from engine.settings import Settings
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
-from inspector.state.capability import ENDS, CapabilityState
+from inspector.state.capability import CapabilityState
 from inspector.state.inside import KEYS, Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
@@ -35,13 +35,10 @@ STATES: tuple[type[CapabilityState], ...] = (
 """The states of all capabilities that come with the program."""
 
 
-_TAKERS: dict[object, list[type[CapabilityState]]] = {}
-"""The states that a record changes, by its class; by class and command for the end of one."""
-for _state in STATES:
-    for _record in (*_state.TAKES, *((end, command.kind) for command in _state.OF for end in ENDS)):
-        _TAKERS.setdefault(_record, []).append(_state)
 _UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
-"""Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
+"""Answers that no panel of records shows: those of dialogs, and of the views that look inside the model."""
+_SHOWN_ENDS = {kind for state in STATES for kind in state.ENDS}
+"""Kinds of commands whose end changes what is shown."""
 
 
 # ---- prompts ------------------------------------------------------------------------------------
@@ -488,10 +485,9 @@ class Timeline(Struct):
     def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         kind = type(record)
-        takers = _TAKERS.get((kind, record.command) if isinstance(record, ENDS) else kind, ())
-        for state in takers:
-            self.states[state].apply(record)
-        if kind in _UNSHOWN or (kind is protocol.Ended and not takers):
+        for state in self.states.values():
+            state.apply(record)
+        if kind in _UNSHOWN or (isinstance(record, protocol.Ended) and record.command not in _SHOWN_ENDS):
             return
         self.changes += 1
         match record:

@@ -374,7 +374,7 @@ async def test_a_recording_that_goes_back_meanwhile_is_not_gone_on_with(replay: 
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
         await replay.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
     player.go(0)
-    assert not replay.app.playback.going.under_way
+    assert not replay.app.playback.replay.under_way
     assert replay.app.controller.client.backend is not replay.engine
     await replay.until(lambda: "went back" in replay.screen_text())
     await replay.push([Ended("Restore"), good] if loaded else [Ended("Load", cancelled=True)])
