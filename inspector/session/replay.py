@@ -19,8 +19,7 @@ from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import Request
-from inspector.session.player import Player
-from inspector.session.stops import Caption, Telling
+from inspector.session.player import Caption, Player, Telling
 from inspector.state.beams import BeamHistory
 from inspector.state.timeline import STATES, Timeline
 

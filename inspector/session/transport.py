@@ -6,7 +6,7 @@ Every method that a key calls returns the answer for the user, empty for none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
@@ -17,9 +17,11 @@ from inspector.display import visible
 from inspector.keys import key_for
 from inspector.scales import time_left
 from inspector.session.client import EngineClient, Listener, Request
-from inspector.session.stops import Caption, Telling
 from inspector.state.breakpoints import BreakpointState
 from inspector.state.timeline import Phase
+
+if TYPE_CHECKING:
+    from inspector.session.player import Caption, Telling
 
 LEAST, MOST = 1, 2048
 """Tokens a chunk of a prefill."""

@@ -33,7 +33,8 @@ STATES: tuple[type[CapabilityState], ...] = (
     BeamHistory, Batches, Answers, Measured, Speculation, LockstepSoFar, Segments,
 )  # fmt: skip
 """The states of all capabilities that come with the program."""
-
+ELSEWHERE = tuple(record for state in STATES for record in state.changing())
+"""Entries that change a view and not the main screen."""
 
 _UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
 """Answers that no panel of records shows: those of dialogs, and of the views that look inside the model."""
