@@ -15,7 +15,7 @@ from engine.protocol import Intervene, Intervention, Record
 from inspector.blocks.paint import plain_lines
 from inspector.documents import gradients, interventions, positions, scores
 from inspector.documents.exports import EXPORTS
-from inspector.state.attribution import by_weight, compared_to
+from inspector.documents.scores import by_weight, compared_to
 from inspector.tools.export.documents import evidence
 from inspector.tools.export.recording import line, snapshot
 from inspector.version import program

@@ -30,8 +30,10 @@ from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction
 from inspector.display import pad, token_label, truncate, visible
 from inspector.documents import attention, attribution, gradients, interventions, positions, scores, steering
+from inspector.documents.attribution import rows_of
+from inspector.documents.gradients import baseline_of
 from inspector.scales import amount, count, milliseconds, percent, size
-from inspector.state.attribution import baseline_of, compared, rows_of
+from inspector.state.candidates import compared
 from inspector.state.patching import after, pair
 from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item

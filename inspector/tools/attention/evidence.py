@@ -9,11 +9,10 @@ from xml.etree.ElementTree import Element
 from engine.protocol import AttentionRead, HeadsScored, Record
 from inspector.blocks.elements import row, table
 from inspector.display import token_label
-from inspector.documents.attention import roles, strongest
+from inspector.documents.attention import measured_on, roles, strongest
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.lessons.lesson import Beat
 from inspector.scales import count, percent
-from inspector.state.attribution import measured_on
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from engine.protocol import GradientBaseline, GradientMethod, ReadGradients
 from inspector.main.inside_view import SCROLLS, look_table, walking
-from inspector.state.attribution import TokenChoices
+from inspector.state.candidates import TokenChoices
 from inspector.widgets.actions import Action, both
 
 STEPS = (8, 16, 32, 64, 128, 256)

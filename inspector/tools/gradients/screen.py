@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from engine.protocol import Command, GradientsRead
 from inspector.blocks.paint import Painter
 from inspector.display import quoted
-from inspector.documents.gradients import listed
+from inspector.documents.gradients import METHODS, complete_words, largest, listed, shares_of
 from inspector.keys import key_for
 from inspector.main.inside_view import TITLED, InsideView, Notice
 from inspector.session.requests import Replies
-from inspector.state.attribution import METHODS, complete_words, label_of, largest, shares_of, told_here
+from inspector.state.candidates import label_of, told_here
 from inspector.tools.gradients.control import BASELINES, GRADIENTS_SCREEN, STEPS, GradientChoices
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row

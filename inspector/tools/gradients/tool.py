@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.protocol import GradientsRead
+from inspector.documents.gradients import asked_words, shares_of
 from inspector.main.tool import OfferedHeat, Tool, ToolActions
 from inspector.session.requests import Replies
-from inspector.state.attribution import asked_words, shares_of
 from inspector.tools.gradients.control import GRADIENTS_SCREEN, GradientChoices
 from inspector.widgets.actions import Action, Needs
 

@@ -35,7 +35,7 @@ from inspector.main.inside_view import (
     why_missing,
 )
 from inspector.scales import bits, count, left_over, milliseconds, percent
-from inspector.state.attribution import told_here
+from inspector.state.candidates import told_here
 from inspector.state.inside import interventions_words, sides
 from inspector.tools.interventions.control import (
     INTERVENTIONS_SCREEN,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from engine.protocol import ScoreRead
 from inspector.display import quoted, token_label
+from inspector.documents.scores import head_name, over_path
 from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.main.tool import OfferedHeat, ToolActions
 from inspector.session.requests import Replies
-from inspector.state.attribution import head_name, over_path
 from inspector.widgets.actions import Action, both
 
 if TYPE_CHECKING:

@@ -10,13 +10,8 @@ from rich.segment import Segment
 from engine.protocol import Command, ReadScore, ScoreRead
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
-from inspector.documents.scores import view
+from inspector.documents.scores import by_weight, head_name, over_path, view
 from inspector.main.inside_view import InsideView
-from inspector.state.attribution import (
-    by_weight,
-    head_name,
-    over_path,
-)
 from inspector.tools.scores.control import SCORES_SCREEN, ScoresActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row
