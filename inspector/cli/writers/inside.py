@@ -32,10 +32,10 @@ from inspector.display import pad, token_label, truncate, visible
 from inspector.documents import attention, attribution, gradients, interventions, positions, scores, steering
 from inspector.documents.attribution import rows_of
 from inspector.documents.gradients import baseline_of
+from inspector.documents.positions import LATER, OFFSETS, trials
 from inspector.scales import amount, count, milliseconds, percent, size
 from inspector.state.candidates import compared
 from inspector.state.patching import after, pair
-from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.modules.lines import chosen_words, experts_summary, states_summary, times

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from engine.protocol import PositionTried
+from inspector.documents.positions import OFFSETS
 from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
-from inspector.state.positions import OFFSETS
 from inspector.widgets.actions import both
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
-from inspector.documents.positions import Tried, view
+from inspector.documents.positions import LATER, PositionTrial, Tried, trials, view
 from inspector.main.inside_view import InsideView, noticed
-from inspector.state.positions import LATER, PositionTrial, trials
 from inspector.tools.positions.control import POSITIONS_SCREEN, PositionsActions
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row

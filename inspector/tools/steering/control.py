@@ -24,12 +24,12 @@ from engine.protocol import (
     StrengthsSwept,
     SweepStrengths,
 )
+from inspector.documents.steering import Contrast, followed
 from inspector.main.inside_view import SCROLLS, look_table, walking
 from inspector.session.controller import Controller
 from inspector.session.requests import Replies
 from inspector.state.inside import swept_key, tried_key
 from inspector.state.session_tree import Item
-from inspector.state.steering import Contrast, followed
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, applies, both, dialog_table, fields
 

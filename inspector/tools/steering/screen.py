@@ -28,13 +28,12 @@ from inspector.blocks.blocks import GAP, Beside
 from inspector.blocks.paint import Painter
 from inspector.config.directions import END, name_of, read_direction, write_direction
 from inspector.display import token_text, truncate_start, visible
-from inspector.documents.steering import candidates, curve, head
+from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, head
 from inspector.keys import key_for
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.main.inside_view import InsideView, Notice, not_recorded, noticed, refused, under_way
 from inspector.state.inside import interventions_words, steered_words
 from inspector.state.session_tree import Item
-from inspector.state.steering import EXAMPLE, Contrast
 from inspector.tools.steering.control import (
     DIRECTION_DIALOG,
     REACHES,

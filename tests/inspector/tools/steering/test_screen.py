@@ -30,8 +30,7 @@ from inspector.blocks.paint import Painter
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
 from inspector.documents.exports import EXPORTS
-from inspector.documents.steering import curve, head
-from inspector.state.steering import EXAMPLE, Contrast
+from inspector.documents.steering import EXAMPLE, Contrast, curve, head
 from inspector.tools.export.documents import FORMATS
 from inspector.tools.export.recording import Recording, line
 from inspector.tools.steering.screen import DirectionDialog, SavingDialog, SteeringScreen
