@@ -164,12 +164,8 @@ class EngineClient:
         """Makes an id for a command."""
         self.answering = 0
         """Id of the command that the record which is being taken in answers; 0 for none."""
-        self.outstanding: list[Command] = []
-        """Commands of the backend in their order, without the questions that it answers meanwhile."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
         """Each with the classes of records that it is called with, and of their commands; none for all."""
-        self._by_class: dict[type[Record], list[tuple[Listener, tuple[type[Command], ...]]]] = {}
-        """Listeners of a class of records, with their commands; of the classes that came so far."""
         self.runs: Callable[[], bool] = lambda: False
         """True if something runs by itself: a run of the engine, or a recording that plays."""
 
@@ -193,24 +189,14 @@ class EngineClient:
             self.note_running()
         self.timeline.apply(record)
         if request is not None:
-            command = request.command
             if isinstance(record, Ended):
                 del self.requests[id]
-                for place, each in enumerate(self.outstanding):
-                    if each is command:
-                        del self.outstanding[place]
-                        break
-                if isinstance(command, Run):
+                if isinstance(request.command, Run):
                     self.note_running()
             request.take(record)
-        if (listeners := self._by_class.get(type(record))) is None:
-            listeners = self._by_class[type(record)] = [
-                (listener, of)
-                for listener, (kinds, of) in self._listeners.items()
-                if not kinds or type(record) in kinds
-            ]
-        for listener, of in listeners:
-            if not of or (request is not None and isinstance(request.command, of)):
+        for listener, (kinds, of) in [*self._listeners.items()]:  # one of them may be ignored from here on
+            answers = not of or (request is not None and isinstance(request.command, of))
+            if answers and (not kinds or type(record) in kinds):
                 listener(record)
         self.answering = before  # a listener may have had another record taken in
 
@@ -223,12 +209,10 @@ class EngineClient:
             of: Classes of the commands that they must answer; none for any.
         """
         self._listeners[listener] = kinds, of
-        self._by_class = {}
 
     def ignore(self, listener: Listener) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
-        self._by_class = {}
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs; this alone writes that.
@@ -252,9 +236,7 @@ class EngineClient:
         """
         request = Request(command, self, then, each, hides)
         if not command.interleavable:
-            if self.requests:
-                self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
-            self.outstanding.append(command)
+            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
         self.requests[request.id] = request
         self.backend.send(Sent(command, request.id))
         if isinstance(command, Run):
@@ -265,16 +247,21 @@ class EngineClient:
         self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
-        if self.requests and not command.interleavable:
+        if not command.interleavable:
             self.pause()
         return self.request(command, then, each, hides)
 
     # ---- what is open -----------------------------------------------------------------------
 
     @property
+    def outstanding(self) -> list[Command]:
+        """Commands of the backend in their order, without the questions that it answers meanwhile."""
+        return [each.command for each in self.requests.values() if not each.command.interleavable]
+
+    @property
     def doing(self) -> Command | None:
         """The command that the backend is at; None while it waits."""
-        return self.outstanding[0] if self.outstanding else None
+        return next(iter(self.outstanding), None)
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
@@ -311,7 +298,7 @@ class EngineClient:
 
     def forget(self) -> None:
         """Forget all open requests, if no backend will answer them."""
-        self.requests, self.outstanding = {}, []
+        self.requests = {}
 
 
 class RecordInbox:

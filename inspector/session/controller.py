@@ -44,8 +44,8 @@ class Navigation:
 
     def __init__(self, client: EngineClient, setup: Setup) -> None:
         self._client, self._setup = client, setup
-        self._forbidden: tuple[int, int] | None = None
-        """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
+        self._forbidden: tuple[int, int, int] | None = None
+        """The choice that the grammar refused last: the same again leaves the grammar, until the next step."""
         client.listen(self._answered, Failure, Step, of=(Choose, Take, Insert))
 
     @property
@@ -114,15 +114,19 @@ class Navigation:
             return (
                 "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
-        node = timeline.before
+        choice = self._choice(timeline.before, token)
+        again = self._forbidden == choice
         for each in timeline.candidates:
-            forbidden = each.id == token and each.cut_by == GRAMMAR and self._forbidden != (node, token)
-            if forbidden and not timeline.recorded:
-                self._forbid(node, token)
+            if each.id == token and each.cut_by == GRAMMAR and not (again or timeline.recorded):
+                self._forbidden = choice
                 label = quoted(token_label(each.text, each.raw))
                 return f"The grammar forbids {label}. Press again to take it and leave the grammar"
-        self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
+        self._client.do(Choose(timeline.before, token, leave_grammar=again))
         return ""
+
+    def _choice(self, node: int, token: int) -> tuple[int, int, int]:
+        """A choice, and the number of steps before it."""
+        return node, token, self._timeline.tree.taken
 
     def branch(self, by: int) -> str:
         """Go to the end of a neighbouring branch, and keep the place where they part selected."""
@@ -175,16 +179,7 @@ class Navigation:
             if command.node == record.parent:
                 self._client.timeline.select(None)
         elif isinstance(command, Choose):
-            self._forbid(command.node, command.token)
-
-    def _forbid(self, node: int, token: int) -> None:
-        """Know the choice that the grammar refused, until the next step."""
-        self._forbidden = node, token
-        self._client.listen(self._allow, Step)
-
-    def _allow(self, step: Record) -> None:
-        self._forbidden = None
-        self._client.ignore(self._allow)
+            self._forbidden = self._choice(command.node, command.token)
 
 
 class Controller:
