@@ -433,8 +433,6 @@ class Player:
         """Index of the one that is shown: two may speak at one place."""
         self._seen: tuple[object, ...] = ()
         """State at the end of the frame before."""
-        self._rested: tuple[object, ...] = ()
-        """Place at the end of a frame that left nothing to do."""
         self._target: int | None = 0 if from_start else None
         """The place to show; None for all that there is."""
         self._then = 0.0
@@ -559,8 +557,6 @@ class Player:
             Whether anything on show changed.
         """
         file, more = self.file, self.file.reading or self.file.following
-        if not (more or self.playing) and self._rested == self._place:
-            return False
         if more:
             end = self._clock() + READ_SECONDS
             file.read(lambda: self._clock() >= end)
@@ -572,13 +568,7 @@ class Player:
         behind, left = (self.behind, file.left) if more else (0, False)
         seen = self.position, self.playing, file.reading, self.telling, behind, left
         before, self._seen = self._seen, seen
-        rests = not (file.reading or self.playing) and self.position == self._wanted
-        self._rested = self._place if rests else ()
-        return before != self._seen
-
-    @property
-    def _place(self) -> tuple[object, ...]:
-        return self.position, self._target, self._speaks, self._nth
+        return before != seen
 
     def _play(self) -> None:
         end = self._clock() + SHOW_SECONDS

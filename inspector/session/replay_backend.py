@@ -153,13 +153,12 @@ class ReplayBackend:
 
     def _choose(self, node: int, token: int) -> bool:
         timeline = self._controller.timeline
-        for child in timeline.tree.children.get(node, []):
-            if timeline.tree.nodes[child].id == token:
-                timeline.select(len(timeline.tree.path(child)) - 1)
-                timeline.visit(timeline.tree.leaf(child))
-                return True
-        self._answer(f"Recorded: this token was not taken.{self._way}")
-        return False
+        if (child := timeline.tree.taken_by(node, token)) is None:
+            self._answer(f"Recorded: this token was not taken.{self._way}")
+            return False
+        timeline.select(len(timeline.tree.path(child)) - 1)
+        timeline.visit(timeline.tree.leaf(child))
+        return True
 
     @property
     def _way(self) -> str:
