@@ -14,9 +14,8 @@ from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
 from inspector.session.setup import SamplerQueries, Setup
-from inspector.session.transport import LiveTransport
+from inspector.session.transport import LiveTransport, conditions
 from inspector.state.branches import ROOT
-from inspector.state.breakpoints import conditions
 from inspector.state.inside import interventions_words
 
 NOTHING = (

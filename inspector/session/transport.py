@@ -9,15 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
+from rich.cells import cell_len
 
 from engine import protocol
-from engine.breakpoints import Breakpoints
+from engine.breakpoints import SURE, Breakpoints
 from engine.protocol import Command, MoveTo, Prefill, Run, Step, TakeStep
-from inspector.display import visible
+from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.scales import time_left
+from inspector.scales import percent, time_left
 from inspector.session.client import EngineClient, Listener, Request
-from inspector.state.breakpoints import BreakpointState
 from inspector.state.timeline import Phase
 
 if TYPE_CHECKING:
@@ -27,9 +27,59 @@ LEAST, MOST = 1, 2048
 """Tokens a chunk of a prefill."""
 PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
 """Steps a second of a run, None for as fast as it goes."""
+LONGEST_TEXT = 24
+"""Cells of a text or a pattern in the line that shows which breakpoints are set."""
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
 REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
+
+
+class BreakpointState:
+    """The breakpoints of runs, the one that stopped a run last, and the number of skipped tokens."""
+
+    def __init__(self) -> None:
+        self.points = Breakpoints()
+        self.hit: protocol.BreakpointHit | None = None
+        """The stop of the last run, until the session leaves that place."""
+        self.skipping = False
+        """True if the run is, or was, one over sure tokens."""
+        self.skipped = 0
+        """Sure tokens that it took."""
+
+    def begin(self, over_sure: bool) -> None:
+        """A run begins."""
+        self.skipping, self.skipped, self.hit = over_sure, 0, None
+
+    def receive(self, record: protocol.Record) -> None:
+        """Take in a stop, or a record that leaves the place of one, after the timeline did."""
+        self.hit = record if isinstance(record, protocol.BreakpointHit) else None
+
+    def count(self, record: protocol.Record) -> None:
+        """Take in one record of a run over sure tokens."""
+        if isinstance(record, protocol.Step):
+            self.skipped += record.prob >= SURE
+
+    def stop_sentence(self, coming: protocol.Distribution | None) -> str:
+        """The reason why the last run stopped, and the keys; printable.
+
+        Args:
+            coming: Distribution after the last token.
+
+        Returns:
+            Empty if no breakpoint stopped a run there.
+        """
+        if self.hit is None or coming is None or self.hit.node != coming.node:
+            return ""
+        held = "; ".join(map(visible, self.hit.conditions))
+        if not self.skipping:
+            return f"Stopped: {held}. {key_for('run')} continues, {key_for('breakpoints')} changes it"
+        skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
+        if len(self.hit.conditions) > 1 or not held.startswith("probability"):
+            return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
+        picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
+        skipped = skipped if self.skipped else "The next is not sure either"
+        token = f"{quoted(token_label(picked.text, picked.raw))} has {percent(picked.prob)}"
+        return f"{skipped}: {token}. {key_for('skip')} skips on, {key_for('step')} takes it"
 
 
 class LiveTransport:
@@ -217,3 +267,21 @@ class LiveTransport:
 
     def _prefills(self) -> list[Request[Command]]:
         return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
+
+
+# ---- breakpoints in words -----------------------------------------------------------------------
+
+
+def conditions(points: Breakpoints) -> str:
+    """The conditions that are set, on one line; printable, empty for none."""
+    shown = (truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions)
+    return (" and " if points.all_of else ", ").join(shown)
+
+
+def marker(points: Breakpoints, room: int) -> str:
+    """A marker that breakpoints are set, in `room` cells at most; printable, empty for none."""
+    count = len(points.active)
+    if not count:
+        return ""
+    versions = (f"● stops at {conditions(points)}", f"● {count} breakpoint{'s' * (count != 1)}", f"● {count}")
+    return next((text for text in versions if cell_len(text) <= room), "●")
