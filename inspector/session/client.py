@@ -8,6 +8,8 @@ from itertools import count
 from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from msgspec import Struct, field
+
 from engine import protocol
 from engine.protocol import Command, Ended, Failure, Received, Record, Run, Sent, TakeStep
 from engine.timing import drawing
@@ -71,38 +73,27 @@ class SessionHost(Protocol):
         """Show the changes now."""
 
 
-class Request(Generic[Kind]):
-    """One command that was sent, and the records that have its id.
+class Request(Struct, Generic[Kind], eq=False):
+    """One command that was sent, and the records that have its id."""
 
-    Args:
-        command: The command.
-        client: Sends it.
-        then: Called once it has ended.
-        each: Called with each record before.
-        hides: Classes of records that only this request receives.
-    """
-
-    def __init__(
-        self,
-        command: Kind,
-        client: EngineClient,
-        then: Then[Kind] | None = None,
-        each: Listener | None = None,
-        hides: Hidden = (),
-    ) -> None:
-        self.command, self._client = command, client
-        self.id = client.next_id()
-        """Id of the command."""
-        self._then, self._each, self.hides = then, each, hides
-        self.records: list[Record] = []
-        """The records, if `then` or `each` waits for them."""
-        self.failure: Failure | None = None
-        self.progress: protocol.Measuring | None = None
-        """Its progress, if the engine reports it."""
-        self.done = False
-        """True if it has ended."""
-        self.cancelled = False
-        """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
+    command: Kind
+    client: EngineClient
+    id: int
+    then: Then[Kind] | None = None
+    """Called once it has ended."""
+    each: Listener | None = None
+    """Called with each record before."""
+    hides: Hidden = ()
+    """Classes of records that only this request receives."""
+    records: list[Record] = field(default_factory=list)
+    """The records, if `then` or `each` waits for them."""
+    failure: Failure | None = None
+    progress: protocol.Measuring | None = None
+    """Its progress, if the engine reports it."""
+    done: bool = False
+    """True if it has ended."""
+    cancelled: bool = False
+    """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """Its first record of a class; None if there is none."""
@@ -123,11 +114,11 @@ class Request(Generic[Kind]):
         """Have the engine stop it; `then` is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(Sent(protocol.Cancel(self.id), self._client.next_id()))
+            self.client.backend.send(Sent(protocol.Cancel(self.id), self.client.next_id()))
 
     def leave(self) -> None:
         """Have the engine stop it; `then` is not called any more."""
-        self._then = self._each = None
+        self.then = self.each = None
         self.cancel()
 
     def take(self, record: Record) -> None:
@@ -135,17 +126,17 @@ class Request(Generic[Kind]):
         match record:
             case Ended():
                 self.done, self.cancelled = True, record.cancelled
-                if self._then is not None:
-                    self._then(self)
+                if self.then is not None:
+                    self.then(self)
                 return
             case Failure():
                 self.failure = record
             case protocol.Measuring():
                 self.progress = record
-            case _ if self._then is not None or self._each is not None:
+            case _ if self.then is not None or self.each is not None:
                 self.records.append(record)
-        if self._each is not None:
-            self._each(record)
+        if self.each is not None:
+            self.each(record)
 
 
 class EngineClient:
@@ -234,7 +225,7 @@ class EngineClient:
             each: Called with each record before, its progress and its failure among them.
             hides: Classes of its records that neither the timeline nor a listener receives.
         """
-        request = Request(command, self, then, each, hides)
+        request = Request(command, self, self.next_id(), then, each, hides)
         if not command.interleavable:
             self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
         self.requests[request.id] = request
