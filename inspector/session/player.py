@@ -85,8 +85,6 @@ class Captions:
     def __init__(self) -> None:
         self.at: dict[int, list[Caption]] = {}
         """Captions by place: a number of entries."""
-        self._places: list[int] = []
-        """The same places, in ascending order."""
         self._of: dict[tuple[int, int], list[tuple[int, Caption]]] = {}
         """Captions in force, by the number of the tree and the node, with their places in ascending order."""
         self._tree = 0
@@ -106,8 +104,7 @@ class Captions:
 
     def before(self, place: int) -> int:
         """The last place up to one where a caption speaks, that one included; 0 for none."""
-        found = bisect_right(self._places, place)
-        return self._places[found - 1] if found else 0
+        return max((at for at in self.at if at <= place), default=0)
 
     def note(self, place: int, entry: Entry) -> int | None:
         """Take in an entry.
@@ -180,10 +177,7 @@ class Captions:
         seconds = len(mark.caption.split()) / WORDS_A_SECOND if at - came > LATE_CAPTION or mark.tool else 0.0
         caption = Caption(mark.node, mark.caption, mark.tool, seconds)
         written.append((reached, caption))
-        if reached not in self.at:
-            self.at[reached] = []
-            insort(self._places, reached)
-        self.at[reached].append(caption)
+        self.at.setdefault(reached, []).append(caption)
         return reached
 
     def _forget(self, written: list[tuple[int, Caption]], kept: int) -> None:
@@ -192,7 +186,6 @@ class Captions:
             self.at[place] = [each for each in self.at[place] if each is not caption]
             if not self.at[place]:
                 del self.at[place]
-                self._places.remove(place)
         del written[max(0, kept) :]
 
 
