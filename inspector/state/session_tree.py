@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
@@ -23,8 +22,7 @@ BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 # ---- marks and deletions ------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
-class Deletion:
+class Deletion(Struct, eq=False):
     """The nodes that one deletion hid."""
 
     node: int
