@@ -382,6 +382,18 @@ async def test_a_recording_that_goes_back_meanwhile_is_not_gone_on_with(replay: 
     assert replay.timeline.recorded
 
 
+def test_a_recording_that_is_followed_is_not_continued_live(tmp_path: Path) -> None:
+    """Another program writes to its file."""
+
+    async def test(rig: Rig) -> None:
+        await rig.press("G")
+        assert "You only watch here" in rig.status
+        assert rig.engine.sent == []
+
+    trace(tmp_path / "a.trace")
+    replayed(test, tmp_path / "a.trace", follow=True)
+
+
 async def test_a_difference_is_told(replay: Rig) -> None:
     await go(replay)
     good = restored(replay)
