@@ -46,20 +46,17 @@ from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.documents import attention, gradients
-from inspector.passage import MOST_SHOWN, Candidate, Step
-from inspector.session.client import Backend, EngineClient, IdleBackend, Request
-from inspector.state.attribution import (
+from inspector.documents.gradients import (
     TokenShare,
     asked_words,
     baseline_of,
-    by_weight,
-    in_words,
-    key_shares,
     largest,
     method_words,
-    query_shares,
     shares_of,
 )
+from inspector.documents.scores import by_weight, in_words, key_shares, query_shares
+from inspector.passage import MOST_SHOWN, Candidate, Step
+from inspector.session.client import Backend, EngineClient, IdleBackend, Request
 from inspector.state.merges import ladder_lines, rung, rungs
 from inspector.state.segments import Segments
 from inspector.state.session_tree import Item

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter
@@ -31,7 +31,6 @@ from inspector.blocks.elements import row, table
 from inspector.display import token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, percent
-from inspector.state.attribution import NAMED, ROLES, best_of, found_words, measured_on, names_of
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -132,6 +131,69 @@ def most_focused(read: AttentionRead) -> Head | None:
             back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
             found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
     return max(found)[-1] if found else None
+
+
+# ---- the roles of heads -------------------------------------------------------------------------
+
+NAMED = 0.4
+"""The mean share from which on a head is named by its role, as in ARENA's exercises."""
+LISTED = 4
+"""Heads of a name that are listed."""
+
+
+class HeadRole(NamedTuple):
+    """A known role of heads."""
+
+    name: str
+    score: Callable[[HeadScore], float | None]
+
+
+ROLES = (
+    HeadRole("previous-token", lambda each: each.previous),
+    HeadRole("induction", lambda each: each.induction),
+    HeadRole("duplicate-token", lambda each: each.duplicate),
+)
+
+
+def names_of(score: HeadScore) -> tuple[str, ...]:
+    """The roles of a head whose scores are above the threshold: `previous-token`."""
+    return tuple(role.name for role in ROLES if (role.score(score) or 0.0) >= NAMED)
+
+
+def measured_on(scored: HeadsScored) -> str:
+    """The texts that heads were scored on."""
+    if (texts := scored.texts) is None:
+        return f"{count(scored.tokens)} tokens of this path"
+    texts_of = f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens"
+    return f"{texts_of}, each repeated once (seed {texts.seed})"
+
+
+def best_of(role: HeadRole, heads: Sequence[HeadScore]) -> list[tuple[float, HeadScore]]:
+    """The heads that have a role's score, the highest first."""
+    found = [(value, each) for each in heads if (value := role.score(each)) is not None]
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+def found_words(scored: HeadsScored) -> tuple[str, ...]:
+    """A sentence for each role: the heads above the threshold, or that there is none."""
+    return tuple(_role_words(role, scored) for role in ROLES)
+
+
+def _role_words(role: HeadRole, scored: HeadsScored) -> str:
+    best = best_of(role, scored.heads)
+    heads = [f"L{each.layer + 1} h{each.head + 1} ({percent(value)})" for value, each in best]
+    above = sum(value >= NAMED for value, _ in best)
+    if not best:
+        why = "nothing to score: no token occurs again" if scored.heads else "no head whose weights are known"
+        return f"{role.name.capitalize()} heads: {why}."
+    if not above:
+        where = "in this model" if scored.texts is not None else "on this text"
+        return f"No {role.name} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
+    more = f" and {above - LISTED} more" if above > LISTED else ""
+    listed = ", ".join(heads[: min(above, LISTED)])
+    if scored.texts is None:  # its work on one text makes it no head of a kind
+        return f"{role.name.capitalize()} attention on this text: {listed}{more}."
+    return f"{role.name.capitalize()} head{'s' * (above > 1)}: {listed}{more}."
 
 
 # ---- orders of heads ----------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 
-from engine.protocol import AttributionRead
+from msgspec import Struct
+
+from engine.protocol import AttributionRead, Contribution
 from inspector.blocks.blocks import (
     GAP,
     Bar,
@@ -24,7 +27,6 @@ from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.keys import with_keys
 from inspector.scales import count, percent, signed
-from inspector.state.attribution import ContributionRow, head_rows, part_rows
 
 MOST = 24
 """Parts on a page: the largest, if a model has more."""
@@ -37,6 +39,114 @@ DIRECT = (
     "Switching it off, {interventions}, shows the total effect."
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
+SEEN = 0.005
+"""The least number that two decimals show."""
+_WORDS = {"embedding": "embedding", "attention": "attention", "mlp": "MLP", "recurrence": "recurrence",
+          "residual": "residual", "layer": "whole", "constant": "constant"}  # fmt: skip
+
+
+# ---- the writers to the residual stream ---------------------------------------------------------
+
+
+class ContributionRow(Struct, frozen=True):
+    """One writer: a part, or a head of one."""
+
+    name: str
+    """`embedding`, `L6 attention`, `L6 h1`; layers and heads counted from 1. Printable."""
+    logits: tuple[float, ...]
+    """Its contribution to the logit of each token."""
+    value: float
+    """One number of these: see `AttributionRead.bar`."""
+    part: int
+    """Place in the record."""
+    kind: str
+    """As the record has it, or `head`, or `rest` for what an attention adds without any head."""
+    head: int | None = None
+    """Index from 0."""
+    after: float | None = None
+    """The logit, or the difference, once this part has written; None for heads."""
+    last: bool = False
+    """True if it is the last head of its attention."""
+
+    @property
+    def key(self) -> tuple[int, int | None]:
+        """The same in every order."""
+        return self.part, -1 if self.kind == "rest" else self.head
+
+    @property
+    def within(self) -> bool:
+        """True if it is a share of an attention."""
+        return self.kind in ("head", "rest")
+
+
+def heads_of(read: AttributionRead, part: Contribution) -> int:
+    """Number of a part's heads that can be told apart."""
+    shape = part.heads.shape
+    return shape[0] if len(shape) == 2 and shape[1] == len(read.tokens) and part.heads.fits else 0
+
+
+def part_rows(read: AttributionRead) -> list[ContributionRow]:
+    """A row for each part, in the order in which they write; a constant of nothing is left out."""
+    rows, after = [], 0.0
+    twice = Counter((part.layer, part.kind) for part in read.parts)
+    for place, part in enumerate(read.parts):
+        if len(part.logits) != len(read.tokens) or (part.kind == "constant" and not any(part.logits)):
+            continue
+        value = read.bar(part.logits)
+        after += value
+        name = writer_name(part.kind, part.layer, part.name, twice[part.layer, part.kind] > 1)
+        rows.append(ContributionRow(name, part.logits, value, place, part.kind, None, after))
+    return rows
+
+
+def head_rows(read: AttributionRead, row: ContributionRow) -> Iterator[ContributionRow]:
+    """The rows of a part's heads, and of what it adds without any, as far as they can be told apart."""
+    part = read.parts[row.part]
+    heads, layer = heads_of(read, part), f"L{(part.layer or 0) + 1}"
+    rest = read.bar(part.rest) if len(part.rest) == len(read.tokens) else 0.0
+    with_rest = heads > 0 and abs(rest) >= SEEN
+    for head in range(heads):
+        logits, last = part.head(head), head == heads - 1 and not with_rest
+        name = f"{layer} h{head + 1}"
+        yield ContributionRow(name, logits, read.bar(logits), row.part, "head", head, last=last)
+    if with_rest:
+        yield ContributionRow(f"{layer} no head", part.rest, rest, row.part, "rest", last=True)
+
+
+def rows_of(
+    read: AttributionRead, unfolded: Collection[int] = (), by_size: bool = False
+) -> list[ContributionRow]:
+    """The rows of a view.
+
+    Args:
+        read: The contributions.
+        unfolded: Parts, by place, whose heads are rows of their own.
+        by_size: The largest first, whatever its sign; otherwise in the order in which they write. Then heads replace
+            their attention: all rows sum to the logit.
+    """
+    rows: list[ContributionRow] = []
+    for row in part_rows(read):
+        heads = list(head_rows(read, row)) if row.part in unfolded else []
+        rows += heads if by_size and heads else [row, *heads]
+    return sorted(rows, key=lambda row: -abs(row.value)) if by_size else rows
+
+
+def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False) -> str:
+    """The name of a writer to the residual stream: `embedding`, `L6 attention`, `L3 MLP`; printable.
+
+    Args:
+        kind: As records have it.
+        layer: Index from 0; None if it belongs to no layer.
+        name: The layer's attribute that holds it.
+        ambiguous: Whether the layer has several of the kind.
+    """
+    word = _WORDS.get(kind) or visible(name) or "other"
+    if ambiguous and name and kind in _WORDS:
+        word = f"{word} {visible(name)}"
+    return word if layer is None else f"L{layer + 1} {word}"
+
+
+# ---- the document -------------------------------------------------------------------------------
 
 
 def heading(read: AttributionRead) -> str:

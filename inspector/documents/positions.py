@@ -2,26 +2,168 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
-from engine.protocol import PositionTried, PositionUse, TokenShift
+from msgspec import Struct
+
+from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
 from inspector.blocks.page import elements
 from inspector.display import token_label
 from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
-from inspector.scales import left_over, percent
+from inspector.scales import count, left_over, percent
 from inspector.state.inside import Answers
-from inspector.state.positions import PositionTrial, facts_line, trial_of
 
-Tried = tuple[PositionTrial, PositionTried | None, bool]
-"""A trial, its answer, and whether there will be none."""
+LATER = 32
+"""Tokens after the one that is looked at which it sees without the mask, at most."""
+OFFSETS = (-1, 1, 100, 100)
+"""The default offsets: three of the token, one of the path."""
 COLUMNS = (
     Column("What if"), number("logit moved", short="logit"), number("KL bits", short="KL"),
     Column("likeliest", priority=1),
 )  # fmt: skip
 PROBS = Column(cells=(4, 30), priority=2, top=1.0)
+
+
+# ---- what is tried ------------------------------------------------------------------------------
+
+
+class PositionTrial(Struct, frozen=True):
+    """One change, at one token.
+
+    Args:
+        position: Of the token, from 0.
+        change: What is changed.
+        offset: What is added to positions.
+        later: Tokens after it that go through with it.
+        until: The node of the last of these.
+    """
+
+    position: int
+    change: PositionChange
+    offset: int = 0
+    later: int = 0
+    until: int | None = None
+
+    def question(self, node: int) -> tuple[Hashable, TryPosition]:
+        """The key of the trial at a token, equal to that of its answer, and the command."""
+        return (
+            (node, self.change, self.offset, self.later),
+            TryPosition(node, self.change, self.offset, until=self.until),
+        )
+
+    @property
+    def given(self) -> int:
+        """The position that the token is given."""
+        return self.position + self.offset
+
+    def label(self, short: bool) -> str:
+        """Its row in the table, which begins with `What if`."""
+        match self.change:
+            case "token":
+                position = "" if short else "it is given position "
+                return f"{position}{count(self.given)}, not {count(self.position)}"
+            case "path":
+                more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
+                return f"all: {more}" if short else f"all tokens are given {more}"
+            case "mask":
+                later = f"{self.later or 'no'} later token{'s' * (self.later > 1)}"
+                return "no mask" if short else f"no causal mask: it sees {later}"
+
+    def words(self, use: PositionUse) -> str:
+        """The lesson of the trial."""
+        match self.change:
+            case "mask" if self.later:
+                return (
+                    "Without the mask the answer leaks: the token sees what comes after it. In training that "
+                    "would be cheating; in generation there is nothing to see."
+                )
+            case "mask":
+                return (
+                    "Nothing comes after it yet, but the tokens before it saw those after them. "
+                    "Press ← for a token that sees its own answer."
+                )
+            case "path" if use.way == "learned":
+                return (
+                    "Each position has a vector of its own, learned by itself: at other positions all differ."
+                )
+            case "path":
+                return (
+                    "Queries and keys are turned alike, and only the angle between them counts: the distance. "
+                    "So the same number for all changes next to nothing."
+                )
+            case "token":
+                why = "Its offset was forgotten: all" if not self.given else "All"
+                off = count(abs(self.offset))
+                return (
+                    f"{why} its distances are off by {off}, though the keys in the cache are right. "
+                    "Nothing fails, the text stays fluent: a silent bug."
+                )
+
+
+def trials(position: int, offsets: Sequence[int], later: int, until: int | None) -> list[PositionTrial]:
+    """The trials at a token.
+
+    Args:
+        position: Of the token.
+        offsets: Those of the rows that can be changed: three of the token, one of the path.
+        later: Tokens after it that are seen without the mask.
+        until: The node of the last of these.
+    """
+    return [
+        PositionTrial(position, "token", -position),
+        *(PositionTrial(position, "token", offset) for offset in offsets[:-1]),
+        PositionTrial(position, "path", offsets[-1]),
+        PositionTrial(position, "mask", 0, later, until if later else None),
+    ]
+
+
+def trial_of(answer: PositionTried) -> PositionTrial:
+    """The trial that an answer is of."""
+    return PositionTrial(answer.use.position, answer.change, answer.offset, answer.later)
+
+
+# ---- how a token is given its position -----------------------------------------------------------
+
+
+def facts_line(use: PositionUse, short: bool) -> str:
+    """A sentence on the position embedding of the token."""
+    if short:
+        way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
+        return f"Position {count(use.position)}: {way}"
+    start = (
+        f"This token stands at position {count(use.position)}, counted from 0: so many tokens are in the KV cache "
+        "before it, which is its offset. "
+    )
+    match use.way:
+        case "rotary":
+            turns = "; ".join(_rotation(one, len(use.rotations) > 1) for one in use.rotations)
+            still = len(use.unturned)
+            without = (
+                f"; {'1 layer turns' if still == 1 else f'{still} layers turn'} nothing" if still else ""
+            )
+            return f"{start}RoPE turns its query and key by an angle for each position: {turns}{without}."
+        case "learned":
+            row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
+            return f"{start}{row} is added to its vector."
+        case _:
+            return f"{start}The model uses it in its own way."
+
+
+def _rotation(one: Rotation, several: bool) -> str:
+    layers = f" in {len(one.layers)} layers" if several else ""
+    base = f"base {count(round(one.base))}" if one.base is not None else "a list of frequencies"
+    scale = f", positions times {one.scale:g}" if one.scale != 1 else ""
+    return f"{one.dims} numbers of a head{layers}, {base}{scale}"
+
+
+# ---- the document -------------------------------------------------------------------------------
+
+
+Tried = tuple[PositionTrial, PositionTried | None, bool]
+"""A trial, its answer, and whether there will be none."""
 
 
 def document(read: PositionTried) -> Iterator[Block]:

@@ -44,15 +44,15 @@ from engine.protocol import (
 from engine.setting import check
 from engine.settings import BY_NAME, BeamSettings, Settings, SpeculationSettings
 from inspector.config.directions import name_of
+from inspector.documents.grammar import EXAMPLES
+from inspector.documents.steering import EXAMPLE, Contrast, followed
 from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 from inspector.state import batch
-from inspector.state.grammar import EXAMPLES
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.merges import around
 from inspector.state.speculation import Speculation
-from inspector.state.steering import EXAMPLE, Contrast, followed
 from inspector.state.timeline import Timeline
 
 Number = TypeVar("Number", int, float)

@@ -16,12 +16,12 @@ from engine.protocol import (
     TakenApart,
 )
 from inspector.display import token_label, visible
+from inspector.documents.grammar import sentences
 from inspector.lessons.headless import HeadlessSession, settle
 from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.play import LessonPlay
 from inspector.scales import bits, milliseconds, percent, size
 from inspector.state.batch import Batches
-from inspector.state.grammar import sentences
 from inspector.state.inside import KEYS, Answers
 from inspector.state.speculation import FATE_SIGNS, Speculation
 from inspector.state.timeline import Timeline

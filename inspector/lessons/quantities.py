@@ -33,8 +33,8 @@ from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
 from inspector.session.client import Request
 from inspector.session.controller import Controller
-from inspector.state.attribution import compared
 from inspector.state.beams import BeamHistory
+from inspector.state.candidates import compared
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.speculation import Speculation, SpeculationTotals
 from inspector.state.timeline import Timeline

@@ -342,7 +342,7 @@ class SetupActions(ToolActions):
 
     def _open(self, load: LoadSettings | None) -> None:
         if load is not None:
-            self.host.answer(self.controller.transport.open_model(load))
+            self.host.answer(self.controller.open_model(load))
 
     def facts(self) -> None:
         """Show the facts about the model."""

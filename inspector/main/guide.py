@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from inspector.main.key_table import refusal
 from inspector.main.tool import Tool, ToolActions
 from inspector.main.view import View
-from inspector.session.stops import ELSEWHERE, Caption
+from inspector.state.timeline import ELSEWHERE
 from inspector.widgets.actions import Action
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
-    from inspector.session.player import Player
+    from inspector.session.player import Caption, Player
 
 
 class CaptionGuide:

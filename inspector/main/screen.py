@@ -55,7 +55,7 @@ from inspector.scales import INSIDE
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
-from inspector.session.setup import PACES
+from inspector.session.transport import PACES
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of

@@ -32,7 +32,7 @@ from inspector.display import quoted, token_label, truncate_words, visible, visi
 from inspector.keys import bare_key_for, key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
-from inspector.state.breakpoints import marker
+from inspector.session.transport import marker
 from inspector.state.inside import interventions_words
 from inspector.state.session_tree import BOOKMARKED, written
 from inspector.state.timeline import Phase, Timeline

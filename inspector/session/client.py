@@ -8,6 +8,8 @@ from itertools import count
 from time import perf_counter
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from msgspec import Struct, field
+
 from engine import protocol
 from engine.protocol import Command, Ended, Failure, Received, Record, Run, Sent, TakeStep
 from engine.timing import drawing
@@ -71,38 +73,27 @@ class SessionHost(Protocol):
         """Show the changes now."""
 
 
-class Request(Generic[Kind]):
-    """One command that was sent, and the records that have its id.
+class Request(Struct, Generic[Kind], eq=False):
+    """One command that was sent, and the records that have its id."""
 
-    Args:
-        command: The command.
-        client: Sends it.
-        then: Called once it has ended.
-        each: Called with each record before.
-        hides: Classes of records that only this request receives.
-    """
-
-    def __init__(
-        self,
-        command: Kind,
-        client: EngineClient,
-        then: Then[Kind] | None = None,
-        each: Listener | None = None,
-        hides: Hidden = (),
-    ) -> None:
-        self.command, self._client = command, client
-        self.id = client.next_id()
-        """Id of the command."""
-        self._then, self._each, self.hides = then, each, hides
-        self.records: list[Record] = []
-        """The records, if `then` or `each` waits for them."""
-        self.failure: Failure | None = None
-        self.progress: protocol.Measuring | None = None
-        """Its progress, if the engine reports it."""
-        self.done = False
-        """True if it has ended."""
-        self.cancelled = False
-        """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
+    command: Kind
+    client: EngineClient
+    id: int
+    then: Then[Kind] | None = None
+    """Called once it has ended."""
+    each: Listener | None = None
+    """Called with each record before."""
+    hides: Hidden = ()
+    """Classes of records that only this request receives."""
+    records: list[Record] = field(default_factory=list)
+    """The records, if `then` or `each` waits for them."""
+    failure: Failure | None = None
+    progress: protocol.Measuring | None = None
+    """Its progress, if the engine reports it."""
+    done: bool = False
+    """True if it has ended."""
+    cancelled: bool = False
+    """True if it is being cancelled; once it has ended, whether it was, rather than carried out."""
 
     def reply(self, kind: type[Reply]) -> Reply | None:
         """Its first record of a class; None if there is none."""
@@ -123,11 +114,11 @@ class Request(Generic[Kind]):
         """Have the engine stop it; `then` is still called once it has ended."""
         if not (self.cancelled or self.done):
             self.cancelled = True
-            self._client.backend.send(Sent(protocol.Cancel(self.id), self._client.next_id()))
+            self.client.backend.send(Sent(protocol.Cancel(self.id), self.client.next_id()))
 
     def leave(self) -> None:
         """Have the engine stop it; `then` is not called any more."""
-        self._then = self._each = None
+        self.then = self.each = None
         self.cancel()
 
     def take(self, record: Record) -> None:
@@ -135,17 +126,17 @@ class Request(Generic[Kind]):
         match record:
             case Ended():
                 self.done, self.cancelled = True, record.cancelled
-                if self._then is not None:
-                    self._then(self)
+                if self.then is not None:
+                    self.then(self)
                 return
             case Failure():
                 self.failure = record
             case protocol.Measuring():
                 self.progress = record
-            case _ if self._then is not None or self._each is not None:
+            case _ if self.then is not None or self.each is not None:
                 self.records.append(record)
-        if self._each is not None:
-            self._each(record)
+        if self.each is not None:
+            self.each(record)
 
 
 class EngineClient:
@@ -164,12 +155,8 @@ class EngineClient:
         """Makes an id for a command."""
         self.answering = 0
         """Id of the command that the record which is being taken in answers; 0 for none."""
-        self.outstanding: list[Command] = []
-        """Commands of the backend in their order, without the questions that it answers meanwhile."""
         self._listeners: dict[Listener, tuple[tuple[type[Record], ...], tuple[type[Command], ...]]] = {}
         """Each with the classes of records that it is called with, and of their commands; none for all."""
-        self._by_class: dict[type[Record], list[tuple[Listener, tuple[type[Command], ...]]]] = {}
-        """Listeners of a class of records, with their commands; of the classes that came so far."""
         self.runs: Callable[[], bool] = lambda: False
         """True if something runs by itself: a run of the engine, or a recording that plays."""
 
@@ -193,24 +180,14 @@ class EngineClient:
             self.note_running()
         self.timeline.apply(record)
         if request is not None:
-            command = request.command
             if isinstance(record, Ended):
                 del self.requests[id]
-                for place, each in enumerate(self.outstanding):
-                    if each is command:
-                        del self.outstanding[place]
-                        break
-                if isinstance(command, Run):
+                if isinstance(request.command, Run):
                     self.note_running()
             request.take(record)
-        if (listeners := self._by_class.get(type(record))) is None:
-            listeners = self._by_class[type(record)] = [
-                (listener, of)
-                for listener, (kinds, of) in self._listeners.items()
-                if not kinds or type(record) in kinds
-            ]
-        for listener, of in listeners:
-            if not of or (request is not None and isinstance(request.command, of)):
+        for listener, (kinds, of) in [*self._listeners.items()]:  # one of them may be ignored from here on
+            answers = not of or (request is not None and isinstance(request.command, of))
+            if answers and (not kinds or type(record) in kinds):
                 listener(record)
         self.answering = before  # a listener may have had another record taken in
 
@@ -223,12 +200,10 @@ class EngineClient:
             of: Classes of the commands that they must answer; none for any.
         """
         self._listeners[listener] = kinds, of
-        self._by_class = {}
 
     def ignore(self, listener: Listener) -> None:
         """Give a listener no more records, if it got any."""
         self._listeners.pop(listener, None)
-        self._by_class = {}
 
     def note_running(self) -> None:
         """Have the timeline show whether something runs; this alone writes that.
@@ -250,11 +225,9 @@ class EngineClient:
             each: Called with each record before, its progress and its failure among them.
             hides: Classes of its records that neither the timeline nor a listener receives.
         """
-        request = Request(command, self, then, each, hides)
+        request = Request(command, self, self.next_id(), then, each, hides)
         if not command.interleavable:
-            if self.requests:
-                self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
-            self.outstanding.append(command)
+            self.cancel(*self.of(protocol.LookAhead))  # asked for while nothing else was to be done
         self.requests[request.id] = request
         self.backend.send(Sent(command, request.id))
         if isinstance(command, Run):
@@ -265,16 +238,21 @@ class EngineClient:
         self, command: Kind, then: Then[Kind] | None = None, each: Listener | None = None, hides: Hidden = ()
     ) -> Request[Kind]:
         """Send a command as `request` does; the run, if there is one, pauses unless it can be answered meanwhile."""
-        if self.requests and not command.interleavable:
+        if not command.interleavable:
             self.pause()
         return self.request(command, then, each, hides)
 
     # ---- what is open -----------------------------------------------------------------------
 
     @property
+    def outstanding(self) -> list[Command]:
+        """Commands of the backend in their order, without the questions that it answers meanwhile."""
+        return [each.command for each in self.requests.values() if not each.command.interleavable]
+
+    @property
     def doing(self) -> Command | None:
         """The command that the backend is at; None while it waits."""
-        return self.outstanding[0] if self.outstanding else None
+        return next(iter(self.outstanding), None)
 
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
@@ -311,7 +289,7 @@ class EngineClient:
 
     def forget(self) -> None:
         """Forget all open requests, if no backend will answer them."""
-        self.requests, self.outstanding = {}, []
+        self.requests = {}
 
 
 class RecordInbox:

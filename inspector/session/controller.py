@@ -5,7 +5,7 @@ Every method that a key calls returns the answer for the user, empty for none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from engine.protocol import (
     Choose,
@@ -26,10 +26,12 @@ from inspector.display import quoted, token_label
 from inspector.keys import key_for
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
-from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import Runs, Setup
-from inspector.session.transport import LiveTransport, Transport
+from inspector.session.setup import SamplerQueries, Setup
+from inspector.session.transport import LiveTransport
 from inspector.state.timeline import Phase, Timeline, other
+
+if TYPE_CHECKING:
+    from inspector.session.replay import ReplayTransport
 
 
 class Navigation:
@@ -37,13 +39,13 @@ class Navigation:
 
     Args:
         client: Takes the commands.
-        settings: Gives the sampler's settings.
+        setup: Has the sampler's settings.
     """
 
-    def __init__(self, client: EngineClient, settings: Callable[[], Settings]) -> None:
-        self._client, self._settings = client, settings
-        self._forbidden: tuple[int, int] | None = None
-        """Node and token of the choice that the grammar refused last: the same again leaves the grammar."""
+    def __init__(self, client: EngineClient, setup: Setup) -> None:
+        self._client, self._setup = client, setup
+        self._forbidden: tuple[int, int, int] | None = None
+        """The choice that the grammar refused last: the same again leaves the grammar, until the next step."""
         client.listen(self._answered, Failure, Step, of=(Choose, Take, Insert))
 
     @property
@@ -112,15 +114,19 @@ class Navigation:
             return (
                 "This token is here already. Highlight another with ↑ ↓ to branch, or press end to continue."
             )
-        node = timeline.before
+        choice = self._choice(timeline.before, token)
+        again = self._forbidden == choice
         for each in timeline.candidates:
-            forbidden = each.id == token and each.cut_by == GRAMMAR and self._forbidden != (node, token)
-            if forbidden and not timeline.recorded:
-                self._forbid(node, token)
+            if each.id == token and each.cut_by == GRAMMAR and not (again or timeline.recorded):
+                self._forbidden = choice
                 label = quoted(token_label(each.text, each.raw))
                 return f"The grammar forbids {label}. Press again to take it and leave the grammar"
-        self._client.do(Choose(node, token, leave_grammar=self._forbidden == (node, token)))
+        self._client.do(Choose(timeline.before, token, leave_grammar=again))
         return ""
+
+    def _choice(self, node: int, token: int) -> tuple[int, int, int]:
+        """A choice, and the number of steps before it."""
+        return node, token, self._timeline.tree.taken
 
     def branch(self, by: int) -> str:
         """Go to the end of a neighbouring branch, and keep the place where they part selected."""
@@ -142,7 +148,7 @@ class Navigation:
 
     def reroll(self) -> str:
         """Draw the token to come again; at an older step draw that one again, which makes a sibling of it."""
-        if self._settings().temp == 0:
+        if self._setup.settings.temp == 0:
             warmer = f"Press {key_for('sampling')} and set a temperature above 0."
             return f"Greedy has no draw: it takes the most probable token. {warmer}"
         node = self._timeline.before if isinstance(self._timeline.selected, Step) else None
@@ -173,16 +179,7 @@ class Navigation:
             if command.node == record.parent:
                 self._client.timeline.select(None)
         elif isinstance(command, Choose):
-            self._forbid(command.node, command.token)
-
-    def _forbid(self, node: int, token: int) -> None:
-        """Know the choice that the grammar refused, until the next step."""
-        self._forbidden = node, token
-        self._client.listen(self._allow, Step)
-
-    def _allow(self, step: Record) -> None:
-        self._forbidden = None
-        self._client.ignore(self._allow)
+            self._forbidden = self._choice(command.node, command.token)
 
 
 class Controller:
@@ -198,17 +195,16 @@ class Controller:
     def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
         self.client = client = EngineClient(backend)
         self.queries = SamplerQueries(client, settings)
-        self.runs = Runs(client)
+        self.runs = LiveTransport(client)
         self.setup = Setup(client, self.runs, self.queries, load, settings, prompt)
         self.history = History(client, self.queries, self.setup, self.runs)
-        self.navigation = Navigation(client, lambda: self.setup.settings)
-        self.live = LiveTransport(client, self.runs, self.setup)
-        self.transport: Transport = self.live
+        self.navigation = Navigation(client, self.setup)
+        self.transport: LiveTransport | ReplayTransport = self.runs
         """The live one, or that of the recording on show."""
         self.speculation = SpeculationSettings()
         """Settings that speculative decoding begins with."""
         self.opening = False
-        """True if a recording is about to take the place of what is on show."""
+        """True if a recording is about to replace what is on show."""
         client.runs = lambda: self.transport.running
 
     @property
@@ -227,3 +223,10 @@ class Controller:
     def stepping(self) -> bool:
         """True if a distribution is on show, which stays, so that steps, moves and choices mean something."""
         return self.client.timeline.phase in (Phase.READY, Phase.RUNNING) and not self.opening
+
+    def open_model(self, load: LoadSettings) -> str:
+        """Load a model, or continue the recording on show live with it; returns the answer for the user."""
+        if isinstance(self.transport, LiveTransport):
+            self.setup.open(load)
+            return ""
+        return self.transport.begin(load)

@@ -13,10 +13,9 @@ from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.session.client import EngineClient
-from inspector.session.sampler_queries import SamplerQueries
-from inspector.session.setup import Runs, Setup
+from inspector.session.setup import SamplerQueries, Setup
+from inspector.session.transport import LiveTransport, conditions
 from inspector.state.branches import ROOT
-from inspector.state.breakpoints import conditions
 from inspector.state.inside import interventions_words
 
 NOTHING = (
@@ -86,7 +85,9 @@ class History:
         runs: Have the breakpoints.
     """
 
-    def __init__(self, client: EngineClient, queries: SamplerQueries, setup: Setup, runs: Runs) -> None:
+    def __init__(
+        self, client: EngineClient, queries: SamplerQueries, setup: Setup, runs: LiveTransport
+    ) -> None:
         self._client, self._queries, self._setup, self._runs = client, queries, setup, runs
         self._done: list[Change | PathChange] = []
         """Changes in force, oldest first."""

@@ -29,7 +29,7 @@ _FAILED: tuple[type[Command], ...] = (
     *(command for state in STATES for command in state.FAILS),
 )  # fmt: skip
 """Commands whose failure is shown where they were given."""
-_ENDS = {command.kind for state in STATES for command in state.FAILS if command in state.OF}
+_ENDS = {command.kind for state in STATES for command in state.FAILS if command.kind in state.ENDS}
 """Commands whose end matters to a state, though they were not sent here."""
 _RowsAnswer = Callable[[Callable[[], bool]], Record]
 _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages")
@@ -153,13 +153,12 @@ class ReplayBackend:
 
     def _choose(self, node: int, token: int) -> bool:
         timeline = self._controller.timeline
-        for child in timeline.tree.children.get(node, []):
-            if timeline.tree.nodes[child].id == token:
-                timeline.select(len(timeline.tree.path(child)) - 1)
-                timeline.visit(timeline.tree.leaf(child))
-                return True
-        self._answer(f"Recorded: this token was not taken.{self._way}")
-        return False
+        if (child := timeline.tree.taken_by(node, token)) is None:
+            self._answer(f"Recorded: this token was not taken.{self._way}")
+            return False
+        timeline.select(len(timeline.tree.path(child)) - 1)
+        timeline.visit(timeline.tree.leaf(child))
+        return True
 
     @property
     def _way(self) -> str:

@@ -1,123 +1,179 @@
-"""Model, prompt and settings of the engine; its runs and prefills as the user steers them."""
+"""Model, prompt and settings of the engine, and the questions about its sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.breakpoints import Breakpoints
-from engine.protocol import Command, Configure, Load, ModelFacts, MoveTo, Prefill, Record, Run
+from engine.protocol import (
+    Configure,
+    Distribution,
+    Explain,
+    Explained,
+    Load,
+    ModelFacts,
+    MoveTo,
+    Prefill,
+    Record,
+    Run,
+    WhatIf,
+    WhatIfAnswered,
+)
 from engine.settings import LoadSettings, Settings, differences, with_defaults
 from inspector.session.client import EngineClient, Listener, Request, Then
-from inspector.session.sampler_queries import SamplerQueries
-from inspector.state.breakpoints import BreakpointState
-from inspector.state.timeline import Phase
+from inspector.session.requests import Latest
+from inspector.session.transport import LiveTransport
+from inspector.state.timeline import Phase, StageExplanation, Timeline, Trial
 
-LEAST, MOST = 1, 2048
-"""Tokens a chunk of a prefill."""
-PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
-"""Steps a second of a run, None for as fast as it goes."""
+PATIENCE = 0.25
+"""Seconds between two questions while steps are under way, so that they cost little of their speed."""
 
 
-# ---- runs and prefills --------------------------------------------------------------------------
+# ---- the sampler --------------------------------------------------------------------------------
 
 
-class Runs:
-    """Begins and continues runs and prefills.
+class SamplerQueries:
+    """Asks about what is on show, and keeps the answers in the timeline.
 
     Args:
-        client: Takes the commands.
+        client: Sends the questions and gives the records.
+        settings: That the engine begins with.
+        clock: Seconds, for the patience.
     """
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.pace: float | None = None
-        self.chunk: int | None = None
-        """Tokens a chunk of a prefill; None for as many as take about 100 ms."""
-        self.breakpoints = BreakpointState()
-        self.keep: Callable[[Breakpoints], str] = lambda points: ""
-        """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
-        self.changed: Callable[[], None] = lambda: None
-        """Called when other breakpoints were set."""
-        client.listen(self.breakpoints.receive, *BreakpointState.TAKES)
+    def __init__(
+        self, client: EngineClient, settings: Settings, clock: Callable[[], float] = monotonic
+    ) -> None:
+        self.watching = False
+        """True if the sampler is on show: nothing is asked otherwise."""
+        self.in_force = settings
+        """The settings that the engine samples with."""
+        self._client, self._clock = client, clock
+        self._explain, self._what_if = Latest(client), Latest(client)
+        self._asked = float("-inf")
+        self.recalled: frozenset[int] = frozenset()
+        """Nodes whose logits were computed again last: where they are wanted still, they were dropped at once."""
+        client.listen(
+            self._receive, protocol.PromptOpened, protocol.Step, protocol.Resampled, protocol.Recalled
+        )
 
-    def begin(self, over_sure: bool) -> None:
-        """Begin a run, over sure tokens alone if that is asked for."""
-        self.breakpoints.begin(over_sure)
-        self._send(continues=False)
+    # ---- asking -----------------------------------------------------------------------------
 
-    def go_on(self, counted: bool = True) -> None:
-        """Continue a run under way with what has changed; without one nothing happens.
+    def try_out(self, timeline: Timeline, settings: Settings | None) -> None:
+        """Try settings; None ends the trial."""
+        before = timeline.trial
+        if settings is None:
+            timeline.trial = None
+        elif before is None or before.settings != settings:
+            # the old answers stay on show until the new ones are there
+            timeline.trial = Trial(settings, None, dict(before.answers) if before else {})
+        timeline.trials += before is not timeline.trial
 
-        Args:
-            counted: Whether what its breakpoints counted stays.
-        """
-        if self._client.timeline.running:
-            self._client.cancel(*self._client.of(Run))
-            self._send(counted)
+    def ask(self, timeline: Timeline) -> None:
+        """Ask what is on show and not known yet, unless it was asked."""
+        if not self.watching or timeline.phase not in (Phase.READY, Phase.RUNNING):
+            return
+        running = timeline.running
+        if running and self._clock() < self._asked + PATIENCE:
+            return
+        distribution, trial = timeline.distribution, timeline.trial
+        if distribution is not None:
+            settings, known = trial.settings if trial else self.used(timeline), timeline.explanation()
+            if known is None or known.settings != settings:
+                self._asked = self._clock()
+                # tables compare these two with the most probable tokens, which are listed anyway
+                most = None if settings is None else settings.candidates
+                listed = {each.id for each in distribution.candidates[:most]}
+                ids = dict.fromkeys((timeline.taken, distribution.picked))
+                more = tuple(id for id in ids if id is not None and id not in listed)
+                self._explain.ask(
+                    Explain(timeline.before, settings, distribution.reroll, more),
+                    partial(self._explained, distribution),
+                    about=(distribution, settings),
+                )
+        if trial is not None and not running and trial.answered != timeline.tip and timeline.step_slots:
+            self._what_if.ask(WhatIf(trial.settings, timeline.tip), self._answered)
 
-    def change_pace(self, by: int) -> None:
-        """Set the pace `by` places further in `PACES`; a run under way continues at it."""
-        self.pace = PACES[max(0, min(len(PACES) - 1, PACES.index(self.pace) + by))]
-        self.go_on()
+    def used(self, timeline: Timeline) -> Settings | None:
+        """The settings with which the token of the selected slot was, or will be, picked."""
+        item = timeline.selected
+        return self.in_force if item is None else timeline.tree.settings.get(item.node)
 
-    def break_at(self, points: Breakpoints) -> str:
-        """Set breakpoints; a run under way continues with them.
+    # ---- answers ----------------------------------------------------------------------------
 
-        Returns:
-            What went wrong with keeping them for the next start, to follow a sentence without its full stop.
-        """
-        self.breakpoints.points = points
-        self.go_on(counted=False)
-        self.changed()
-        return self.keep(points)
+    def _receive(self, record: protocol.Record) -> None:
+        """Take in one record, after the timeline did."""
+        timeline = self._client.timeline
+        match record:
+            case protocol.PromptOpened():  # what was explained of another tree is of no more use
+                self.recalled = frozenset()
+                timeline.last_explanation = None
+                if timeline.trial is not None:
+                    timeline.trial = Trial(timeline.trial.settings)
+                    timeline.trials += 1
+            case protocol.Step():
+                timeline.tree.settings[record.node] = self.in_force
+            case protocol.Resampled():
+                # new settings are in force from the distribution on that they give, before their command has ended
+                request = self._client.requests.get(self._client.answering)
+                if request is not None and isinstance(request.command, Configure):
+                    self.in_force = request.command.settings
+            case protocol.Recalled():  # dropped logits are back: ask what failed for want of them
+                self.recalled = frozenset(record.nodes)
+                trial = timeline.trial
+                for asked in (timeline, trial):
+                    if asked and asked.last_explanation and asked.last_explanation.failure is not None:
+                        asked.last_explanation = None
+                if trial is not None and trial.answered is not None and trial.dropped:
+                    trial.answered = -1  # asked again; what is known stays
 
-    def _send(self, continues: bool) -> None:
-        state = self.breakpoints
-        until = state.points if state.points.active else None
-        run = Run(self.pace, until, state.skipping, continues)
-        self._client.request(run, each=state.count if state.skipping else None)
+    def _explained(self, distribution: Distribution, request: Request[Explain]) -> None:
+        """Take in how a token was chosen."""
+        explained, settings = request.reply(Explained), request.command.settings
+        if explained is None and request.failure is None:
+            return
+        timeline = self._client.timeline
+        explanation = StageExplanation(distribution, settings, explained, request.failure)
+        if timeline.trial is None:
+            timeline.last_explanation = explanation
+        elif timeline.trial.settings == settings:
+            timeline.trial.last_explanation = explanation
 
-    # ---- prefills ---------------------------------------------------------------------------
+    def _answered(self, request: Request[WhatIf]) -> None:
+        """Take in which steps other settings would change."""
+        timeline, command = self._client.timeline, request.command
+        trial = timeline.trial
+        if trial is None or trial.settings != command.settings:
+            return
+        if (answer := request.reply(WhatIfAnswered)) is not None:
+            if trial.answered is None:
+                trial.answers = {}  # those of the settings before
+            trial.answers.update((step.node, step) for step in answer.steps)
+            trial.dropped = tuple(sorted(set(answer.dropped) - trial.answers.keys()))
+            trial.answered = answer.tip
+            timeline.trials += 1
+        elif request.failure is not None:
+            trial.answered = command.tip  # not asked again and again: its answer stays unknown
 
-    def prefill(self, prompt: Prefill, each: Listener | None = None) -> None:
-        """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
-        self._client.request(replace(prompt, step_size=self.chunk), each=each)
+    def recorded(self, explained: protocol.Explained) -> None:
+        """An explanation was recorded here: one that was asked for in vain can be asked for again."""
+        known = self._client.timeline.last_explanation
+        if known is not None and known.failure is not None and known.of.node == explained.node:
+            self._client.timeline.last_explanation = None
 
-    @property
-    def prefill_waits(self) -> bool:
-        """True if a prefill was stopped on its way, and can be continued."""
-        return self._client.timeline.phase is Phase.PREFILL and not self._prefills()
+    # ---- what was dropped -------------------------------------------------------------------
 
-    def continue_prefill(self) -> None:
-        """Continue the prefill that waits."""
-        self._client.request(protocol.GoOnPrefill(self.chunk))
-
-    def resize(self, by: int) -> str:
-        """Double the chunks, or halve them with -1; a prefill under way continues with them.
-
-        Returns:
-            The answer for the user.
-        """
-        ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
-        last = max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32
-        size = self.chunk or last
-        self.chunk = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
-        if under_way := self._prefills():
-            under_way[0].cancel()
-            self.continue_prefill()
-        return f"Chunks of {self.chunk:,} tokens"
-
-    def _prefills(self) -> list[Request[Command]]:
-        return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
-
-
-def pace_text(pace: float | None) -> str:
-    """A pace as the status line writes it."""
-    return "full pace" if pace is None else f"{pace:g} a second"
+    def dropped(self, timeline: Timeline) -> tuple[int, ...]:
+        """Nodes whose logits are wanted and were dropped, in the order of the path."""
+        explanation, parents = timeline.explanation(), timeline.tree.parent
+        wanted = set() if explanation is None or explanation.failure is None else {timeline.before}
+        if timeline.trial is not None:
+            wanted |= {parents[node] for node in timeline.trial.dropped if node in parents}
+        return tuple(sorted(wanted))
 
 
 # ---- model, prompt and settings -----------------------------------------------------------------
@@ -138,7 +194,7 @@ class Setup:
     def __init__(
         self,
         client: EngineClient,
-        runs: Runs,
+        runs: LiveTransport,
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,

@@ -1,43 +1,92 @@
-"""Step, run, back, pace: the keys that move on, for a live engine and for a recording.
+"""Step, run, back, pace: the keys that move on in a live session, with the runs and prefills that they steer.
 
 Every method that a key calls returns the answer for the user, empty for none.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from engine.protocol import MoveTo, Run, Step, TakeStep
-from engine.settings import LoadSettings
-from inspector.display import visible
-from inspector.keys import key_for, with_keys
-from inspector.scales import time_left
-from inspector.session.client import EngineClient
-from inspector.session.setup import Runs, Setup, pace_text
-from inspector.session.stops import Caption, Telling
-from inspector.state.timeline import STATES, Phase
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from engine import protocol
+from engine.breakpoints import SURE, Breakpoints
+from engine.protocol import Command, MoveTo, Prefill, Run, Step, TakeStep
+from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
+from inspector.scales import percent, time_left
+from inspector.session.client import EngineClient, Listener, Request
+from inspector.state.timeline import Phase
 
 if TYPE_CHECKING:
-    from inspector.session.going_live import GoingLive
-    from inspector.session.player import Player
+    from inspector.session.player import Caption, Telling
 
+LEAST, MOST = 1, 2048
+"""Tokens a chunk of a prefill."""
+PACES: tuple[float | None, ...] = (1, 2, 5, 10, 20, None)
+"""Steps a second of a run, None for as fast as it goes."""
+LONGEST_TEXT = 24
+"""Cells of a text or a pattern in the line that shows which breakpoints are set."""
 MAX_QUEUED_STEPS = 8
 """A held space bar queues no more than this, so that it doesn't step on long after it is let go."""
-LIVE = "{go_live} continues live"
-_SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
-"""Words for what the main screen doesn't show of an entry, with the key that does."""
 REFUSED = "Recorded: no model is loaded. {go_live} continues live from here"
 
 
+class BreakpointState:
+    """The breakpoints of runs, the one that stopped a run last, and the number of skipped tokens."""
+
+    def __init__(self) -> None:
+        self.points = Breakpoints()
+        self.hit: protocol.BreakpointHit | None = None
+        """The stop of the last run, until the session leaves that place."""
+        self.skipping = False
+        """True if the run is, or was, one over sure tokens."""
+        self.skipped = 0
+        """Sure tokens that it took."""
+
+    def begin(self, over_sure: bool) -> None:
+        """A run begins."""
+        self.skipping, self.skipped, self.hit = over_sure, 0, None
+
+    def receive(self, record: protocol.Record) -> None:
+        """Take in a stop, or a record that leaves the place of one, after the timeline did."""
+        self.hit = record if isinstance(record, protocol.BreakpointHit) else None
+
+    def count(self, record: protocol.Record) -> None:
+        """Take in one record of a run over sure tokens."""
+        if isinstance(record, protocol.Step):
+            self.skipped += record.prob >= SURE
+
+    def stop_sentence(self, coming: protocol.Distribution | None) -> str:
+        """The reason why the last run stopped, and the keys; printable.
+
+        Args:
+            coming: Distribution after the last token.
+
+        Returns:
+            Empty if no breakpoint stopped a run there.
+        """
+        if self.hit is None or coming is None or self.hit.node != coming.node:
+            return ""
+        held = "; ".join(map(visible, self.hit.conditions))
+        if not self.skipping:
+            return f"Stopped: {held}. {key_for('run')} continues, {key_for('breakpoints')} changes it"
+        skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
+        if len(self.hit.conditions) > 1 or not held.startswith("probability"):
+            return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
+        picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
+        skipped = skipped if self.skipped else "The next is not sure either"
+        token = f"{quoted(token_label(picked.text, picked.raw))} has {percent(picked.prob)}"
+        return f"{skipped}: {token}. {key_for('skip')} skips on, {key_for('step')} takes it"
+
+
 class LiveTransport:
-    """Steps and runs of an engine.
+    """Steps, runs and prefills of an engine.
 
     Args:
         client: Takes the commands.
-        runs: Begin and continue runs and prefills.
-        setup: Opens models.
     """
 
     recorded: ClassVar[bool] = False
@@ -49,8 +98,18 @@ class LiveTransport:
     captioned = False
     """True if room for captions is kept."""
 
-    def __init__(self, client: EngineClient, runs: Runs, setup: Setup) -> None:
-        self._client, self._runs, self._setup = client, runs, setup
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self.pace: float | None = None
+        self.chunk: int | None = None
+        """Tokens a chunk of a prefill; None for as many as take about 100 ms."""
+        self.breakpoints = BreakpointState()
+        self.keep: Callable[[Breakpoints], str] = lambda points: ""
+        """Keeps breakpoints for the next start; returns what went wrong, empty if nothing did."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other breakpoints were set."""
+        leaving = protocol.Moved, protocol.Resampled, protocol.PromptOpened
+        client.listen(self.breakpoints.receive, protocol.BreakpointHit, *leaving)
 
     @property
     def running(self) -> bool:
@@ -60,21 +119,27 @@ class LiveTransport:
     @property
     def ready(self) -> frozenset[str]:
         """The ways of `on` and `back` that are open though no distribution is on show: on, if a prefill waits."""
-        return frozenset({"on"} if self._runs.prefill_waits else ())
+        return frozenset({"on"} if self.prefill_waits else ())
 
     @property
     def whereabouts(self) -> str:
         """A few words for the right end of the status line: the pace of runs, unless it is the full one."""
-        slowed = self._runs.pace is not None and not self._client.timeline.running
-        return f"pace {pace_text(self._runs.pace)}" if slowed else ""
+        slowed = self.pace is not None and not self._client.timeline.running
+        return f"pace {self._pace_text}" if slowed else ""
+
+    @property
+    def _pace_text(self) -> str:
+        return "full pace" if self.pace is None else f"{self.pace:g} a second"
+
+    # ---- keys -------------------------------------------------------------------------------
 
     def step(self, telling: Telling = ()) -> str:
         """Pause a run, continue with a prefill, walk forward at an older token, or take one step at the tip."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif timeline.prompts.reading and self._runs.prefill_waits:
-            self._runs.continue_prefill()
+        elif timeline.prompts.reading and self.prefill_waits:
+            self._continue_prefill()
         elif not timeline.following:
             timeline.walk(1)
         elif len(self._client.of(TakeStep)) < MAX_QUEUED_STEPS:
@@ -82,15 +147,16 @@ class LiveTransport:
         return ""
 
     def run(self, over_sure: bool = False) -> str:
-        """Begin a run at the tip, or pause the one under way."""
+        """Begin a run at the tip, over sure tokens alone if that is asked for, or pause the one under way."""
         timeline = self._client.timeline
         if timeline.running:
             self._client.pause()
-        elif self._runs.prefill_waits:
-            self._runs.continue_prefill()
+        elif self.prefill_waits:
+            self._continue_prefill()
         else:
             timeline.select(None)
-            self._runs.begin(over_sure)
+            self.breakpoints.begin(over_sure)
+            self._run(continues=False)
             finished = timeline.finished.get(timeline.tip)
             if finished is not None and finished.reason == "eos":
                 return f"The text has ended with {visible(finished.detail)}: the run continues after its end"
@@ -109,11 +175,19 @@ class LiveTransport:
         return ""
 
     def change_pace(self, by: int) -> str:
-        """Change the pace of runs; in a prefill, the size of its chunks."""
+        """Set the pace of runs `by` places further in `PACES`; in a prefill, double its chunks, or halve them with -1.
+        What is under way continues with it."""
         if self._client.timeline.phase is Phase.PREFILL:
-            return self._runs.resize(by)
-        self._runs.change_pace(by)
-        return "" if self._client.timeline.running else f"Runs go at {pace_text(self._runs.pace)}"
+            ends = [0, *(chunk.done for chunk in self._client.timeline.prompts.chunks)]
+            size = self.chunk or (max(1, ends[-1] - ends[-2]) if len(ends) > 1 else 32)
+            self.chunk = max(LEAST, min(MOST, size * 2 if by > 0 else size // 2))
+            if under_way := self._prefills():
+                under_way[0].cancel()
+                self._continue_prefill()
+            return f"Chunks of {self.chunk:,} tokens"
+        self.pace = PACES[max(0, min(len(PACES) - 1, PACES.index(self.pace) + by))]
+        self.go_on()
+        return "" if self._client.timeline.running else f"Runs go at {self._pace_text}"
 
     def stop(self) -> bool:
         """Cancel what escape stops."""
@@ -123,23 +197,19 @@ class LiveTransport:
         """Show what comes: it is shown always."""
         return ""
 
-    def open_model(self, load: LoadSettings) -> str:
-        """Load a model; the prompt at hand is prefilled when it is there."""
-        self._setup.open(load)
-        return ""
+    # ---- words ------------------------------------------------------------------------------
 
     def describe(self) -> str:
         """The run or the prefill under way, and the keys that matter for it; printable, empty if panels say it."""
-        timeline, size = self._client.timeline, self._runs.chunk
+        timeline, size = self._client.timeline, self.chunk
         keys = f"{key_for('faster')} or {key_for('slower')} for"
         if timeline.phase is Phase.RUNNING:
-            doing = "Skipping sure tokens" if self._runs.breakpoints.skipping else "Running"
-            pace = pace_text(self._runs.pace)
-            return f"{doing} at {pace}. Press {key_for('step')} to pause, {keys} the pace"
+            doing = "Skipping sure tokens" if self.breakpoints.skipping else "Running"
+            return f"{doing} at {self._pace_text}. Press {key_for('step')} to pause, {keys} the pace"
         if timeline.phase is not Phase.PREFILL:
             return ""
         where = f"{timeline.held:,} of {len(timeline.items):,} tokens"
-        if self._runs.prefill_waits:
+        if self.prefill_waits:
             other = f"{key_for('prompt')} for another prompt"
             return f"Prefill stopped at {where}. Press {key_for('step')} to continue, {other}"
         chunks = f" in chunks of {size:,}" if size else ""
@@ -152,175 +222,66 @@ class LiveTransport:
         mark = timeline.tree.marks.of.get(node) if timeline.recorded else None
         return mark.caption if mark is not None else ""
 
+    # ---- runs -------------------------------------------------------------------------------
 
-class ReplayTransport:
-    """Plays one recording, until it is continued live.
+    def go_on(self, counted: bool = True) -> None:
+        """Continue a run under way with what has changed; without one nothing happens.
 
-    Args:
-        client: Shows it.
-        player: Reads and plays it.
-        going: The way to a live session.
-        bound: Why there is none, if so.
-    """
+        Args:
+            counted: Whether what its breakpoints counted stays.
+        """
+        if self._client.timeline.running:
+            self._client.cancel(*self._client.of(Run))
+            self._run(counted)
 
-    recorded: ClassVar[bool] = True
-    whereabouts = ""
+    def break_at(self, points: Breakpoints) -> str:
+        """Set breakpoints; a run under way continues with them.
 
-    def __init__(self, client: EngineClient, player: Player, going: GoingLive, bound: str = "") -> None:
-        self._client, self._player, self.going, self.bound = client, player, going, bound
-        self._selected: Caption | None = None
-        """The caption whose token was selected."""
+        Returns:
+            What went wrong with keeping them for the next start, to follow a sentence without its full stop.
+        """
+        self.breakpoints.points = points
+        self.go_on(counted=False)
+        self.changed()
+        return self.keep(points)
+
+    def _run(self, continues: bool) -> None:
+        state = self.breakpoints
+        until = state.points if state.points.active else None
+        run = Run(self.pace, until, state.skipping, continues)
+        self._client.request(run, each=state.count if state.skipping else None)
+
+    # ---- prefills ---------------------------------------------------------------------------
+
+    def prefill(self, prompt: Prefill, each: Listener | None = None) -> None:
+        """Begin a new tree with a prompt; `each` is called with the records of its prefill."""
+        self._client.request(replace(prompt, step_size=self.chunk), each=each)
 
     @property
-    def running(self) -> bool:
-        """True if it plays."""
-        return self._player.playing
+    def prefill_waits(self) -> bool:
+        """True if a prefill was stopped on its way, and can be continued."""
+        return self._client.timeline.phase is Phase.PREFILL and not self._prefills()
 
-    @property
-    def ready(self) -> frozenset[str]:
-        """Both ways, though nothing is on show yet; none on the way to a live session."""
-        return frozenset(() if self.going.under_way else ("on", "back"))
+    def _continue_prefill(self) -> None:
+        self._client.request(protocol.GoOnPrefill(self.chunk))
 
-    def step(self, telling: Telling = ()) -> str:
-        """Pause, show the next change of the picture, or walk forward at an older token."""
-        timeline = self._client.timeline
-        if self._player.playing:
-            return self._do(self._player.pause)
-        if timeline.returning:
-            return ""  # on the way to a live session it stays where it is
-        if telling or timeline.following or not timeline.items or self._at_caption:
-            self._player.step(telling)
-        else:
-            timeline.walk(1)
+    def _prefills(self) -> list[Request[Command]]:
+        return self._client.under_way(Prefill, protocol.AddTurn, protocol.GoOnPrefill)
+
+
+# ---- breakpoints in words -----------------------------------------------------------------------
+
+
+def conditions(points: Breakpoints) -> str:
+    """The conditions that are set, on one line; printable, empty for none."""
+    shown = (truncate(visible(condition), LONGEST_TEXT) for condition in points.conditions)
+    return (" and " if points.all_of else ", ").join(shown)
+
+
+def marker(points: Breakpoints, room: int) -> str:
+    """A marker that breakpoints are set, in `room` cells at most; printable, empty for none."""
+    count = len(points.active)
+    if not count:
         return ""
-
-    def run(self, over_sure: bool = False) -> str:
-        """Play at its own pace, at its end from the start, or pause."""
-        return self._do(self._player.pause if self._player.playing else self._play)
-
-    def _play(self) -> None:
-        if not self._at_caption:
-            self._client.timeline.select(None)
-        self._player.play()
-
-    def back(self, telling: Telling = ()) -> str:
-        """Show what was there a change of the picture before."""
-
-        def back() -> None:
-            self._client.timeline.select(None)
-            self._player.back(telling)
-
-        return self._do(back)
-
-    # ---- captions ---------------------------------------------------------------------------
-
-    @property
-    def telling(self) -> Caption | None:
-        """The caption that speaks at the place on show."""
-        return self._player.telling
-
-    @property
-    def _at_caption(self) -> bool:
-        """True if the selected token is the one that a caption speaks of now."""
-        caption, selected = self._player.telling, self._client.timeline.selected
-        return caption is not None and selected is not None and selected.node == caption.node
-
-    def look(self) -> None:
-        """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
-        caption, before, timeline = self._player.telling, self._selected, self._client.timeline
-        if caption is before:
-            return
-        self._selected, selected = caption, timeline.selected
-        if before is not None and selected is not None and selected.node == before.node:
-            timeline.select(None)
-        for slot, item in enumerate(timeline.items if caption is not None else ()):
-            if caption is not None and item.node == caption.node:
-                timeline.select(slot)
-                break
-
-    def change_pace(self, by: int) -> str:
-        """Play faster or slower."""
-        self._do(lambda: self._player.change_speed(by))
-        return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
-
-    def _do(self, what: Callable[[], None]) -> str:
-        """Do something with the recording, unless it is about to be continued live."""
-        if not self._client.timeline.returning:
-            what()
-            self._client.note_running()
-        return ""
-
-    def stop(self) -> bool:
-        """Pause, leave the rest of the file unread, or give up going live."""
-        if self.going.under_way:
-            return self.going.stop()
-        if self._player.file.stop():
-            return True
-        if not self._player.playing:
-            return self._client.stop()
-        self._do(self._player.pause)
-        return True
-
-    def to_end(self) -> str:
-        """Show what comes again, where the recording is one that grows."""
-        if self._player.file.following:
-            self._do(self._player.end)
-        return ""
-
-    def open_model(self, load: LoadSettings) -> str:
-        """Go on live with a model."""
-        return self.bound or self.going.begin(load)
-
-    def describe(self) -> str:
-        """Progress of the recording, and the keys that matter now; printable, empty at an older token."""
-        timeline = self._client.timeline
-        if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
-            return ""
-        player = self._player
-        if player.file.failure is not None:
-            return f"Cut off: {visible(str(player.file.failure))}"
-        shown, there = player.stop
-        where = f"{shown:,} of {there:,}"
-        at_end, following = player.position == len(player.file.entries), player.file.following
-        live = "" if self.bound else f", {with_keys(LIVE)}"
-        step, run, back = key_for("step"), key_for("run"), f"{key_for('take_back')} goes back"
-        if player.file.reading:
-            read = f"{player.file.reader.progress:.0%}"
-            return f"Reading the recording: {read}. Esc stops it; you can look at what was read"
-        if player.file.stopped and at_end:
-            return f"The rest was not read. You can look at the part before: ← → walk{live}"
-        if not player.settled and not player.playing:
-            return f"Going through the recording: {where}"
-        if player.playing:
-            keys = f"{step.capitalize()} pauses, {key_for('faster')} and {key_for('slower')} change the speed"
-            return f"Playing {speed_text(player.speed)}, {where}. {keys}"
-        if following and not player.behind:
-            if player.file.left:
-                return f"The session ended: its program has left. ← → walk, {back}, {key_for('quit')} quits"
-            return f"Following a session as it goes. ← → walk, {back}, end follows again"
-        if at_end and not following:
-            return f"Recorded, at its end. {run} plays it, ← → walk, {back}{live}"
-        if elsewhere := _SHOWN_BY.get(type(player.last)):
-            return f"Recorded, {where}. {with_keys(elsewhere)}, {step} continues"
-        keys = f"{step.capitalize()} shows the next step, {run} plays, {back}"
-        if following:
-            many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
-            return f"{many} behind. {keys}, end follows again"
-        return f"Recorded, {where}. {keys}{live}"
-
-    def caption(self, node: int) -> str:
-        """The author's caption of a token of the tree on show."""
-        return self._player.caption(node)
-
-    @property
-    def captioned(self) -> bool:
-        """True if the recording has captions at all."""
-        return bool(self._player.file.captions.at)
-
-
-Transport = LiveTransport | ReplayTransport
-
-
-def speed_text(speed: float) -> str:
-    """A speed in words."""
-    return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"
+    versions = (f"● stops at {conditions(points)}", f"● {count} breakpoint{'s' * (count != 1)}", f"● {count}")
+    return next((text for text in versions if cell_len(text) <= room), "●")

@@ -132,11 +132,6 @@ class BatchSoFar(Struct):
 class Batches(Struct, CapabilityState):
     """The last batch of prompts, and the last count of draws with their continuations, which are a batch, too."""
 
-    TAKES = (
-        protocol.BatchOpened, protocol.LanesAdded, protocol.LanesJoined, protocol.LanesPrefilled,
-        protocol.LaneStarted, protocol.BatchStep, protocol.LaneEnded, protocol.BatchEnded, protocol.LaneCompared,
-        protocol.BatchCompared, protocol.DrawsCounted, PromptOpened,
-    )  # fmt: skip
     FAILS = protocol.StartBatch, protocol.DrawMany
     STOPS: ClassVar = {
         protocol.BatchOpened: (ReplayStop.BEGINS, ""),

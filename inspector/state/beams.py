@@ -69,8 +69,7 @@ class BeamHistory(CapabilityState):
     `nodes` keeps those of former searches too: they stay in the engine's tree, and the user can move to them.
     """
 
-    TAKES = PromptOpened, protocol.BeamOpened, protocol.BeamStep, protocol.BeamEnded
-    OF = protocol.SearchBeams, protocol.GoOnBeams
+    ENDS = "SearchBeams", "GoOnBeams"
     FAILS = protocol.SearchBeams, protocol.GoOnBeams
     STOPS: ClassVar = {
         protocol.BeamOpened: (ReplayStop.BEGINS, ""),
@@ -103,7 +102,7 @@ class BeamHistory(CapabilityState):
                 self._step(self.search, record)
             case protocol.BeamEnded() if self.search is not None:
                 self._end(self.search, record)
-            case Failure():
+            case Failure(command="SearchBeams" | "GoOnBeams"):
                 if record.command == "SearchBeams" and not self._opening:
                     self.refused = record
                 if self.search is not None and not self.search.over:

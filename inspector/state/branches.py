@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from engine.protocol import PromptToken, Step
 
@@ -97,8 +96,7 @@ class Sums(Struct):
         self.logprob += sign * other.logprob
 
 
-@dataclass(slots=True, eq=False)
-class Branch:
+class Branch(Struct, eq=False):
     """One run of tokens. The object of a run may change when it is cut or joined; `first` identifies it."""
 
     nodes: list[int]

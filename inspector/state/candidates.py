@@ -1,15 +1,131 @@
-"""The candidates of a slot as tables list them: with the slot's own token, so that each column sums to 100 %."""
+"""The candidates of a slot: those whose logits are compared, and all as tables list them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
+from inspector.display import token_label
 from inspector.scales import others_prob
 from inspector.state.session_tree import Item
+from inspector.state.timeline import Timeline
+
+# ---- the tokens whose logits are compared -------------------------------------------------------
+
+
+def ranked(timeline: Timeline) -> tuple[int, ...]:
+    """The tokens that can be looked at in the selected slot: the one that was taken, then the candidates by rank."""
+    best = [candidate.id for candidate in sorted(timeline.candidates, key=lambda each: each.rank)]
+    taken = [timeline.taken] if timeline.taken is not None else []
+    return tuple(dict.fromkeys([*taken, *best]))
+
+
+def compared(timeline: Timeline, token: int | None = None, against: int | None = None) -> tuple[int, ...]:
+    """The two tokens whose logits are compared in the selected slot.
+
+    Args:
+        timeline: Has the candidates of the slot.
+        token: The first one; None for the one that was taken, or that the sampler picked.
+        against: The second one, which the first is not; None for the best other candidate.
+
+    Returns:
+        Two ids; one if no other candidate is known, none if no token is.
+    """
+    if token is None:
+        token = next((id for id in ranked(timeline) if id != against), None)
+    if token is None:
+        return ()
+    if against is None:
+        best = sorted(timeline.candidates, key=lambda each: each.rank)
+        against = next((each.id for each in best if each.id != token), None)
+    return (token,) if against is None else (token, against)
+
+
+def told_here(timeline: Timeline, tokens: Sequence[int]) -> set[int]:
+    """Some of the tokens explained in the selected slot: those whose explanations belong to it, its own token, or
+    else candidates that no branch took there.
+
+    Args:
+        timeline: Has the tree.
+        tokens: Their ids.
+    """
+    if (own := timeline.taken) is not None and own in tokens:
+        return {own}
+    return {each for each in tokens if timeline.tree.taken_by(timeline.before, each) is None}
+
+
+class TokenChoices(Struct):
+    """The one or two tokens that are looked at in a slot, kept from opening to opening."""
+
+    place: tuple[int, int | None] | None = None
+    """The token before the slot at which tokens were chosen, and the slot's: elsewhere they are the usual ones."""
+    token: int | None = None
+    """The token whose logit it is; None for the one that was taken."""
+    against: int | None = None
+    """The one that it is compared with; None for the best other candidate."""
+    alone: bool = False
+    """True if one token is looked at by itself."""
+
+    def at(self, timeline: Timeline) -> Self:
+        """These choices, the tokens forgotten if they were chosen in another slot, or for another token in it."""
+        if (place := (timeline.before, timeline.taken)) != self.place:
+            self.place, self.token, self.against = place, None, None
+        return self
+
+    def begin(self, timeline: Timeline, highlighted: Candidate | None) -> Self:
+        """These choices at the selected token: against the highlighted candidate, if that is another token."""
+        self.at(timeline)
+        if highlighted is not None and highlighted.id not in compared(timeline)[:1]:
+            self.against = highlighted.id
+        return self
+
+    def tokens(self, timeline: Timeline) -> tuple[int, ...]:
+        """The token whose logit is wanted, and the one that it is compared with."""
+        tokens = compared(timeline, self.token, self.against)
+        return tokens[:1] if self.alone else tokens
+
+    def follow_other(self, timeline: Timeline, by: int) -> None:
+        """Look at the logit of another candidate; the one that it is compared with stays, if it can."""
+        tokens = self.tokens(timeline)
+        others = [id for id in ranked(timeline) if self.alone or id not in tokens[1:]]
+        if tokens and others:
+            if not self.alone and len(tokens) == 2:
+                self.against = tokens[1]
+            self.token = _next(others, tokens[0], by)
+
+    def compare_with(self, timeline: Timeline, by: int) -> None:
+        """Compare with another candidate."""
+        self.alone = False
+        tokens = self.tokens(timeline)
+        if others := [id for id in ranked(timeline) if id not in tokens[:1]]:
+            self.token, self.against = tokens[0], _next(others, tokens[-1], by)
+
+
+def _next(ids: Sequence[int], now: int, by: int) -> int:
+    return ids[(ids.index(now) + by) % len(ids)] if now in ids else ids[0]
+
+
+def label_of(timeline: Timeline, id: int, known: Iterable[tuple[int, str]] = ()) -> str:
+    """The label of a token that could come in the selected slot; printable.
+
+    Args:
+        timeline: Has the candidates of the slot.
+        id: Id of the token.
+        known: Ids and texts of other tokens.
+    """
+    texts = {id: token_label(text) for id, text in known}
+    texts |= {each.id: token_label(each.text, each.raw) for each in timeline.candidates}
+    if (selected := timeline.selected) is not None:
+        texts[selected.id] = token_label(selected.text, selected.raw)
+    return texts.get(id, f"token {id}")
+
+
+# ---- as tables list them: with the slot's own token, so that each column sums to 100 % ----------
 
 
 def own_candidate(item: Item) -> Candidate | None:

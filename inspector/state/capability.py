@@ -9,10 +9,8 @@ from typing import ClassVar
 from msgspec import Struct
 from msgspec.structs import fields
 
-from engine.protocol import Command, Ended, Failure, Record
+from engine.protocol import Command, Record
 
-ENDS = (Failure, Ended)
-"""The records of any command's end."""
 MOST = 1e15
 """No engine measured so much of anything."""
 
@@ -33,17 +31,15 @@ class ReplayStop(Enum):
 class CapabilityState:
     """The state that the records of one capability make. `STATES` lists all of them; a `Timeline` has one of each."""
 
-    TAKES: ClassVar[tuple[type[Record], ...]] = ()
-    """The records that change it, whatever command they are of."""
-    OF: ClassVar[tuple[type[Command], ...]] = ()
-    """Commands whose failure and end change it."""
+    ENDS: ClassVar[tuple[str, ...]] = ()
+    """Kinds of commands whose failure and end change it."""
     STOPS: ClassVar[Mapping[type[Record], tuple[ReplayStop, str]]] = {}
     """Treatment of its records by a replay, and its words where it stops at one: see `with_keys`; empty for none."""
     FAILS: ClassVar[tuple[type[Command], ...]] = ()
     """Commands whose failure its screen shows: a recording fails them. It answers others in the status line."""
 
     def apply(self, record: Record) -> None:
-        """Take in one record; one that is neither in `TAKES` nor of the end of one of `OF` changes nothing."""
+        """Take in one record; one of something else changes nothing."""
 
     @classmethod
     def changing(cls) -> tuple[type[Record], ...]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
 
@@ -192,27 +191,19 @@ Asked = tuple[bool, Hashable]
 """A question: true if the second model was asked, and its key."""
 
 
-class KeptAnswer(Struct, frozen=True):
-    """An answer, and how many had come before it."""
-
-    answer: Any
-    came: int
-
-
 class Answers(CapabilityState):
     """The answers about one tree, by their class and by what was asked; and why a question has none."""
 
-    TAKES: ClassVar = (*KEYS, protocol.PromptOpened, protocol.LockstepOpened, protocol.LockstepClosed)
-
     def __init__(self) -> None:
-        self._kept: dict[type[Record], OrderedDict[Asked, KeptAnswer]] = {}
+        self._kept: dict[type[Record], OrderedDict[Asked, tuple[Any, int]]] = defaultdict(OrderedDict)
+        """Answers, each with its number."""
         self._came = self._tree = 0
         """Number of answers so far, and of those before the present tree."""
 
     def __deepcopy__(self, memo: object) -> Answers:
         """A store of its own with the same answers: records never change."""
         made = Answers()
-        made._kept = {kind: OrderedDict(kept) for kind, kept in self._kept.items()}
+        made._kept.update((kind, kept.copy()) for kind, kept in self._kept.items())
         made._came, made._tree = self._came, self._tree
         return made
 
@@ -225,7 +216,7 @@ class Answers(CapabilityState):
                     self._forget(lambda kind, asked: kind not in _OF_MODEL)
             case protocol.LockstepOpened() | protocol.LockstepClosed():
                 self._forget(lambda kind, asked: asked[0])
-            case _:
+            case _ if type(record) in KEYS:
                 facts = getattr(record, "facts", None)
                 second = isinstance(facts, CaptureFacts) and bool(facts.model)
                 self.keep(type(record), (second, KEYS[type(record)](record)), record)
@@ -237,34 +228,32 @@ class Answers(CapabilityState):
 
     def keep(self, kind: type[Record], asked: Asked, answer: Record) -> None:
         """Keep an answer of a class, or why there is none, instead of what a question had before."""
-        kept = self._kept.setdefault(kind, OrderedDict())
+        kept = self._kept[kind]
         self._came += 1
-        kept[asked] = KeptAnswer(answer, self._came)
+        kept[asked] = answer, self._came
         kept.move_to_end(asked)
-        nbytes = sum(getattr(each.answer, "nbytes", 0) for each in kept.values())
+        nbytes = sum(getattr(each, "nbytes", 0) for each, _ in kept.values())
         while len(kept) > KEPT or (len(kept) > 1 and nbytes > KEPT_BYTES):
-            _, dropped = kept.popitem(last=False)
-            nbytes -= getattr(dropped.answer, "nbytes", 0)
+            _, (dropped, _) = kept.popitem(last=False)
+            nbytes -= getattr(dropped, "nbytes", 0)
 
     def drop(self, kind: type[Record], asked: Asked) -> None:
         """Forget the answer to a question."""
-        if (kept := self._kept.get(kind)) is not None:
-            kept.pop(asked, None)
+        self._kept[kind].pop(asked, None)
 
     # ---- queries ----------------------------------------------------------------------------
 
     def get(self, kind: type[Answer], asked: Asked) -> Answer | Failure | None:
         """The answer of a class to a question, or why there is none; None if neither is known."""
-        kept = self._kept.get(kind)
-        if kept is None or asked not in kept:
+        kept = self._kept[kind]
+        if asked not in kept:
             return None
         kept.move_to_end(asked)
-        return kept[asked].answer  # type: ignore[no-any-return]
+        return kept[asked][0]  # type: ignore[no-any-return]
 
     def asked(self, kind: type[Record]) -> list[Asked]:
         """The questions that have an answer of a class, the one looked at last at the end."""
-        kept = self._kept.get(kind) or OrderedDict()
-        return [asked for asked, each in kept.items() if isinstance(each.answer, kind)]
+        return [asked for asked, (answer, _) in self._kept[kind].items() if isinstance(answer, kind)]
 
     def found(self, kind: type[Answer], second: bool = False) -> list[Answer]:
         """The answers of a class about the present tree, in the order in which they came: those that can be shown, of
@@ -275,11 +264,11 @@ class Answers(CapabilityState):
             second: Whether they are about the second model, rather than the session's.
         """
         subject = _SUBJECTS.get(kind, KEYS[kind])
-        kept = sorted(self._kept.get(kind, {}).items(), key=lambda each: each[1].came)
+        kept = sorted(self._kept[kind].items(), key=lambda each: each[1][1])
         found: OrderedDict[Hashable, Any] = OrderedDict()
-        for (of_second, _), each in kept:
-            if of_second is second and each.came > self._tree and _shown(each.answer):
-                about, answer = subject(each.answer), each.answer
+        for (of_second, _), (answer, came) in kept:
+            if of_second is second and came > self._tree and _shown(answer):
+                about = subject(answer)
                 if isinstance(answer, HeadsSwept) and about in found:
                     answer = joined(found[about], answer)
                 found[about] = answer

@@ -21,11 +21,6 @@ from inspector.state.session_tree import Item
 class LockstepSoFar(Struct, CapabilityState):
     """The second model, and what was read along the session's paths."""
 
-    TAKES = (
-        protocol.LockstepOpened, ModelFacts, protocol.LockstepClosed, PromptOpened, protocol.LockstepRead,
-        protocol.WaysParted,
-    )  # fmt: skip
-
     opened: protocol.LockstepOpened | None = None
     """The second model, if there is one."""
     spans: dict[int, protocol.LockstepSpan] = field(default_factory=dict)
@@ -34,8 +29,6 @@ class LockstepSoFar(Struct, CapabilityState):
     """Both distributions after a node."""
     looking: bool = False
     """True if the user chose the views of the second model, while there is one."""
-    looked: protocol.LockstepOpened | None = None
-    """The second model, where they are; None for the session's."""
     ways: dict[int, protocol.WaysParted] = field(default_factory=dict)
     """Divergences by the node from which both continued."""
     _sent: list[protocol.LockstepSpan] = field(default_factory=list)
@@ -80,9 +73,14 @@ class LockstepSoFar(Struct, CapabilityState):
             for span in spans
         )
 
+    @property
+    def looked(self) -> protocol.LockstepOpened | None:
+        """The second model, if they are of it; None for the session's."""
+        return self.opened if self.looking else None
+
     def look(self, second: bool) -> None:
-        """Have the views of a token be those of the second model, where there is one, or of the session's."""
-        self.looking, self.looked = second, self.opened if second else None
+        """Have the views of a token be those of the second model, if there is one, or of the session's."""
+        self.looking = second
 
     def forget(self) -> None:
         """Forget the readings: the tree or the model changed."""

@@ -47,10 +47,6 @@ class RaceSoFar(Struct):
 class Measured(Struct, CapabilityState):
     """The last measurement of each kind."""
 
-    TAKES = (
-        protocol.RaceOpened, protocol.RaceStep, protocol.RaceEnded, protocol.Profiled, protocol.RooflineMeasured,
-        protocol.KVCompared, protocol.RanksLoaded, protocol.RanksMeasured, ModelFacts, PromptOpened,
-    )  # fmt: skip
     FAILS = (protocol.Measure,)
     STOPS: ClassVar = {
         protocol.RaceOpened: (ReplayStop.BEGINS, ""),
@@ -69,15 +65,13 @@ class Measured(Struct, CapabilityState):
     compared: protocol.KVCompared | None = None
     loaded: protocol.RanksLoaded | None = None
     """Division of the model over ranks; None if one process computes it."""
-    rank_count: int = 1
-    """Number of processes that compute the model."""
     ranks: protocol.RanksMeasured | None = None
 
     def apply(self, record: Record) -> None:
         """Take in one record."""
         match record:
             case ModelFacts():
-                self.loaded, self.rank_count, self.ranks = None, 1, None
+                self.loaded = self.ranks = None
             case PromptOpened(new_tree=True):  # what is left holds for any tree of the model
                 self.race = self.profiled = self.roofline = self.compared = self.ranks = None
             case protocol.RaceOpened():
@@ -92,7 +86,7 @@ class Measured(Struct, CapabilityState):
             case protocol.KVCompared():
                 self.compared = record
             case protocol.RanksLoaded():
-                self.loaded, self.rank_count, self.ranks = record, len(record.ranks), None
+                self.loaded, self.ranks = record, None
             case protocol.RanksMeasured():
                 self.ranks = record
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from functools import lru_cache
 from itertools import islice
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -162,10 +163,15 @@ class PathSegments(Struct):
         self.several = len(list(islice((run for run in self.runs if run.told), 2))) > 1
 
 
+@lru_cache(maxsize=64)
+def _begin(format: protocol.ReplyFormat, message: int) -> tuple[ReplyReader, ReplyState, int]:
+    """The state before the first token of a reply, with its reader and its message."""
+    reader = ReplyReader(format)
+    return reader, reader.begin, message
+
+
 class Segments(CapabilityState):
     """The segments of all tokens, from the records."""
-
-    TAKES: ClassVar[tuple[type[Record], ...]] = (ModelFacts, PromptOpened, Step, protocol.ToolCallChecked)
 
     def __init__(self) -> None:
         self._eos: frozenset[int] = frozenset()
@@ -175,11 +181,8 @@ class Segments(CapabilityState):
         """Another tree: its nodes have the same numbers."""
         self.checked: dict[int, protocol.ToolCallChecked] = {}
         """Tool calls that were parsed, by the node that they were asked at."""
-        self.wrong: dict[int, str] = {}
-        """Errors by the node of the token at which a tool call went wrong."""
         self.folded: set[int] = set()
         """First nodes of the runs that are folded in the text."""
-        self._readers: dict[protocol.ReplyFormat, ReplyReader] = {}
         self._prompts: dict[int, PromptOpened] = {}
         """Prompts by their last nodes."""
         self._in_prompt: dict[int, tuple[protocol.SegmentKind | None, int]] = {}
@@ -192,7 +195,6 @@ class Segments(CapabilityState):
     def __deepcopy__(self, memo: object) -> Segments:
         """A state of its own; the values never change."""
         made = copy(self)
-        made.wrong = dict(self.wrong)
         made.checked, made._at, made._in_prompt = dict(self.checked), dict(self._at), dict(self._in_prompt)
         made._prompts, made._path, made.folded = dict(self._prompts), PathSegments(()), set(self.folded)
         return made
@@ -210,12 +212,12 @@ class Segments(CapabilityState):
                     self._in_prompt[token.node] = label
                 if tokens:
                     self._prompts[tokens[-1].node] = record
-                    self._at[tokens[-1].node] = self._begin(segments.reply, len(record.messages))
+                    self._at[tokens[-1].node] = _begin(segments.reply, len(record.messages))
             case Step():
                 if (standing := self._at.get(record.parent)) is None:  # put into the middle of a prompt
                     kind, message = self._in_prompt.get(record.parent, (None, 0))
                     known = kind if kind in ("thinking", TOOL_CALL) else "answer"
-                    standing = self._begin(protocol.ReplyFormat(known), message)
+                    standing = _begin(protocol.ReplyFormat(known), message)
                 reader, before, message = standing
                 put = ReplyToken(record.text, record.special, record.id in self._eos)
                 after = reader.advance(before, put)
@@ -223,16 +225,13 @@ class Segments(CapabilityState):
                 self._at[record.node] = standing if after == before else (reader, after, message)
             case protocol.ToolCallChecked():
                 self.checked[record.node] = record
-                if record.error and record.wrong:
-                    self.wrong[record.wrong] = record.error
-
-    def _begin(self, format: protocol.ReplyFormat, message: int) -> tuple[ReplyReader, ReplyState, int]:
-        if format not in self._readers:
-            self._readers[format] = ReplyReader(format)
-        reader = self._readers[format]
-        return reader, reader.begin, message
 
     # ---- queries ----------------------------------------------------------------------------
+
+    @property
+    def wrong(self) -> dict[int, str]:
+        """Errors by the node of the token at which a tool call went wrong."""
+        return {each.wrong: each.error for each in self.checked.values() if each.error and each.wrong}
 
     def state(self, node: int) -> ReplyState | None:
         """State of a reply after one of its tokens; None for a prompt's."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from msgspec import Struct, field
 
@@ -23,15 +22,12 @@ BOOKMARKED = f"{STAR} bookmarked"  # a bookmark alone, in words
 # ---- marks and deletions ------------------------------------------------------------------------
 
 
-@dataclass(slots=True, eq=False)
-class Deletion:
+class Deletion(Struct, eq=False):
     """The nodes that one deletion hid."""
 
     node: int
     tokens: dict[int, Token]
     """Tokens that are still hidden, by node; parents before their children."""
-    children: set[int]
-    """Nodes that were among their parent's children: a beam that was never stepped is not."""
 
 
 class Marks:
@@ -49,8 +45,8 @@ class Marks:
         """Grows whenever a mark changes, so that a view knows what to redraw."""
         self.deleted: dict[int, Deletion] = {}
         """Deleted tokens, each with its deletion, by node."""
-        self.displaced: dict[int, int] = {}
-        """Hidden nodes that were the latest child, by their parent."""
+        self.children: dict[int, set[int]] = {}
+        """Deleted nodes that the session was at, by their parent."""
         self._deletions: list[Deletion] = []
         """Deletions that were not undone, oldest first."""
 
@@ -82,7 +78,7 @@ class Marks:
                 if prompt and tree.branches.leads(node, tree.tip):
                     return  # the prompt on show stays
                 tokens = tree.branches.discard(node)
-                deletion = Deletion(node, {each.node: each for each in tokens}, set())
+                deletion = Deletion(node, {each.node: each for each in tokens})
                 self._deletions.append(deletion)
                 for each in tokens:
                     self._hide(each, deletion, tree)
@@ -100,7 +96,6 @@ class Marks:
             else:  # another deletion hides its path: it is that one's from here on
                 self.deleted[each.node] = over
                 over.tokens[each.node] = each
-                over.children |= deletion.children & {each.node}
 
     # ---- the tree as it grows ---------------------------------------------------------------
 
@@ -130,38 +125,19 @@ class Marks:
         node, parent = token.node, token.parent
         self.deleted[node] = deletion
         siblings = tree.children.get(parent, [])
-        if node not in siblings:
-            return
-        if tree.latest(parent) == node:
-            self.displaced.setdefault(parent, node)
-            tree.followed.pop(parent, None)
-        siblings.remove(node)
-        deletion.children.add(node)
-        self._settle(parent, tree)
+        if node in siblings:  # a beam that was never stepped is not
+            self.children.setdefault(parent, set()).add(node)
+            siblings.remove(node)
+            if not siblings:
+                del tree.children[parent]
 
     def _show(self, token: Token, tree: SessionTree) -> None:
         deletion = self.deleted.pop(token.node)
         deletion.tokens.pop(token.node, None)
         tree.branches.add(token)
-        if token.node in deletion.children:
-            latest = tree.latest(token.parent)
+        if token.node in (hidden := self.children.get(token.parent, set())):
+            hidden.remove(token.node)
             insort(tree.children.setdefault(token.parent, []), token.node)
-            if latest is not None:
-                tree.follow(token.parent, latest)
-            self._settle(token.parent, tree)
-
-    def _settle(self, parent: int, tree: SessionTree) -> None:
-        """Let the latest child be one that is shown: the one visited last, or else the newest."""
-        if parent not in self.displaced:
-            return
-        siblings, latest = tree.children.get(parent), self.displaced[parent]
-        if siblings and latest in siblings:
-            tree.follow(parent, self.displaced.pop(parent))
-        elif siblings:
-            tree.follow(parent, siblings[-1])
-        else:
-            tree.followed.pop(parent, None)
-            tree.children.pop(parent, None)
 
 
 def counted(tokens: int, branches: int) -> str:
@@ -182,7 +158,7 @@ class SessionTree(Struct):
     children: dict[int, list[int]] = field(default_factory=dict)
     """Nodes after a node, oldest first; deleted ones are not among them."""
     followed: dict[int, int] = field(default_factory=dict)
-    """The child visited last, by node, unless that is the newest one."""
+    """The child visited last, by node, unless that is the newest one; it may be deleted."""
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
@@ -209,14 +185,13 @@ class SessionTree(Struct):
 
     def latest(self, node: int) -> int | None:
         """The child of a node that was visited last; if that is deleted, the newest that isn't; None for none."""
-        if (followed := self.followed.get(node)) is not None:
-            return followed
-        children = self.children.get(node)
-        return children[-1] if children else None
+        children, followed = self.children.get(node, ()), self.followed.get(node)
+        return followed if followed in children else children[-1] if children else None
 
     def follow(self, parent: int, child: int) -> None:
         """Make a child of a node the one that was visited last."""
-        if self.children[parent][-1] == child:  # as most: a long session has no entry for them
+        newest = max([self.children[parent][-1], *self.marks.children.get(parent, ())])
+        if newest == child:  # as most: a long session has no entry for them
             self.followed.pop(parent, None)
         else:
             self.followed[parent] = child
@@ -288,9 +263,7 @@ class SessionTree(Struct):
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
-        parent = self.parent[node]
-        self.marks.displaced.pop(parent, None)
-        self.follow(parent, node)
+        self.follow(self.parent[node], node)
 
     def add_readings(self, item: PromptToken) -> bool:
         """Take in the readings of a prompt's token; one that was stepped has more, and keeps them.
@@ -309,9 +282,7 @@ class SessionTree(Struct):
         if (parted := shared(before, path)) < len(before):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
-            parent = self.parent[item.node]
-            self.marks.displaced.pop(parent, None)
-            self.follow(parent, item.node)
+            self.follow(self.parent[item.node], item.node)
         self.tip = path[-1].node if path else ROOT
 
 

@@ -65,11 +65,7 @@ class SpeculationTotals(Struct, frozen=True):
 class Speculation(Struct, CapabilityState):
     """The rounds of one tree."""
 
-    TAKES = (
-        Step, protocol.DraftRound, protocol.DraftLoading, protocol.DraftReady, protocol.SpeculationVerified,
-        PromptOpened,
-    )  # fmt: skip
-    OF = protocol.LoadDraft, protocol.TakeRound, protocol.RunRounds, protocol.VerifySpeculation
+    ENDS = "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation"
 
     ready: protocol.DraftReady | None = None
     """The draft that was loaded last."""
@@ -109,9 +105,9 @@ class Speculation(Struct, CapabilityState):
             case PromptOpened():
                 self.forget()
                 self.latest = None
-            case Failure():
+            case Failure() if record.command in self.ENDS:
                 self.failure, self.loading = record, None
-            case Ended():
+            case Ended() if record.command in self.ENDS:
                 self.loading = None
 
     @classmethod

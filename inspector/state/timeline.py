@@ -21,7 +21,7 @@ from engine.settings import Settings
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
-from inspector.state.capability import ENDS, CapabilityState
+from inspector.state.capability import CapabilityState
 from inspector.state.inside import KEYS, Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
@@ -33,15 +33,13 @@ STATES: tuple[type[CapabilityState], ...] = (
     BeamHistory, Batches, Answers, Measured, Speculation, LockstepSoFar, Segments,
 )  # fmt: skip
 """The states of all capabilities that come with the program."""
+ELSEWHERE = tuple(record for state in STATES for record in state.changing())
+"""Entries that change a view and not the main screen."""
 
-
-_TAKERS: dict[object, list[type[CapabilityState]]] = {}
-"""The states that a record changes, by its class; by class and command for the end of one."""
-for _state in STATES:
-    for _record in (*_state.TAKES, *((end, command.kind) for command in _state.OF for end in ENDS)):
-        _TAKERS.setdefault(_record, []).append(_state)
 _UNSHOWN = {protocol.PromptPreview, protocol.TokensFound, *KEYS} - {protocol.TakenApart}
-"""Answers that no panel of records shows: those of dialogs, and of the screens that look inside the model."""
+"""Answers that no panel of records shows: those of dialogs, and of the views that look inside the model."""
+_SHOWN_ENDS = {kind for state in STATES for kind in state.ENDS}
+"""Kinds of commands whose end changes what is shown."""
 
 
 # ---- prompts ------------------------------------------------------------------------------------
@@ -70,20 +68,32 @@ class Prompts(Struct):
     """Prompts by their last nodes, in the order in which they were given last."""
     current: PromptRead | None = None
     """The path's last prompt; where the path leaves inside one, the prompt on show before."""
-    opened: protocol.PromptOpened | None = None
-    """The same prompt as it was given."""
-    chunks: list[protocol.PrefillChunk] = field(default_factory=list)
-    """The chunks of its prefill so far."""
-    prefilled: protocol.Prefilled | None = None
-    """The end of its prefill, once it was reached."""
-    readings_ms: float = 0.0
-    """The milliseconds that its prompt logprobs took so far; 0 without any."""
     reading: bool = False
     """True if a prompt's prefill is under way, or was stopped on its way."""
     failure: protocol.Failure | None = None
     """Why the last prompt was refused, until one is taken."""
     kv: dict[int, protocol.KVReading] = field(default_factory=dict)
     """The KV cache after the chunk that a prompt's token was in, by node."""
+
+    @property
+    def opened(self) -> protocol.PromptOpened | None:
+        """The path's last prompt as it was given."""
+        return self.current.opened if self.current is not None else None
+
+    @property
+    def chunks(self) -> list[protocol.PrefillChunk]:
+        """The chunks of its prefill so far."""
+        return self.current.chunks if self.current is not None else []
+
+    @property
+    def prefilled(self) -> protocol.Prefilled | None:
+        """The end of its prefill, once it was reached."""
+        return self.current.prefilled if self.current is not None else None
+
+    @property
+    def readings_ms(self) -> float:
+        """The milliseconds that its prompt logprobs took so far; 0 without any."""
+        return self.current.readings_ms if self.current is not None else 0.0
 
     @property
     def tps(self) -> float:
@@ -134,11 +144,9 @@ class Prompts(Struct):
                     self.kv[item.node] = record.kv
             case protocol.PromptReadings() if self.current is not None:
                 self.current.readings_ms += record.ms
-                self._show(self.current)
             case protocol.Prefilled():
                 if self.current is not None:
                     self.current.prefilled = record
-                    self._show(self.current)
                 self.kv[record.next.node] = record.kv
                 self.reading = False
 
@@ -146,11 +154,7 @@ class Prompts(Struct):
         """Another path is on show: find its last prompt."""
         end = next((item.node for item in reversed(path) if item.node in self.by_end), None)
         if end is not None:
-            self._show(self.by_end[end])
-
-    def _show(self, read: PromptRead) -> None:
-        self.current, self.opened, self.chunks = read, read.opened, read.chunks
-        self.prefilled, self.readings_ms = read.prefilled, read.readings_ms
+            self.current = self.by_end[end]
 
     def roles(self, path: Sequence[Item]) -> dict[int, str]:
         """The role of each message of a path by the slot of its first token; empty for raw text.
@@ -169,11 +173,8 @@ class Prompts(Struct):
     def snapshot(self) -> Prompts:
         """The prompts as they are: what comes later changes nothing in it."""
         reads = {end: replace(read, chunks=list(read.chunks)) for end, read in self.by_end.items()}
-        made = Prompts(reads, reading=self.reading, failure=self.failure, kv=dict(self.kv))
         current = next((reads[end] for end, read in self.by_end.items() if read is self.current), None)
-        if current is not None:
-            made._show(current)
-        return made
+        return replace(self, by_end=reads, current=current, kv=dict(self.kv))
 
 
 def _roles_of(opened: protocol.PromptOpened) -> dict[int, str]:
@@ -488,10 +489,9 @@ class Timeline(Struct):
     def apply(self, record: protocol.Record) -> None:
         """Take in one record."""
         kind = type(record)
-        takers = _TAKERS.get((kind, record.command) if isinstance(record, ENDS) else kind, ())
-        for state in takers:
-            self.states[state].apply(record)
-        if kind in _UNSHOWN or (kind is protocol.Ended and not takers):
+        for state in self.states.values():
+            state.apply(record)
+        if kind in _UNSHOWN or (isinstance(record, protocol.Ended) and record.command not in _SHOWN_ENDS):
             return
         self.changes += 1
         match record:

@@ -10,10 +10,10 @@ from msgspec import field
 from engine.protocol import Attribute, AttributionRead, Command
 from inspector.blocks.paint import Painter
 from inspector.display import quoted
-from inspector.documents.attribution import bars
+from inspector.documents.attribution import ContributionRow, bars, heads_of, rows_of
 from inspector.main.inside_view import InsideView, look_table, walking
 from inspector.session.requests import Replies
-from inspector.state.attribution import ContributionRow, TokenChoices, heads_of, label_of, rows_of, told_here
+from inspector.state.candidates import TokenChoices, label_of, told_here
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 

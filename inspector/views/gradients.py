@@ -10,21 +10,12 @@ from msgspec.structs import replace
 from engine.protocol import Command, GradientBaseline, GradientMethod, GradientsRead, ReadGradients
 from inspector.blocks.paint import Painter
 from inspector.display import first_fitting, quoted
-from inspector.documents.gradients import listed
+from inspector.documents.gradients import METHODS, asked_words, complete_words, largest, listed, shares_of
 from inspector.keys import key_for
 from inspector.main.inside_view import SCROLLS, TITLED, InsideView, Notice, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Replies
-from inspector.state.attribution import (
-    METHODS,
-    TokenChoices,
-    asked_words,
-    complete_words,
-    label_of,
-    largest,
-    shares_of,
-    told_here,
-)
+from inspector.state.candidates import TokenChoices, label_of, told_here
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 

@@ -44,7 +44,7 @@ from inspector.main.inside_view import (
 )
 from inspector.scales import KL_BITS, percent
 from inspector.session.requests import Replies
-from inspector.state.attribution import told_here
+from inspector.state.candidates import told_here
 from inspector.state.inside import interventions_words, joined, steered_words, tried_key
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row

@@ -20,7 +20,7 @@ from inspector.main.inside_view import InsideView, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies
-from inspector.state.attribution import label_of
+from inspector.state.candidates import label_of
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, paragraph
 from inspector.widgets.charts import bar, in_sight

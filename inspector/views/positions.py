@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
-from inspector.documents.positions import Tried, view
+from inspector.documents.positions import LATER, OFFSETS, PositionTrial, Tried, trials, view
 from inspector.main.inside_view import SCROLLS, InsideView, look_table, noticed, walking
 from inspector.session.requests import Replies
-from inspector.state.positions import LATER, OFFSETS, PositionTrial, trials
 from inspector.widgets.actions import ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 

@@ -47,14 +47,14 @@ class RecordingActions(ToolActions):
     def go_live(self) -> None:
         """Continue live from the recording on show."""
         playback = self.host.playback
-        if playback is None or playback.going is None:
+        if playback is None or playback.replay is None:
             self.host.answer(f"This session is live already: {key_for('step')} takes the next token")
         elif self.timeline.facts is not None and not self.timeline.facts.ran:
             self.host.answer(
                 "A recorded reply has no model to continue with: open its request with --model MODEL"
             )
         else:
-            self.host.answer(playback.going.begin())
+            self.host.answer(playback.replay.begin())
 
     def save_as(self) -> None:
         """Ask for a name, and save the session under it."""

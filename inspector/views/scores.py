@@ -10,11 +10,10 @@ from rich.segment import Segment
 from engine.protocol import Command, ReadScore, ScoreRead
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
-from inspector.documents.scores import view
+from inspector.documents.scores import by_weight, head_name, over_path, view
 from inspector.main.inside_view import SCROLLS, InsideView, look_table, walking
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Replies
-from inspector.state.attribution import by_weight, head_name, over_path
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 

@@ -36,7 +36,7 @@ from inspector.blocks.blocks import GAP, Beside
 from inspector.blocks.paint import Painter
 from inspector.config.directions import END, Steering, name_of, read_direction, write_direction
 from inspector.display import token_text, truncate_start, visible
-from inspector.documents.steering import candidates, curve, head
+from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, followed, head
 from inspector.keys import key_for, with_keys
 from inspector.main.dialogs.destination import Destination, directory_hint
 from inspector.main.inside_view import (
@@ -54,7 +54,6 @@ from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
 from inspector.state.inside import steered_words, swept_key, tried_key
 from inspector.state.session_tree import Item
-from inspector.state.steering import EXAMPLE, Contrast, followed
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, KeyLine, applies, both, dialog_table, fields
 from inspector.widgets.canvas import Canvas, Row, centred

@@ -15,9 +15,9 @@ from engine.protocol import Intervene, Intervention, Record
 from inspector.blocks.paint import plain_lines
 from inspector.documents import gradients, interventions, positions, scores
 from inspector.documents.exports import EXPORTS
+from inspector.documents.scores import by_weight, compared_to
 from inspector.export.documents import evidence
 from inspector.export.recording import line, snapshot
-from inspector.state.attribution import by_weight, compared_to
 from inspector.version import program
 from mlx_inspector import Session, open
 

@@ -91,7 +91,7 @@ def _model_values(model: DiskModel, available: int | None) -> dict[str, Any]:
 
 def _model_lines(found: Sequence[DiskModel], available: int | None) -> Iterator[str]:
     from inspector.display import pad, visible  # drawn with characters; not needed for --help
-    from inspector.state.disk_models import cells
+    from inspector.documents.disk_models import cells
 
     rows = [{"name": visible(model.name), **cells(model, available)} for model in found]
     rows = [{column: column for column in rows[0]}, *rows] if rows else []
@@ -105,7 +105,7 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     """Download a model, and write how far it is."""
     from engine.models_on_disk.download import download
     from inspector.cli.writers.json_lines import json_line
-    from inspector.state.disk_models import far
+    from inspector.documents.disk_models import far
 
     if directories:
         raise EngineError("--get downloads into the hub's cache.", "Leave the directories out.")

@@ -320,8 +320,7 @@ class GenerationFigures(EndFigures):
 
     def take(self, record: protocol.Record) -> None:
         """Take in a record: marks in a reply say whose its tokens are."""
-        if isinstance(record, Segments.TAKES):
-            self._segments.apply(record)
+        self._segments.apply(record)
         if isinstance(record, protocol.Step):
             at = self._segments.state(record.node)
             self._reply.add(at.kind if at is not None else None, 0, record, at)

@@ -42,10 +42,12 @@ from inspector.documents import (
     scores,
     steering,
 )
+from inspector.documents.attribution import rows_of
+from inspector.documents.gradients import baseline_of
+from inspector.documents.positions import LATER, OFFSETS, trials
 from inspector.scales import milliseconds
-from inspector.state.attribution import baseline_of, compared, rows_of
+from inspector.state.candidates import compared
 from inspector.state.patching import after, pair
-from inspector.state.positions import LATER, OFFSETS, trials
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 

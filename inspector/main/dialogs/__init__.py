@@ -12,8 +12,8 @@ from textual.worker import get_current_worker
 
 from engine.errors import Cancelled, EngineError
 from inspector.display import visible
+from inspector.documents.disk_models import far
 from inspector.keys import key_for
-from inspector.state.disk_models import far
 from inspector.widgets.actions import Action, applies, both, dialog_table, leaves, note, picking, taking
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from engine.memory import Room, memory_for_models, memory_of
 from engine.models_on_disk.models import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
+from inspector.documents.disk_models import COLUMNS, cells, facts, matches
 from inspector.main.dialogs import MODEL_KEYS, Downloads
 from inspector.scales import FREE, size
-from inspector.state.disk_models import COLUMNS, cells, facts, matches
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import Remark

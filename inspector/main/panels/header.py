@@ -9,10 +9,10 @@ from rich.segment import Segment
 from engine.protocol import ModelFacts
 from engine.settings import Settings
 from inspector.display import truncate, visible
+from inspector.documents.grammar import outside, warning
 from inspector.keys import key_for
 from inspector.scales import amount, count
 from inspector.state.conditions import defaults_of, settings_words
-from inspector.state.grammar import outside, warning
 from inspector.state.inside import interventions_words
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, Row

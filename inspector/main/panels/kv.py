@@ -206,7 +206,8 @@ class KVPanel(PanelCanvas, can_focus=True):
         if timeline is None or kv is None or not kv.offset:
             return self._empty(timeline, kv, width, height)
         window = timeline.facts.context_window if timeline.facts else None
-        ends = [f"over {ranks} ranks"] if (ranks := timeline.of(Measured).rank_count) > 1 else []
+        loaded = timeline.of(Measured).loaded
+        ends = [f"over {len(loaded.ranks)} ranks"] if loaded is not None and len(loaded.ranks) > 1 else []
         ends += [f"{percent(kv.offset / window)} of the window of {count(window)}"] if window else []
         self.title(Content(f"KV cache · {count(kv.offset)} tokens"), Content(" · ".join(ends)))
         if width >= _DEEP[0] and height >= _DEEP[1]:

@@ -21,7 +21,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
 from inspector.main.tool import Tool, ToolActions
 from inspector.scales import SURPRISE_BITS
-from inspector.state.breakpoints import conditions
+from inspector.session.transport import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.tools.breakpoints import BREAKPOINT_KEYS

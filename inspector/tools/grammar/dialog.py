@@ -16,9 +16,9 @@ from engine.grammar_settings import Grammar, GrammarKind
 from engine.protocol import GrammarExpected, ReadGrammar
 from engine.setting import check
 from inspector.display import visible
+from inspector.documents.grammar import EXAMPLES, allows
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.grammar import EXAMPLES, allows
 from inspector.state.timeline import Timeline
 from inspector.tools.grammar import GRAMMAR_KEYS
 from inspector.widgets.actions import ActionTable

@@ -12,11 +12,11 @@ from engine.grammar_settings import Grammar
 from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from inspector import scales
 from inspector.display import pad, truncate, visible
+from inspector.documents.grammar import sentences, share, warning
 from inspector.keys import key_for
 from inspector.main.tool import PanelSpec, Tool, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.grammar import sentences, share, warning
 from inspector.state.timeline import Timeline
 from inspector.tools.grammar import GRAMMAR_KEYS
 from inspector.widgets.actions import Action, Needs

@@ -18,13 +18,13 @@ from engine.protocol import Candidate, Distribution, Explained, Failure, StageRe
 from engine.settings import BY_NAME, STAGES, Settings, differences
 from inspector import scales
 from inspector.display import pad, quoted, token_label, truncate_words, visible
+from inspector.documents.grammar import sentences
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.looked import model_prefix
 from inspector.main.panels.candidates import is_untouched
 from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.candidates import with_own
 from inspector.state.conditions import settings_words
-from inspector.state.grammar import sentences
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline

@@ -30,7 +30,7 @@ from engine.protocol import (
 )
 from engine.session.session import Session
 from engine.settings import LoadSettings
-from inspector.state.attribution import found_words
+from inspector.documents.attention import found_words
 from tests.engine.inside.looking import PROMPT, answer, difference, loaded, look, opened
 from tests.engine.inside.plain import PLAIN
 from tests.engine.inside.test_families import METAL

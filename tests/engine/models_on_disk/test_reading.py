@@ -30,7 +30,7 @@ from engine.models_on_disk.models import (
     kv_size,
     listed,
 )
-from inspector.state.disk_models import cells, facts
+from inspector.documents.disk_models import cells, facts
 from tests.broken_models import CASES, copied
 from tests.broken_models.breaking import put, safetensors
 from tests.broken_models.places import CLOSED

@@ -14,7 +14,7 @@ from engine.protocol import ChatOptions, Failure, Message, ToolCallChecked
 from engine.session.run import BreakpointEvaluator
 from engine.session.texts import CALL_LIMIT
 from engine.settings import LoadSettings, Settings
-from inspector.session.going_live import restore_of
+from inspector.session.replay import restore_of
 from inspector.state.timeline import Timeline
 from tests import templates
 from tests.engine.unthreaded import Unthreaded

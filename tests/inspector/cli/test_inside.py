@@ -49,7 +49,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_parser
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.inside import InsideTables, Known, refused
-from inspector.state.attribution import names_of
+from inspector.documents.attention import names_of
 from tests.inspector.cli.scripted import Events, Kind, as_record, of_kind
 
 PROMPT = ("--ignore-chat-template", "-p", "Once upon a time, there was a little girl named")

@@ -9,8 +9,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Loading, Prefill
 from engine.settings import LoadSettings, Settings
 from inspector.session.controller import Controller
-from inspector.session.setup import PACES
-from inspector.session.transport import MAX_QUEUED_STEPS
+from inspector.session.transport import MAX_QUEUED_STEPS, PACES
 from inspector.state.timeline import Phase
 from tests.inspector.fakes import Session
 from tests.inspector.rig import FakeEngine, take_in

@@ -31,7 +31,7 @@ from engine.settings import BeamSettings, LoadSettings, Settings
 from engine.task import Task
 from engine.worker import Worker
 from inspector.export.recording import Recording, line, paths
-from inspector.session.going_live import differs, largest_difference, restore_of
+from inspector.session.replay import differs, largest_difference, restore_of
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import PROMPT, Branches, token
 from inspector.state.timeline import Phase, Timeline

@@ -38,7 +38,6 @@ class Grown(SessionTree):
         parent = self.all[node].parent
         self.visited[parent] = node
         self.follow(parent, node)
-        self.marks.displaced.pop(parent, None)
 
     def picture(self) -> object:
         """All that is on show."""

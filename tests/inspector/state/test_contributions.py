@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from inspector.state.attribution import compared, head_rows, part_rows, ranked, rows_of
+from inspector.documents.attribution import head_rows, part_rows, rows_of
+from inspector.state.candidates import compared, ranked
 from tests.inspector import fakes
 from tests.inspector.tools.attribution.reads import read
 

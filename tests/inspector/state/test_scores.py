@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from engine.protocol import Floats, ScoreRead, ScoreWriter, floats
-from inspector.state.attribution import (
+from inspector.documents.scores import (
     by_weight,
     in_words,
     key_shares,

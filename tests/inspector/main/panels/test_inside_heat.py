@@ -16,10 +16,10 @@ from engine.protocol import (
     ReadGradients,
     ReadLens,
 )
+from inspector.documents.scores import over_path
 from inspector.main.panels.text import TextPanel
 from inspector.main.tool import OfferedHeat
 from inspector.scales import INSIDE, SHARES
-from inspector.state.attribution import over_path
 from tests.inspector.rig import Rig
 from tests.inspector.tools.attention.heads import FACTS, FAILED, on, read
 from tests.inspector.tools.gradients.reads import read as gradients

@@ -14,7 +14,7 @@ from engine.errors import EngineError
 from engine.protocol import BreakpointHit, Candidate, Run, Step
 from inspector.cli import flags, screen
 from inspector.config.preferences import SavedBreakpoints
-from inspector.state.breakpoints import conditions, marker
+from inspector.session.transport import conditions, marker
 from inspector.tools.breakpoints.dialog import BreakpointsDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput

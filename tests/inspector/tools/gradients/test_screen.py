@@ -11,7 +11,7 @@ from engine.protocol import Check, Floats, Loading, ReadGradients
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from inspector import scales
-from inspector.state.attribution import largest, percent_off, shares_of
+from inspector.documents.gradients import largest, percent_off, shares_of
 from inspector.views.gradients import GradientsView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig

@@ -10,7 +10,7 @@ from engine import protocol
 from engine.grammar_settings import Grammar
 from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
-from inspector.state.grammar import EXAMPLES, sentences, share, warning
+from inspector.documents.grammar import EXAMPLES, sentences, share, warning
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeTextArea

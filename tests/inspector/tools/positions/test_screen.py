@@ -21,8 +21,8 @@ from engine.protocol import (
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.documents.positions import OFFSETS, PositionTrial, facts_line, trials
 from inspector.state.inside import KEYS
-from inspector.state.positions import OFFSETS, PositionTrial, facts_line, trials
 from inspector.views.positions import PositionsView
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle

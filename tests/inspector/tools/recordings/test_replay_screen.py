@@ -374,12 +374,24 @@ async def test_a_recording_that_goes_back_meanwhile_is_not_gone_on_with(replay: 
         facts = next(r for r in Session().load(fingerprint="ab") if isinstance(r, ModelFacts))
         await replay.push([Loading("weights", 1, 2, "x"), facts, Ended("Load")])
     player.go(0)
-    assert not replay.app.playback.going.under_way
+    assert not replay.app.playback.replay.under_way
     assert replay.app.controller.client.backend is not replay.engine
     await replay.until(lambda: "went back" in replay.screen_text())
     await replay.push([Ended("Restore"), good] if loaded else [Ended("Load", cancelled=True)])
     assert replay.app.playback.player is player
     assert replay.timeline.recorded
+
+
+def test_a_recording_that_is_followed_is_not_continued_live(tmp_path: Path) -> None:
+    """Another program writes to its file."""
+
+    async def test(rig: Rig) -> None:
+        await rig.press("G")
+        assert "You only watch here" in rig.status
+        assert rig.engine.sent == []
+
+    trace(tmp_path / "a.trace")
+    replayed(test, tmp_path / "a.trace", follow=True)
 
 
 async def test_a_difference_is_told(replay: Rig) -> None:

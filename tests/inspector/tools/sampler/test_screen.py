@@ -37,7 +37,7 @@ from inspector.main.panels.text import TextPanel
 from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
-from inspector.session.sampler_queries import PATIENCE, SamplerQueries
+from inspector.session.setup import PATIENCE, SamplerQueries
 from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.tools.sampler.panel import trial_summary
 from inspector.tools.sampler.tool import NO_ROW, TRIED

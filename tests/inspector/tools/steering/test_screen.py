@@ -30,10 +30,9 @@ from inspector.blocks.paint import Painter
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
 from inspector.documents.exports import EXPORTS
-from inspector.documents.steering import curve, head
+from inspector.documents.steering import EXAMPLE, Contrast, curve, head
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line
-from inspector.state.steering import EXAMPLE, Contrast
 from inspector.views import TOOLS, with_steering
 from inspector.views.steering import DirectionDialog, SavingDialog, SteeringView
 from inspector.widgets.dialog import Remark

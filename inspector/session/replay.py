@@ -1,11 +1,15 @@
-"""The way from a recording to a live session: load the model, check that it is the same, build the tree, compare."""
+"""A recording on the screen: the keys that move through it, and the way from it to a live session.
+
+That way: load the model, check that it is the same, build the tree, compare. Every method that a key calls returns the
+answer for the user, empty for none.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 
@@ -13,52 +17,55 @@ from engine import protocol
 from engine.protocol import ModelFacts, Record, Restore, Restored, Step
 from engine.settings import DTYPES, LoadSettings
 from inspector.display import visible
-from inspector.keys import key_for
-from inspector.session.client import Backend, EngineClient, Request
-from inspector.session.player import Player
-from inspector.session.setup import Setup
+from inspector.keys import key_for, with_keys
+from inspector.session.client import Request
+from inspector.session.player import Caption, Player, Telling
 from inspector.state.beams import BeamHistory
-from inspector.state.timeline import Timeline
+from inspector.state.timeline import STATES, Timeline
+
+if TYPE_CHECKING:
+    from inspector.session.playback import Opening, Playback
 
 ROUNDING = 1e-4
 """Nats: a path in float32 that is read in other chunks than those of the recording makes smaller differences."""
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
+BOUND = "You only watch here: whoever leads the session can do that"
 _HIDDEN = (protocol.Loading, ModelFacts, protocol.Restoring, Restored, protocol.Failure)
 """Records of the live engine that don't concern the recording, which is shown until the session is there."""
-LoadedModel = tuple[LoadSettings, ModelFacts]
-"""Settings that a model was loaded with, and its facts."""
+_SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
+"""Words for what the main screen doesn't show of an entry, with the key that does."""
 
 
-class GoingLive:
-    """The way from a recording to a live session, and back where it fails.
+class ReplayTransport:
+    """Plays one recording, and continues it live.
 
     Args:
-        client: Shows the recording.
-        setup: Has the recorded settings, then those of the live session.
-        player: The recording.
-        live: Gives the live engine, started.
-        answer: Shows an answer to the user.
-        arrived: Called before the first live record is shown.
-        there: The model that the engine has already.
-        own: How the same person loaded it, with what no recording may ask for; None for as it was recorded.
+        playback: Shows it.
+        player: Reads and plays it.
+        opening: How it was opened.
+        loaded: Settings and facts of the model that the engine has already; None for none.
     """
+
+    recorded: ClassVar[bool] = True
+    whereabouts = ""
 
     def __init__(
         self,
-        client: EngineClient,
-        setup: Setup,
+        playback: Playback,
         player: Player,
-        live: Callable[[], Backend],
-        answer: Callable[[str], None],
-        arrived: Callable[[], None],
-        there: LoadedModel | None = None,
-        own: LoadSettings | None = None,
+        opening: Opening,
+        loaded: tuple[LoadSettings, ModelFacts] | None,
     ) -> None:
-        self._client, self._setup, self._player = client, setup, player
-        self._live, self._answer, self._arrived = live, answer, arrived
-        self._recorded = client.backend
-        self._there, self._own = there, own
+        self._playback, self._player, self._own = playback, player, opening.own
+        self.loaded = loaded
+        """Settings and facts of the model that the engine has; None for none."""
+        self._client, self._setup = playback.controller.client, playback.controller.setup
+        self._recorded = self._client.backend
+        self.bound = BOUND if opening.follow else ""
+        """Why it can't be continued live; empty if it can."""
+        self._selected: Caption | None = None
+        """The caption whose token was selected."""
         self._refused: LoadSettings | None = None
         """Settings of a model that is not the recorded one, until something else is asked for."""
         self._load, self._force = LoadSettings(), False
@@ -66,14 +73,153 @@ class GoingLive:
         """Requests of the live engine."""
 
     @property
+    def running(self) -> bool:
+        """True if it plays."""
+        return self._player.playing
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """Both ways, though nothing is on show yet; none on the way to a live session."""
+        return frozenset(() if self.under_way else ("on", "back"))
+
+    def step(self, telling: Telling = ()) -> str:
+        """Pause, show the next change of the picture, or walk forward at an older token."""
+        timeline = self._client.timeline
+        if self._player.playing:
+            return self._do(self._player.pause)
+        if timeline.returning:
+            return ""  # on the way to a live session it stays where it is
+        if telling or timeline.following or not timeline.items or self._at_caption:
+            self._player.step(telling)
+        else:
+            timeline.walk(1)
+        return ""
+
+    def run(self, over_sure: bool = False) -> str:
+        """Play at its own pace, at its end from the start, or pause."""
+        if self._player.playing:
+            return self._do(self._player.pause)
+        if not (self._at_caption or self._client.timeline.returning):
+            self._client.timeline.select(None)
+        return self._do(self._player.play)
+
+    def back(self, telling: Telling = ()) -> str:
+        """Show what was there a change of the picture before."""
+        if not self._client.timeline.returning:
+            self._client.timeline.select(None)
+        return self._do(lambda: self._player.back(telling))
+
+    # ---- captions ---------------------------------------------------------------------------
+
+    @property
+    def telling(self) -> Caption | None:
+        """The caption that speaks at the place on show."""
+        return self._player.telling
+
+    @property
+    def _at_caption(self) -> bool:
+        """True if the selected token is the one that a caption speaks of now."""
+        caption, selected = self._player.telling, self._client.timeline.selected
+        return caption is not None and selected is not None and selected.node == caption.node
+
+    def look(self) -> None:
+        """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
+        caption, before, timeline = self._player.telling, self._selected, self._client.timeline
+        if caption is before:
+            return
+        self._selected, selected = caption, timeline.selected
+        if before is not None and selected is not None and selected.node == before.node:
+            timeline.select(None)
+        for slot, item in enumerate(timeline.items if caption is not None else ()):
+            if caption is not None and item.node == caption.node:
+                timeline.select(slot)
+                break
+
+    def change_pace(self, by: int) -> str:
+        """Play faster or slower."""
+        self._do(lambda: self._player.change_speed(by))
+        return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
+
+    def _do(self, what: Callable[[], None]) -> str:
+        """Do something with the recording, unless it is about to be continued live."""
+        if not self._client.timeline.returning:
+            what()
+            self._client.note_running()
+        return ""
+
+    def stop(self) -> bool:
+        """Pause, leave the rest of the file unread, or give up going live."""
+        if self.under_way:
+            self._client.cancel(*self._sent)
+            return True
+        if self._player.file.stop():
+            return True
+        if not self._player.playing:
+            return self._client.stop()
+        self._do(self._player.pause)
+        return True
+
+    def to_end(self) -> str:
+        """Show what comes again, if the recording is one that grows."""
+        if self._player.file.following:
+            self._do(self._player.end)
+        return ""
+
+    def describe(self) -> str:
+        """Progress of the recording, and the keys that matter now; printable, empty at an older token."""
+        timeline = self._client.timeline
+        if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
+            return ""
+        player = self._player
+        if player.file.failure is not None:
+            return f"Cut off: {visible(str(player.file.failure))}"
+        shown, there = player.stop
+        where = f"{shown:,} of {there:,}"
+        at_end, following = player.position == len(player.file.entries), player.file.following
+        live = "" if self.bound else f", {with_keys('{go_live} continues live')}"
+        step, run, back = key_for("step"), key_for("run"), f"{key_for('take_back')} goes back"
+        if player.file.reading:
+            read = f"{player.file.reader.progress:.0%}"
+            return f"Reading the recording: {read}. Esc stops it; you can look at what was read"
+        if player.file.stopped and at_end:
+            return f"The rest was not read. You can look at the part before: ← → walk{live}"
+        if not player.settled and not player.playing:
+            return f"Going through the recording: {where}"
+        if player.playing:
+            keys = f"{step.capitalize()} pauses, {key_for('faster')} and {key_for('slower')} change the speed"
+            return f"Playing {speed_text(player.speed)}, {where}. {keys}"
+        if following and not player.behind:
+            if player.file.left:
+                return f"The session ended: its program has left. ← → walk, {back}, {key_for('quit')} quits"
+            return f"Following a session as it goes. ← → walk, {back}, end follows again"
+        if at_end and not following:
+            return f"Recorded, at its end. {run} plays it, ← → walk, {back}{live}"
+        if elsewhere := _SHOWN_BY.get(type(player.last)):
+            return f"Recorded, {where}. {with_keys(elsewhere)}, {step} continues"
+        keys = f"{step.capitalize()} shows the next step, {run} plays, {back}"
+        if following:
+            many = f"{player.behind:,} changes" if player.behind > 1 else "One change"
+            return f"{many} behind. {keys}, end follows again"
+        return f"Recorded, {where}. {keys}{live}"
+
+    def caption(self, node: int) -> str:
+        """The author's caption of a token of the tree on show."""
+        return self._player.caption(node)
+
+    @property
+    def captioned(self) -> bool:
+        """True if the recording has captions at all."""
+        return bool(self._player.file.captions.at)
+
+    # ---- going live -------------------------------------------------------------------------
+
+    @property
     def under_way(self) -> bool:
-        """True if the way is being gone."""
+        """True on the way to a live session."""
         return bool(self._client.timeline.returning)
 
-    # ---- keys -------------------------------------------------------------------------------
-
     def begin(self, load: LoadSettings | None = None) -> str:
-        """Set out; asked again after a refusal, continue with the other model all the same.
+        """Continue live; asked again after a refusal, continue with the other model all the same.
 
         Args:
             load: Settings of the model; None for the recorded ones.
@@ -81,8 +227,8 @@ class GoingLive:
         Returns:
             The answer for the user.
         """
-        if self.under_way:
-            return ""
+        if self.bound or self.under_way:
+            return self.bound
         if restore_of(self._client.timeline, {}) is None:
             keys = f"{key_for('step')} or {key_for('run')}"
             return f"There is nothing to continue from yet: {keys} plays on to the first token"
@@ -91,11 +237,11 @@ class GoingLive:
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
         self._client.timeline.returning = f"loading {self._load.model}"
-        self._client.backend, self._sent = self._live(), []
-        if self._there is not None and self._there[0] == self._load:
-            self._loaded(self._there[1])
+        self._client.backend, self._sent = self._playback.live(), []
+        if self.loaded is not None and self.loaded[0] == self._load:
+            self._compare(self.loaded[1])
         else:
-            self._there = None
+            self.loaded = None
             self._sent = [self._client.do(protocol.Load(self._load), self._ended, self._loading, _HIDDEN)]
         return ""
 
@@ -104,21 +250,11 @@ class GoingLive:
         load, facts = self._own or self._setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
-        there = self._there[1] if self._there is not None and self._there[0] == load else None
+        there = self.loaded[1] if self.loaded is not None and self.loaded[0] == load else None
         if there is not None and (there.dtype, there.quantization) == (facts.dtype, facts.quantization):
             return load  # it need not be loaded again
         plain = "dequantized" if facts.quantized else facts.dtype
         return replace(load, dtype="file" if facts.quantization else plain)
-
-    def forget_model(self) -> None:
-        """The engine has no model any more: it is loaded again."""
-        self._there = None
-
-    def stop(self) -> bool:
-        """Give it up; returns whether there was anything to give up."""
-        if self.under_way:
-            self._client.cancel(*self._sent)
-        return self.under_way
 
     def leave(self) -> None:
         """The recording goes elsewhere: what was sent is about another place."""
@@ -127,15 +263,13 @@ class GoingLive:
                 request.leave()
             self._give_up(f"Not live: the recording went back. {key_for('go_live')} tries again")
 
-    # ---- the engine -------------------------------------------------------------------------
-
     def _loading(self, record: Record) -> None:
         if isinstance(record, protocol.Loading):
             share = f" {record.done / record.total:.0%}" if record.total else ""
             self._client.timeline.returning = f"loading {self._load.model}: {record.stage}{share}"
         elif isinstance(record, ModelFacts):
-            self._there = (self._load, record)
-            self._loaded(record)
+            self.loaded = (self._load, record)
+            self._compare(record)
 
     def _restoring(self, record: Record) -> None:
         if isinstance(record, protocol.Restoring):
@@ -143,11 +277,11 @@ class GoingLive:
         elif isinstance(record, Restored):  # the session is live from here on
             timeline = self._client.timeline
             difference = largest_difference(timeline, record)
-            assert self._there is not None  # the engine has a model
-            self._arrived()
-            self._setup.load, timeline.facts = self._there
+            assert self.loaded is not None  # the engine has a model
+            self._playback.arrived()
+            self._setup.load, timeline.facts = self.loaded
             timeline.returning, timeline.recorded = "", False
-            self._answer(_comparison(difference, len(record.logprobs)))
+            self._playback.host.say(_comparison(difference, len(record.logprobs)))
             self._client.receive(record)
 
     def _ended(self, request: Request[Any]) -> None:
@@ -162,7 +296,7 @@ class GoingLive:
         else:
             self._give_up(f"Stopped: the recording is as it was. {key_for('go_live')} tries again")
 
-    def _loaded(self, facts: ModelFacts) -> None:
+    def _compare(self, facts: ModelFacts) -> None:
         recorded = self._client.timeline.facts
         assert recorded is not None  # there is a prompt
         difference = differs(recorded, facts)
@@ -191,7 +325,12 @@ class GoingLive:
         """Back to the recording."""
         self._client.timeline.returning = ""
         self._client.backend = self._recorded
-        self._answer(why)
+        self._playback.host.say(why)
+
+
+def speed_text(speed: float) -> str:
+    """A speed in words."""
+    return "as fast as possible" if math.isinf(speed) else f"×{speed:g}"
 
 
 def _comparison(difference: float | None, count: int) -> str:
