@@ -30,9 +30,39 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
 
 # ---- breakpoints ----
 
+BREAKPOINTS = Tool(
+    "breakpoints",
+    "Breakpoints",
+    make="inspector.views.breakpoints:BreakpointActions",
+    actions=(
+        Action("skip", "Skip sure tokens",
+            "Run while the model is sure: until the next token has less than 50 %, less than all others together. "
+            "Breakpoints and stops apply, too; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
+            Needs.DISTRIBUTION | Needs.ENGINE,
+            synonyms="next uncertain token, uncertainty, confidence, interesting tokens, fast forward"),
+        Action("breakpoints", "Breakpoints",
+            "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
+            lambda own: own.open(), Needs.ENGINE,
+            hint="breakpoints", worth=5, place=62,
+            synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
+        Action("previous_surprise", "Previous surprise",
+            "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
+            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
+            Needs.DISTRIBUTION, looks=True),
+        Action("previous_fork", "Previous fork point",
+            "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
+            lambda own: own.fork(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.fork(1),
+            Needs.DISTRIBUTION, looks=True),
+    ),
+    dialogs=("inspector.views.breakpoints:BREAKPOINT_KEYS",),
+)  # fmt: skip
+
+
 # ---- beams ----
 from inspector.tools.beams.tool import BEAMS  # noqa: E402
-from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 
 # ---- compare ----
 from inspector.tools.compare.tool import COMPARE  # noqa: E402

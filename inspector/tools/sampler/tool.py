@@ -19,7 +19,6 @@ from inspector.main.tool import PanelSpec, Tool, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import Phase, Timeline
-from inspector.tools.sampler import SAMPLING_KEYS
 from inspector.tools.sampler.panel import OfSecond, SamplerPanel, SettingsStrip
 from inspector.widgets.actions import Action, ActionTable, Needs, both
 
@@ -100,7 +99,7 @@ class SamplerActions(ToolActions):
         Args:
             field: Name of the one to begin with; empty for the first.
         """
-        from inspector.tools.sampler.dialog import SamplingDialog
+        from inspector.views.sampling_dialog import SamplingDialog
 
         timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
         self._asks = self.awake = True
@@ -321,5 +320,5 @@ SAMPLER = Tool(
     ),
     panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
     contexts=(TURNED, TURNING),
-    owners=(SAMPLING_KEYS,),
+    dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
 )  # fmt: skip

@@ -20,8 +20,8 @@ from inspector.main.key_table import key_table
 from inspector.main.view import View
 from inspector.state.timeline import Phase
 from inspector.tools.lockstep.dialog import SecondModelDialog
-from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.views import TOOLS
+from inspector.views.sampling_dialog import SamplingDialog
 from inspector.widgets.dialog import Remark
 from tests.inspector.main.finder_queries import QUERIES
 from tests.inspector.main.test_overlays import branched
@@ -330,7 +330,9 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
     for typed, label, field in (("seed", "Seed", "seed"), ("temperature", "Temperature", "temp")):
         await rig.from_finder(typed, label)
         await rig.until(lambda: isinstance(rig.app.top, SamplingDialog))
-        await rig.until(lambda field=field: getattr(rig.app.focused, "id", "") == f"field-{field}")
+        await rig.until(
+            lambda field=field: rig.form.highlighted.setting.name == field and rig.form.field.has_focus
+        )
         await rig.press("escape")
 
 

@@ -26,9 +26,9 @@ from inspector.display import GUARDED, guarded
 from inspector.scales import METRIC
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints.tool import SURPRISE
 from inspector.tools.export.documents import FORMATS, embedded, escaped
 from inspector.tools.export.recording import Recording, line, paths, read, snapshot, totals
+from inspector.views.breakpoints import SURPRISE
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY

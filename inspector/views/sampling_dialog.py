@@ -1,0 +1,208 @@
+"""The dialog for the sampling settings: what would have been picked with them is shown as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+from textual import on
+from textual.content import Content
+from textual.widgets import Input
+
+from engine.errors import EngineError
+from engine.setting import Setting, check, grouped
+from engine.settings import FIELDS, GROUPS, Settings
+from inspector.config.presets import Presets
+from inspector.display import visible
+from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
+from inspector.widgets.dialog import ActionButton
+from inspector.widgets.form import FormRow, SettingsDialog, going
+
+SAMPLING_KEYS = dialog_table(
+    "While sampling settings are tried",
+    *going("Go from field to field."),
+    note("left right", "On the presets: go through them; the fields take their values."),
+    Action("sampling.delete_preset", "Delete preset", "Delete a preset of your own: press twice.",
+           lambda own: own.delete_preset()),
+    *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
+          "Look at the previous or the next token.", lambda own, by: own.look("walk", by), hint="token", worth=3,
+          priority=True),
+    *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
+          "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
+          hint="difference", worth=2, priority=True),
+    Action("sampling.recall", "Recompute", "Compute dropped logits again.",
+           lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
+    applies("Continue with the settings from the selected token; not in a replay.",
+            written="`{dialog.apply}` or `⏎`", hint="apply"),
+    leaves("Discard them; nothing has changed.", hint="discard"),
+)  # fmt: skip
+
+GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
+AS_SET = "as set"
+IN_TITLE = {"token": "walk", "difference": "next difference"}
+"""Words of the title for the keys that look elsewhere, by their word in the line of keys."""
+PRESET = Setting("← → goes through the presets; delete removes one of your own", "preset", name="preset")
+SAVE_AS = Setting("⏎ keeps the values under this name, for every model", "save as preset", name="preset_name")
+_ORDER = [each for title in GROUPS for each in grouped(FIELDS, title)]
+"""The settings in display order."""
+
+
+class SamplingDialog(SettingsDialog[Settings]):
+    """Asks for sampling settings, which are tried when all of them are right.
+
+    Args:
+        settings: The initial values.
+        vocabulary: Size of the model's vocabulary: ids must stay below it; None if it isn't known.
+        presets: All presets.
+        attempt: Is given the settings as they are typed, when they are right.
+        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at`.
+        at: Number of the older step from which they will be applied, None at the tip.
+        above: Rows of a narrator's card, which says what to set: if there is room, the dialog leaves it in sight.
+        first: Name of the setting to begin with; empty for the first one.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
+    NO_SETTINGS: ClassVar[tuple[str, ...]] = (PRESET.name, SAVE_AS.name)
+    HEADING: ClassVar[str] = "Sampling"
+    APPLY: ClassVar[str] = "Apply"
+    LEAVE: ClassVar[str] = "Discard"
+
+    def __init__(
+        self,
+        settings: Settings,
+        vocabulary: int | None,
+        presets: Presets,
+        attempt: Callable[[Settings], None] = lambda _: None,
+        look: Callable[[str, int], int | None] = lambda _, __: None,
+        at: int | None = None,
+        above: int = 0,
+        first: str = "",
+    ) -> None:
+        rows = {each.name: FormRow(each) for each in FIELDS}
+        rows["stop"].more = settings.stop[1:]
+        self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
+        groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
+        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])])
+        self._above, self._first = above, first or FIELDS[0].name
+        self.settings, self.vocabulary, self.presets = settings, vocabulary, presets
+        self._attempt, self._look, self._at = attempt, look, at
+        self._typed = settings
+        """The settings that were typed last, without a preset."""
+        self._doomed = ""
+        """Preset that a second `delete` takes away."""
+
+    def begin(self) -> None:
+        """Begin in the row that was asked for."""
+        super().begin()
+        box, title = self.query_one("#dialog"), self.HEADING
+        for hint in self.hints():
+            if hint.word in IN_TITLE:
+                title += f" · {hint.keys} {IN_TITLE[hint.word]}"
+        box.border_title = Content(title)
+        # rows below it: for the lines of status and keys, and for a narrator's card where there is room
+        whole = self.has_class("-short") or self.has_class("-narrow")
+        free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
+        box.styles.margin = (0, 0, free, 0)
+        self.form.highlight(self._first)
+        self.explain()  # before the first paint, which comes before the message
+        self._say(" ".join(self.presets.problems), wrong=True)
+        self._relabel()
+        self._fill(self.settings)
+        self.entitle()
+
+    def entitle(self) -> None:
+        """Show where the settings will be applied."""
+        where = "Apply" if self._at is None else f"Apply from step {self._at}"
+        self.query_one("#apply", ActionButton).name_it(where)
+
+    # ---- values -----------------------------------------------------------------------------
+
+    def made(self, values: Mapping[str, Any]) -> Settings:
+        return check(replace(self.settings, **values), self.vocabulary)
+
+    def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {_ORDER[-1].name: GREEDY} if values.get("temp") == 0 else {}
+
+    def read(self) -> Settings | None:
+        """Read all rows, and try the settings when they are right."""
+        if (settings := super().read()) is not None:
+            self._attempt(settings)
+        return settings
+
+    def edited(self, name: str) -> None:
+        """Try the settings, with the values of a preset if one was chosen."""
+        if not self.is_current or name == SAVE_AS.name:
+            return  # a late message of a change that was applied or discarded tries nothing
+        if name == PRESET.name:
+            self._doomed, name = "", self._chosen
+            self._say("")
+            self._fill(self.presets.apply(name, self._typed) if name else self._typed)
+        elif (settings := self.read()) is not None:
+            self._typed = settings
+            self._relabel()
+
+    def _fill(self, settings: Settings) -> None:
+        self.form.fill({each.name: getattr(settings, each.name) for each in FIELDS})
+        self.read()
+
+    # ---- presets ----------------------------------------------------------------------------
+
+    def _relabel(self) -> None:
+        """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
+        self.preset.words = (AS_SET, *map(visible, self.presets.names))
+        self.preset.chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
+        self.form.refresh(layout=True)
+
+    @property
+    def _chosen(self) -> str:
+        """Name of the preset that is chosen, empty for none."""
+        return ("", *self.presets.names)[self.preset.chosen]
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        """Say something of the presets: where one is saved, or else where one is chosen."""
+        here = self.save_as if self.form.highlighted is self.save_as else self.preset
+        for row in (self.preset, self.save_as):
+            ink = "$text-error" if wrong else "$text-muted"
+            self.form.say(row.setting.name, visible(text) if row is here else "", ink)
+
+    @on(Input.Submitted)
+    def _save(self, event: Input.Submitted) -> None:
+        if self.form.highlighted is not self.save_as:
+            return
+        event.prevent_default()  # which would apply the settings
+        if (settings := self.read()) is None:
+            self._say("A field is wrong: correct it first.", wrong=True)
+            return
+        try:
+            saved = self.presets.save(event.value, settings)
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+            return
+        self._typed = settings
+        event.input.value = ""
+        self._relabel()
+        self._say(saved)
+
+    def delete_preset(self) -> None:
+        """Delete the chosen preset, on the second request."""
+        name = self._chosen if self.form.highlighted is self.preset else ""
+        if not name:
+            return
+        try:
+            if self.presets.is_own(name) and self._doomed != name:
+                self._doomed = name
+                self._say(f"Press delete again to delete {name}.", wrong=True)
+                return
+            self._say(self.presets.delete(name))
+            self._typed = self.read() or self._typed
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+        self._relabel()
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def look(self, what: str, by: int) -> None:
+        """Look at another token meanwhile, or have dropped logits computed again."""
+        self._at = self._look(what, by)
+        self.entitle()
