@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
 from textual.widget import Widget
 
 from engine.breakpoints import CONDITIONS, Breakpoints
@@ -200,21 +199,17 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
             for each in CONDITIONS
         }
         rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
-        super().__init__([(title, [rows[name] for name in names]) for title, names in GROUPS])
-        self.points, self._problems = points, visible(" ".join(problems))
+        for name, row in rows.items():
+            row.fill(getattr(points, name))
+        super().__init__(
+            [(title, [rows[name] for name in names]) for title, names in GROUPS], "entropy_above"
+        )
+        self._problems = visible(" ".join(problems))
 
     def body(self) -> Iterable[Widget]:
-        yield Remark(id="breaks-remark")
+        remark = Remark(self._problems or HELP, id="breaks-remark")
+        yield remark.set_class(bool(self._problems), "-wrong")
         yield self.form
-
-    def begin(self) -> None:
-        """Begin in the first field."""
-        super().begin()
-        self.query_one("#breaks-remark", Remark).say(self._problems or HELP, wrong=bool(self._problems))
-        self.form.fill(asdict(self.points))
-        self.form.highlight("entropy_above")
-        self.explain()
-        self.read()
 
     def made(self, values: Mapping[str, Any]) -> Breakpoints:
         return Breakpoints(**values)

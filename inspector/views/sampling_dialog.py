@@ -81,16 +81,19 @@ class SamplingDialog(SettingsDialog[Settings]):
     ) -> None:
         rows = {each.name: FormRow(each) for each in FIELDS}
         rows["stop"].more = settings.stop[1:]
+        for name, row in rows.items():
+            row.fill(getattr(settings, name))
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
-        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])])
-        self._above, self._first = above, first or FIELDS[0].name
+        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
+        self._above = above
         self.settings, self.vocabulary, self.presets = settings, vocabulary, presets
         self._attempt, self._look, self._at = attempt, look, at
         self._typed = settings
         """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
+        self._relabel()
 
     def begin(self) -> None:
         """Begin in the row that was asked for."""
@@ -104,11 +107,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         whole = self.has_class("-short") or self.has_class("-narrow")
         free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
         box.styles.margin = (0, 0, free, 0)
-        self.form.highlight(self._first)
-        self.explain()  # before the first paint, which comes before the message
         self._say(" ".join(self.presets.problems), wrong=True)
-        self._relabel()
-        self._fill(self.settings)
         self.entitle()
 
     def entitle(self) -> None:
@@ -150,9 +149,11 @@ class SamplingDialog(SettingsDialog[Settings]):
 
     def _relabel(self) -> None:
         """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
-        self.preset.words = (AS_SET, *map(visible, self.presets.names))
-        self.preset.chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
-        self.form.refresh(layout=True)
+        words = (AS_SET, *map(visible, self.presets.names))
+        chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
+        if (words, chosen) != (self.preset.words, self.preset.chosen):
+            self.preset.words, self.preset.chosen = words, chosen
+            self.form.refresh(layout=True)
 
     @property
     def _chosen(self) -> str:

@@ -11,7 +11,8 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.geometry import Region, Size
+from textual.css.scalar import Scalar
+from textual.geometry import Region, Size, Spacing
 from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
@@ -94,6 +95,7 @@ class SettingsForm(Widget, can_focus=True):
     Args:
         groups: The rows, by their title; empty for no title.
         explains: Whether the help is beside the values, if there is room; else it is left to the dialog.
+        first: Name of the row that is highlighted first.
     """
 
     DEFAULT_CSS = "SettingsForm { height: auto; }"
@@ -114,12 +116,12 @@ class SettingsForm(Widget, can_focus=True):
             self.name = name
             super().__init__()
 
-    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], explains: bool) -> None:
+    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], explains: bool, first: str) -> None:
         super().__init__()
         self.groups, self.explains = list(groups), explains
         self.rows = {row.setting.name: row for _, rows in self.groups for row in rows}
-        self.highlighted = next(iter(self.rows.values()))
-        self.field = SafeInput()
+        self.highlighted = self.rows[first]
+        self.field = SafeInput(self.highlighted.text, self.highlighted.placeholder)
         self._places: dict[str, tuple[int, int, int]] = {}
         """Of each row the first line, with the title of its group; its own first line; and the line after it."""
 
@@ -166,9 +168,13 @@ class SettingsForm(Widget, can_focus=True):
         self.field.display = not row.words
         self.field.placeholder, self.field.value = row.placeholder, row.text
         self.field.select_all()
-        self.screen.set_focus(self if row.words else self.field, scroll_visible=False)
         self.refresh(layout=True)
         self.post_message(self.Highlighted())
+        self.take_focus()
+
+    def take_focus(self) -> None:
+        """Have the focus in the highlighted row, in sight."""
+        self.screen.set_focus(self if self.highlighted.words else self.field, scroll_visible=False)
         self.reveal()
 
     def reveal(self) -> None:
@@ -211,8 +217,10 @@ class SettingsForm(Widget, can_focus=True):
         """As many lines as the rows need; the field is placed for the layout that asks."""
         height = len(self._lines(width))
         top = self._places[self.highlighted.setting.name][1]
-        self.field.styles.margin = (top, 0, 0, LABEL)
-        self.field.styles.width = self._cells(self.highlighted, width)
+        self.field.styles.set_rule(
+            "margin", Spacing(top, 0, 0, LABEL)
+        )  # as a property it would ask for another layout
+        self.field.styles.set_rule("width", Scalar.from_number(self._cells(self.highlighted, width)))
         return height
 
     def render(self) -> Content:
@@ -290,6 +298,7 @@ class SettingsDialog(Dialog[Result]):
 
     Args:
         groups: The rows of the form, by their title.
+        first: Name of the row to begin with.
     """
 
     EXPLAINS: ClassVar[bool] = False
@@ -297,14 +306,21 @@ class SettingsDialog(Dialog[Result]):
     NO_SETTINGS: ClassVar[tuple[str, ...]] = ()
     """Names of rows that are no settings."""
 
-    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]]) -> None:
+    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], first: str) -> None:
         super().__init__()
-        self.form = SettingsForm(groups, self.EXPLAINS)
+        self.form = SettingsForm(groups, self.EXPLAINS, first)
         self._about = ""
         """The help in the frame."""
 
     def body(self) -> Iterable[Widget]:
         yield self.form
+
+    def begin(self) -> None:
+        """Begin in the first row."""
+        super().begin()
+        self.form.take_focus()
+        self.explain()  # before the first paint
+        self.read()
 
     def made(self, values: Mapping[str, Any]) -> Result:
         """The result with some values, by the names of settings.
