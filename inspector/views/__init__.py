@@ -9,9 +9,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import PanelSpec, Tool, ToolActions, live
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
+from inspector.views.grammar import GrammarActions, GrammarPanel
+from inspector.views.lookahead import LookAheadActions
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
@@ -74,7 +76,22 @@ from inspector.tools.find.tool import FIND  # noqa: E402
 from inspector.tools.lockstep.tool import LOCKSTEP, lockstep  # noqa: E402
 
 # ---- lookahead ----
-from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
+
+LOOK_AHEAD = Tool(
+    "lookahead",
+    "Look ahead",
+    LookAheadActions,
+    actions=(
+        Action("look_ahead", "Look ahead",
+            "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
+            "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.lines.known,
+            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
+        Action("take_ahead", "Take look-ahead",
+            "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
+            Needs.DISTRIBUTION | Needs.ENGINE),
+    ),
+)  # fmt: skip
 
 # ---- merges ----
 from inspector.tools.merges.tool import MERGES  # noqa: E402
@@ -86,10 +103,37 @@ from inspector.tools.segments.tool import SEGMENTS  # noqa: E402
 from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
 
 # ---- turns ----
-from inspector.tools.turns.tool import TURNS  # noqa: E402
+
+TURNS = Tool(
+    "turns",
+    "Turns",
+    make="inspector.views.turns:TurnActions",
+    actions=(
+        Action("reply", "Reply",
+            "Continue the conversation: add the user's next message after the model's answer, on the same path. "
+            "Nothing runs again.", lambda own: own.open(), Needs.DISTRIBUTION | Needs.ENGINE,
+            hint=live("reply"), worth=1,
+            place=150,
+            synonyms="chat, answer, conversation, next message, turn, multi-turn"),
+    ),
+    dialogs=("inspector.views.turns:TURN_KEYS",),
+)  # fmt: skip
 
 # ---- typed_text ----
-from inspector.tools.typed_text.tool import TYPED_TEXT  # noqa: E402
+
+TYPED_TEXT = Tool(
+    "typed_text",
+    "Type your own",
+    make="inspector.views.typed_text:TypedTextActions",
+    actions=(
+        Action("own_text", "Type your own",
+            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
+            "line shows its surprisal.", lambda own: own.open(),
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
+            synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
+    ),
+    dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
+)  # fmt: skip
 
 # ---- race ----
 
@@ -162,7 +206,26 @@ from inspector.tools.export.tool import EXPORT  # noqa: E402
 from inspector.tools.gradients.tool import GRADIENTS  # noqa: E402
 
 # ---- grammar ----
-from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
+
+GRAMMAR = Tool(
+    "grammar",
+    "Grammar",
+    GrammarActions,
+    actions=(
+        Action("grammar", "Grammar",
+            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
+            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
+            "constrained generation, lark", view="constrain…"),
+        Action("grammar_expects", "What the grammar expects",
+            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
+            "end. "
+            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
+            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+    ),
+    dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
+    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
+)  # fmt: skip
 
 # ---- interventions ----
 from inspector.tools.interventions.tool import INTERVENTIONS  # noqa: E402

@@ -23,7 +23,7 @@ ELSEWHERE = {
     ("demo/record.py", "n"): "lockstep's own key",
     ("demo/record.py", "w"): "lockstep's own key",
     ("demo/record.py", "P"): "the first model, as lockstep calls it",
-    ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
+    ("views/lookahead.py", "2"): "the number of a panel, which follows from the order of the panels",
     ("tools/lockstep/screen.py", "Q"): "the second model",
     ("tools/lockstep/control.py", "P"): "the first model",
     ("tools/sampler/panel.py", "P"): "the first model",

@@ -23,11 +23,11 @@ from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
+from inspector.views.grammar_dialog import GrammarDialog
 from inspector.views.lens import Lens
 from tests.inspector.lessons.playing import LearnerKeys
 

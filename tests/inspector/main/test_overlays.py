@@ -29,10 +29,10 @@ from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
 from inspector.tools.find.dialog import FindDialog
-from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.recordings import dialogs as dialog
 from inspector.tools.recordings.dialogs import SessionsDialog
 from inspector.tools.tree.panel import TreeTable
+from inspector.views.grammar_dialog import GrammarDialog
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.rig import Rig, run

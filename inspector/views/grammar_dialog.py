@@ -20,11 +20,18 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.grammar import EXAMPLES, allows
 from inspector.state.timeline import Timeline
-from inspector.tools.grammar import GRAMMAR_KEYS
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import Action, ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
+GRAMMAR_KEYS = dialog_table(
+    "While a grammar is typed",
+    note("tab", hint="next field", worth=5),
+    note("left right", hint="choose", worth=4),
+    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
+           worth=6, priority=True),
+    told=False,
+)  # fmt: skip
 LABELS: dict[GrammarKind, str] = {
     "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",
 }  # fmt: skip

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
 from inspector.keys import key_for, with_keys
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
-from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -118,20 +117,3 @@ class LookAheadActions(ToolActions):
 def tells_ahead(record: Record) -> bool:
     """True if a record is of a look ahead and of nothing else."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
-
-
-LOOK_AHEAD = Tool(
-    "lookahead",
-    "Look ahead",
-    LookAheadActions,
-    actions=(
-        Action("look_ahead", "Look ahead",
-            "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
-            "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.lines.known,
-            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
-        Action("take_ahead", "Take look-ahead",
-            "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
-            Needs.DISTRIBUTION | Needs.ENGINE),
-    ),
-)  # fmt: skip
