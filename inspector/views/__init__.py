@@ -14,6 +14,7 @@ from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.views.grammar import GrammarActions, GrammarPanel
 from inspector.views.lookahead import LookAheadActions
+from inspector.views.sampler import TURNED, TURNING, SamplerActions, SamplerPanel
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
@@ -246,7 +247,33 @@ from inspector.tools.positions.tool import POSITIONS  # noqa: E402
 from inspector.tools.recordings.tool import RECORDINGS  # noqa: E402
 
 # ---- sampler ----
-from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
+
+SAMPLER = Tool(
+    "sampler",
+    "Why this token",
+    SamplerActions,
+    actions=(
+        Action("why", "Why this token",
+            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+            lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
+            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            view="stages"),
+        Action("other_model", "Other model",
+            "With a second model: show why the other model takes its token, with the same draw.",
+            lambda own: own.other_model(), Needs.DISTRIBUTION,
+            hint=lambda own: own.other_word(), worth=8, place=91,
+            looks=True, synonyms="second model, other model, why the second model"),
+        Action("sampling", "Sampling",
+            "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
+            "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            hint=live("sampling"), worth=4, place=130,
+            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            view="settings…"),
+    ),
+    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    contexts=(TURNED, TURNING),
+    dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
+)  # fmt: skip
 
 # ---- served ----
 from inspector.tools.served.tool import SERVED, served  # noqa: E402

@@ -37,7 +37,7 @@ from inspector.main.view import View
 from inspector.tools.attention.screen import AttentionScreen
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.lockstep.screen import LockstepScreen
-from inspector.tools.sampler.panel import SamplerPanel
+from inspector.views.sampler import SamplerPanel
 from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
 from tests.inspector.painting import Terminal

@@ -26,8 +26,8 @@ ELSEWHERE = {
     ("views/lookahead.py", "2"): "the number of a panel, which follows from the order of the panels",
     ("tools/lockstep/screen.py", "Q"): "the second model",
     ("tools/lockstep/control.py", "P"): "the first model",
-    ("tools/sampler/panel.py", "P"): "the first model",
-    ("tools/sampler/panel.py", "Q"): "the second model",
+    ("views/sampler.py", "P"): "the first model",
+    ("views/sampler.py", "Q"): "the second model",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""
 _NAMES = sorted(

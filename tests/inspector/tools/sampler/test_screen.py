@@ -38,8 +38,7 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
 from inspector.session.sampler_queries import PATIENCE, SamplerQueries
-from inspector.tools.sampler.panel import trial_summary
-from inspector.tools.sampler.tool import NO_ROW, TRIED
+from inspector.views.sampler import NO_ROW, TRIED, trial_summary
 from inspector.views.sampling_dialog import SamplingDialog
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained

@@ -11,8 +11,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.lessons.catalogue import find
 from inspector.lessons.play import LessonPhase
-from inspector.tools.sampler.panel import SettingsStrip
-from inspector.tools.sampler.tool import NOT_HERE, STAYS, turned
+from inspector.views.sampler import NOT_HERE, STAYS, SettingsStrip, turned
 from inspector.views.sampling_dialog import SamplingDialog
 from tests.inspector.explanations import answered, explained
 from tests.inspector.lessons.playing import LearnerKeys

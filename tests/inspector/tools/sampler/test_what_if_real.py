@@ -11,7 +11,7 @@ import pytest
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.timeline import other
-from inspector.tools.sampler.panel import trial_summary
+from inspector.views.sampler import trial_summary
 from inspector.widgets.form import SettingsForm
 
 USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=40, repetition_penalty=1.1, xtc_probability=0.3)

@@ -1,43 +1,58 @@
-"""The sampler, stage by stage and in sentences: why this token, and what other settings would have picked."""
+"""The sampler stage by stage: why this token, and what other settings would have picked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
-from math import fsum, isnan
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import fsum
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.content import Content
 
-from engine.protocol import Candidate, Distribution, Explained, Failure, StageReading, Step
-from engine.settings import BY_NAME, STAGES, Settings, differences
+from engine.protocol import Candidate, Distribution, Explained, ExplainSecond, Step
+from engine.settings import BY_NAME, FIELDS, Settings, differences
 from inspector import scales
-from inspector.display import pad, quoted, token_label, truncate_words, visible
+from inspector.config.presets import Presets
+from inspector.display import pad, token_label, truncate_words, visible
+from inspector.documents.sampler import (
+    CELLS,
+    FINAL,
+    LOGIT,
+    MODEL,
+    NOW,
+    Reason,
+    TableColumn,
+    columns,
+    earlier_of,
+    fitting,
+    label_of,
+    penalised,
+    xtc,
+)
 from inspector.keys import key_for, names_of, with_keys
-from inspector.main.looked import model_prefix
-from inspector.main.panels.candidates import is_untouched
-from inspector.main.tool import CandidateChosen, CandidateClicked
+from inspector.main.finder import Findable
+from inspector.main.looked import model_prefix, other_word, switch_model
+from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
+from inspector.session.requests import Replies
 from inspector.state.candidates import with_own
 from inspector.state.conditions import settings_words
-from inspector.state.grammar import sentences
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.actions import pressing
+from inspector.widgets.actions import Action, ActionTable, Needs, both, pressing
 from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
-from inspector.widgets.charts import places, ruler
+from inspector.widgets.charts import ruler
 
-LOGIT, MODEL, FINAL, NOW = _NO_STAGE = "logit", "model", "final", "now"
-"""Columns that are no stage; the last one is shown while other settings are tried."""
-CELLS = 8
-"""Cells of a column, its gap at the left included."""
-UNKNOWN = "·"
-"""Shown for a number that the engine has not sent yet, or can't."""
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _STRIP_FROM = 9
 """Rows from which the settings have one while nothing is turned."""
@@ -51,17 +66,51 @@ LISTED = (
 )
 """Shown instead of the stages if a server's reply is all there is."""
 REPLAY_ADVICE = "{go_live} continues live."
-PENALTIES = [name for name, stage in STAGES.items() if stage.setting.endswith("_penalty")]
-SHAPING = ("logit-bias", *PENALTIES)
-"""Stages that change logits and cut nothing."""
-BY_HAND = {
-    "chosen": "chosen by hand",
-    "inserted": "inserted",
-    "intervened": "kept, and run again under interventions",
+SYNONYMS = {
+    "temp": "temp, randomness, less random, more random, creativity, creative, greedy, deterministic",
+    "top_p": "topp, nucleus sampling, nucleus",
+    "top_k": "topk",
+    "min_p": "minp",
+    "seed": "random seed, reproducible, same result again",
+    "max_tokens": "length, max new tokens, num predict, longer text",
+    "min_tokens": "minimum length, forbid the end",
+    "stop": "stop sequence, stop word, stop text",
+    "candidates": "number of candidates, more candidates, top logprobs",
+    "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
+    "logit_bias": "ban a token, bias a token, forbid a token",
+    "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
 }
-"""Words for a token that the sampler did not take, by its origin."""
-PERCENT = "\u00a0%"
-"""The sign that no line break tears from its number."""
+"""Other names of settings, with commas between."""
+GRID, COARSE, FROM = 0.05, 0.1, 2.0
+"""A press turns the temperature by the first, and by the second from the third on."""
+NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
+NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
+TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
+STAYS = "The temperature stays as it is"
+NOT_RECORDED = (
+    "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
+)
+AWAITED = "The second model runs."
+BUSY = "The second model can be explained when the run stops: {stop} pauses it."
+TRIED = (
+    "Recorded: the settings were only tried, and a recording can't continue with them. "
+    "{go_live} continues live from here"
+)
+
+
+def turned(temp: float, by: int) -> float:
+    """A temperature a press further: the next multiple of the step.
+
+    Args:
+        temp: Now.
+        by: 1 for warmer, -1 for cooler.
+    """
+    step = COARSE if temp > FROM or (temp == FROM and by > 0) else GRID
+    place = temp / step
+    near = round(place)
+    if abs(place - near) > 1e-6:  # between two of them
+        near = math.floor(place) if by > 0 else math.ceil(place)
+    return min(BY_NAME["temp"].high, max(0.0, round((near + by) * step, 2)))
 
 
 # ---- what is shown ------------------------------------------------------------------------------
@@ -75,350 +124,6 @@ class OfSecond(Struct, frozen=True):
     explained: Explained | None
     why: str
     """Why there is no explanation, as a sentence; not yet printable."""
-
-
-# ---- columns ------------------------------------------------------------------------------------
-
-
-class TableColumn(Struct, frozen=True):
-    """One column: what it is, what the stage did, and a text for each candidate."""
-
-    name: str
-    """Name of the stage; or `logit`, `model`, `final`, `now`."""
-    head: str
-    setting: str
-    kept: int | None
-    """Tokens left after it; None if that means nothing."""
-    removed: float
-    cells: tuple[str, ...]
-    """Empty for a candidate that is cut here or was before."""
-    shares: tuple[float, ...] = ()
-    """Probabilities of the candidates, if it shows probabilities; 0 for one that is cut or isn't known."""
-    beyond: float | None = None
-    """Probability of all other tokens together; None if it shows none, or it isn't known."""
-
-
-def columns(
-    distribution: Distribution,
-    explained: Explained | None,
-    settings: Settings | None,
-    now: Distribution | None = None,
-) -> tuple[TableColumn, ...]:
-    """All columns, in the order in which the stages ran.
-
-    Args:
-        distribution: What is drawn from; it holds the stages, what they kept and what they cut.
-        explained: The values in between, None while they are not known.
-        settings: Those that the stages ran with; None if they are not known.
-        now: The present distribution, where `distribution` is only tried.
-    """
-    candidates = distribution.candidates
-    values: dict[int, float] = {}
-    if explained is not None:
-        values.update(zip(map(_ID, explained.next.candidates), explained.logits, strict=True))
-    final = tuple(
-        "" if each.cut_by not in (None, "greedy") else _percent(each.sampler_prob) for each in candidates
-    )
-    vocabulary = distribution.others + len(candidates)
-    # without the sign of percent, which the heads have
-    table = [
-        TableColumn(LOGIT, "logit", "", None, 0.0,
-                    tuple(f"{values[each.id]:.2f}" if each.id in values else UNKNOWN for each in candidates)),
-        TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(scales.percent(each.prob, "") for each in candidates),
-                    tuple(each.prob for each in candidates), distribution.others_prob),
-    ]  # fmt: skip
-    ran: list[str] = []
-    for stage in distribution.stages:
-        ran.append(stage.name)
-        if stage.name != "greedy":
-            table.append(_stage(stage, ran, candidates, explained, settings))
-    if now is not None:
-        table.append(_now(now, candidates))
-    drawable = distribution.stages[-1].kept if distribution.stages else None
-    head = "taken %" if distribution.draw is None else "final %"
-    shares = tuple(0.0 if isnan(each.sampler_prob) else each.sampler_prob for each in candidates)
-    beyond = distribution.others_sampler_prob
-    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, final, shares, beyond))
-
-
-def _percent(share: float | None) -> str:
-    """A share without the sign of percent, which the heads of the columns have."""
-    return UNKNOWN if share is None or isnan(share) else scales.percent(share, "")
-
-
-def _now(now: Distribution, candidates: Sequence[Candidate]) -> TableColumn:
-    """The column of the present distribution, for the candidates of the tried one."""
-    finals = {each.id: each.sampler_prob for each in now.candidates}
-    beyond = now.others_sampler_prob
-    if is_untouched(now):  # then a token's share is its probability by the model, also beyond the candidates
-        more = {each.id: each.prob for each in candidates if each.id not in finals}
-        finals, beyond = finals | more, max(0.0, beyond - sum(more.values()))
-    cells = tuple(
-        scales.percent(finals[each.id], "") if each.id in finals else UNKNOWN for each in candidates
-    )
-    shares = tuple(finals.pop(each.id, 0.0) for each in candidates)
-    return TableColumn(NOW, "now %", "", None, 0.0, cells, shares, beyond + sum(finals.values()))
-
-
-def _stage(
-    stage: StageReading,
-    ran: Sequence[str],
-    candidates: Sequence[Candidate],
-    explained: Explained | None,
-    settings: Settings | None,
-) -> TableColumn:
-    """The column of a stage; `ran` are the names of those up to it. A cell is empty for a token that is cut by then."""
-    read = next((each for each in explained.columns if each.name == stage.name), None) if explained else None
-    shares: tuple[float, ...] = ()
-    beyond = None
-    if explained is None or read is None:
-        percent, texts = stage.name not in PENALTIES, {}
-    else:
-        percent, values = (
-            read.unit == "prob",
-            dict(zip(map(_ID, explained.next.candidates), read.values, strict=True)),
-        )
-        texts = {
-            id: _percent(value) if percent else f"{value:.2f}"
-            for id, value in values.items()
-            if value is not None
-        }
-        if percent:
-            shares = tuple(0.0 if each.cut_by in ran else values.get(each.id) or 0.0 for each in candidates)
-            beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
-    cells = tuple("" if each.cut_by in ran else texts.get(each.id, UNKNOWN) for each in candidates)
-    known, set_to = STAGES.get(stage.name), ""
-    if known is not None and settings is not None:
-        set_to = known.shown(settings) if known.shown is not None else f"{getattr(settings, known.setting):g}"
-    head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
-    return TableColumn(stage.name, head, set_to, stage.kept, stage.removed_mass, cells, shares, beyond)
-
-
-def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColumn, ...], int]:
-    """The columns that fit into `room` cells, and how many stages are left out.
-
-    The raw logits go first, then stages that left every number as it was, then those in the middle.
-    """
-    middle = [column for column in columns[:-1] if column.name not in (LOGIT, MODEL, NOW)]
-    idle = [b for a, b in pairwise(columns[1:-1]) if b in middle and a.cells == b.cells]
-    shaping = [column for column in middle if "%" not in column.head and column not in idle]
-    rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
-    kept = list(columns)
-    for column in (*(each for each in columns if each.name == LOGIT), *idle, *shaping, *rest):
-        if len(kept) * CELLS <= room:
-            break
-        kept.remove(column)
-    return tuple(kept), sum(column not in kept and column.name != LOGIT for column in columns)
-
-
-# ---- the reason, in sentences for a reader who has never seen a sampler --------------------------
-
-
-class Reason(Struct, frozen=True):
-    """One choice of the sampler, and the reason for it."""
-
-    distribution: Distribution
-    """The distribution that was, or would be, drawn from."""
-    settings: Settings | None = None
-    """Settings of the sampler; None if they are not known."""
-    explained: Explained | None = None
-    """The values between the stages, None while they are not known."""
-    taken: int | None = None
-    """Token id at the slot."""
-    failure: Failure | None = None
-    """Why they are not known."""
-    now: Distribution | None = None
-    """The present distribution, if other settings are tried."""
-
-    def sentences(self, item: Item | None = None) -> list[str]:
-        """The reason for this token, the most important sentence first; printable.
-
-        Args:
-            item: The slot's token, None for the token to come.
-        """
-        told: list[str] = []
-        if isinstance(item, Step) and item.id != self.distribution.picked:
-            label = quoted(token_label(item.text, item.raw, item.pending))
-            word = BY_HAND.get(item.origin, "taken")
-            told.append(f"{label} was {word}; the sampler would have taken another.")
-        draw, low, high = places(self.distribution)
-        times = self.distribution.reroll
-        again = f" (drawn again {times}×)" if times else ""
-        told += self._story(f"The draw {draw}{again} falls on its share, {low} to {high}.")
-        if (grammar := self.distribution.grammar) is not None:
-            told += [f"Grammar: {sentence}" for sentence in sentences(grammar)[:1]]
-        return told
-
-    def tried(self, now: Distribution) -> list[str]:
-        """The pick of the tried settings, and the reason for it; printable.
-
-        Args:
-            now: The present distribution.
-        """
-        end = f"{self._picked} again"
-        if self.distribution.picked != now.picked:
-            end = f"{self._picked}, not {label_of(now, now.picked)}"
-        if self.distribution.draw is None:
-            return [f"Greedy would take {end}, without a draw."]
-        draw, low, high = places(self.distribution)
-        first = f"The same draw {draw} would take {end}."
-        return [first, *self._story(f"Its share is {low} to {high}.")]
-
-    @property
-    def _picked(self) -> str:
-        return label_of(self.distribution, self.distribution.picked)
-
-    def _story(self, draw: str) -> list[str]:
-        """The probability by the model and what the stages made of it, the draw, and why it is no other token."""
-        if self.distribution.draw is None:
-            return self._greedy()
-        doings = ", ".join(self._doings()) or "no stage changed anything"
-        belief, share = "The token is beyond the candidates;", "a part"
-        for each in self.distribution.candidates:
-            if each.id == self.distribution.picked:
-                share = scales.percent(each.sampler_prob, PERCENT)
-                rank = scales.count(each.rank)
-                belief = (
-                    f"{_label(each)} has {scales.percent(each.prob, PERCENT)} by the model (rank {rank});"
-                )
-                break
-        story = [f"{belief} {doings}, so it holds {share} of the draws.", draw]
-        # why it is not the token that one would expect
-        top = self.distribution.candidates[0]
-        if top.id == self.distribution.picked:
-            return story
-        label = f"{_label(top)} ({scales.percent(top.prob, PERCENT)})"
-        if top.cut_by is not None:
-            return [*story, f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
-        best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
-        if best.id == self.distribution.picked:
-            return [*story, f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
-        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
-        label = f"{_label(best)} ({scales.percent(best.prob, PERCENT)})"
-        return [*story, f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
-
-    # ---- greedy -----------------------------------------------------------------------------
-
-    def _greedy(self) -> list[str]:
-        top = self.distribution.candidates[0]
-        if self.distribution.picked == top.id:
-            return [f"Greedy takes the most probable token, {self._picked}: there is no draw."]
-        lowered = self._moved(top.id) or "a penalty or bias put another before it"
-        why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
-        return [
-            f"Greedy takes {self._picked}, the highest logit in the end: there is no draw.",
-            f"The model's own favourite is {_label(top)} ({scales.percent(top.prob, PERCENT)}), but {why}.",
-        ]
-
-    # ---- drawn ------------------------------------------------------------------------------
-
-    def _doings(self) -> list[str]:
-        """The effect of bias and penalties on the picked token, or else on the others; then that of each stage that
-        cuts or scales."""
-        left = self.distribution.others + len(self.distribution.candidates)
-        doings: list[str] = []
-        shaping: list[str] = []
-        for stage in self.distribution.stages:
-            if stage.name in SHAPING:
-                shaping.append(stage.name)
-            if stage.kept < left:
-                doings.append(
-                    f"{visible(stage.name)} kept {scales.count(stage.kept)} token{'s' * (stage.kept != 1)}"
-                )
-            elif stage.name == "temperature" and self.settings is not None:
-                word = "flattened" if self.settings.temp > 1 else "sharpened"
-                doings.append(f"temperature {self.settings.temp:g} {word} them")
-            left = stage.kept
-        if not shaping:
-            return doings
-        others = f"{_list(shaping)} changed {'other logits' if self.explained else 'logits'}"
-        return [self._moved(self.distribution.picked) or others, *doings]
-
-    def _moved(self, id: int) -> str:
-        """The stages that changed a token's own logit, and its values; empty if none did or they aren't known."""
-        if self.explained is None:
-            return ""
-        ids = [candidate.id for candidate in self.explained.next.candidates]
-        if id not in ids:
-            return ""
-        place = ids.index(id)
-        before = value = self.explained.logits[place]
-        names = []
-        for column in self.explained.columns:
-            following = column.values[place]
-            if column.unit == "logit" and following is not None and following != value:
-                names.append(column.name)
-                value = following
-        word = "lowered" if value < before else "raised"
-        return f"{_list(names)} {word} its logit {before:.2f} to {value:.2f}" if names else ""
-
-
-def _list(names: Sequence[str]) -> str:
-    shown = [visible(name) for name in names]
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def _label(candidate: Candidate) -> str:
-    return quoted(token_label(candidate.text, candidate.raw))
-
-
-def label_of(distribution: Distribution, id: int) -> str:
-    """A candidate by its id, as a sentence shows it."""
-    for candidate in distribution.candidates:
-        if candidate.id == id:
-            return _label(candidate)
-    return f"id {id}"
-
-
-# ---- notes --------------------------------------------------------------------------------------
-
-
-def xtc(distribution: Distribution, settings: Settings | None) -> str:
-    """The sentence on whether XTC fired; empty if it is off or not known."""
-    if settings is None or settings.temp == 0 or settings.xtc_probability == 0:
-        return ""
-    left = distribution.others + len(distribution.candidates)
-    for stage in distribution.stages:
-        if stage.name == "xtc":
-            if not (cut := left - stage.kept):
-                return "XTC fired, but fewer than two tokens are above its threshold: it cut none."
-            which = "the most probable token" if cut == 1 else f"the {cut} most probable tokens"
-            return (
-                f"XTC fired: it cut {which}, {scales.percent(stage.removed_mass, PERCENT)} of what was left."
-            )
-        left = stage.kept
-    share = f"{settings.xtc_probability:.0%}"
-    return f"XTC did not fire here: by a draw of its own it does on {share} of the steps."
-
-
-def penalised(
-    candidate: Candidate,
-    earlier: Sequence[int],
-    items: Sequence[Item],
-    settings: Settings | None,
-) -> str:
-    """A sentence on the earlier occurrences that a penalty holds against a token; empty if there are none."""
-    if not earlier:
-        return ""
-    on = [name for name in PENALTIES if settings is not None and getattr(settings, f"{name}_penalty")]
-    by = f" by {_list(on)}" if on else ""
-    places = []
-    for position in earlier:
-        before = items[position - 1] if 0 < position <= len(items) else None
-        item = items[position] if position < len(items) else None
-        place = f"at step {item.index + 1}" if isinstance(item, Step) else "in the prompt"
-        if before is not None and before.text:
-            place += f" after {quoted(token_label(before.text, before.raw))}"
-        places.append(place)
-    return f"{_label(candidate)} is penalised{by}: it occurs {', '.join(places)}."
-
-
-def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:
-    """The earlier positions that penalties hold against each candidate, by its id; empty if none is on."""
-    explained = reason.explained
-    if explained is None or all(stage.name not in PENALTIES for stage in reason.distribution.stages):
-        return {}
-    return dict(zip(map(_ID, explained.next.candidates), explained.earlier, strict=True))
 
 
 # ---- the row of the settings under the table ----------------------------------------------------
@@ -668,7 +373,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
             cut = column.removed > 0
-            removed = "" if column.name in _NO_STAGE else "0"
+            removed = "" if column.name in (LOGIT, MODEL, FINAL, NOW) else "0"
             if cut:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
                 removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
@@ -820,3 +525,232 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         lacks, short = "their logits were not recorded", "not recorded"
     full = f"{text}; {dropped} can't be answered: {lacks}"
     return full if len(full) <= room else f"{text}; {dropped} {short}"
+
+
+# ---- keys ---------------------------------------------------------------------------------------
+
+
+class SamplerActions(ToolActions):
+    """Shows why a token was chosen, and tries other settings."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self._asks = False
+        """True if the form is open."""
+        self._slot: int | None = None
+        """The slot selected before, None for the tip."""
+        self._presets = Presets()
+        self._second = Replies(self.controller.client, Explained)
+        """Answers on the second model in lockstep; a recording has none."""
+
+    def findable(self) -> Iterator[Findable]:
+        """The settings: each opens the dialog at its field."""
+        keys = key_for("sampling")
+        for each in FIELDS:
+            label = f"{each.label[0].upper()}{each.label[1:]}"
+            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Sampling", keys,
+                           SYNONYMS.get(each.name, ""), "sampling", partial(self.sampling, each.name))  # fmt: skip
+
+    def sampling(self, field: str = "") -> None:
+        """Ask for sampling settings, and show what they would have picked as they are typed.
+
+        Args:
+            field: Name of the one to begin with; empty for the first.
+        """
+        from inspector.views.sampling_dialog import SamplingDialog
+
+        timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
+        self._asks = self.awake = True
+        self._slot = None if timeline.following else timeline.slot
+        self.host.arrangement.dialog = "sampler" if self.controller.stepping else ""
+        settings = trial.settings if trial is not None else setup.settings
+        self._try(settings)
+        self._ask()  # before the form is made, so that the first paint of it has the answers beside
+        self._presets.refresh()
+        dialog = SamplingDialog(
+            settings,
+            timeline.facts.vocabulary if timeline.facts else None,
+            self._presets,
+            attempt=self._try,
+            look=self._look,
+            at=timeline.older,
+            above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
+            first=field,
+        )
+        self.host.open(dialog, self._end)
+
+    # ---- turning the temperature ------------------------------------------------------------
+
+    @property
+    def turning(self) -> bool:
+        """True if the temperature is turned: settings are tried without the form."""
+        return self.timeline.trial is not None and not self._asks
+
+    @property
+    def can_turn(self) -> bool:
+        """True if the keys turn it: the panel is the current one, or it is turned already, and nothing runs."""
+        here = self.host.arrangement.current == "sampler" or self.turning
+        return here and "sampler" in self.host.shown and self._rests
+
+    @property
+    def _rests(self) -> bool:
+        return self.timeline.phase is Phase.READY and not self.controller.transport.running
+
+    @property
+    def _lesson_applies(self) -> bool:
+        """True if a lesson takes the key that applies."""
+        told = self.host.narrator.narration() if self.host.narrator is not None else None
+        return told is not None and not told.keys.isdisjoint(names_of("sampler.apply"))
+
+    def turn(self, by: int) -> None:
+        """Turn the temperature a step, and show what it would make of the token on show; nothing is applied."""
+        timeline, setup, trial = self.timeline, self.controller.setup, self.timeline.trial
+        if refused := self._refusal(timeline):
+            self.host.answer(refused)
+            return
+        settings = trial.settings if trial is not None else setup.settings
+        self.controller.queries.try_out(timeline, replace(settings, temp=turned(settings.temp, by)))
+        self.controller.queries.ask(timeline)
+        self.host.expect()
+
+    def _refusal(self, timeline: Timeline) -> str:
+        if timeline.distribution is None:
+            return NOT_HERE
+        if timeline.recorded and timeline.before not in timeline.rows:
+            return with_keys(NO_ROW)
+        return with_keys(TAKEN) if self._lesson_applies else ""
+
+    def apply(self) -> None:
+        """Go on with the temperature as it is turned."""
+        trial = self.timeline.trial
+        if trial is not None and trial.settings == self.controller.setup.settings:
+            self._discard(STAYS)
+        elif trial is not None:
+            self._end(trial.settings)
+
+    def stop(self) -> bool:
+        """Escape discards what was turned."""
+        if not self.turning:
+            return False
+        self._discard()
+        return True
+
+    def _discard(self, answer: str = "") -> None:
+        self.controller.queries.try_out(self.timeline, None)
+        self.host.answer(answer)
+
+    def _strip(self) -> SettingsStrip:
+        """The settings for the row under the panel's table."""
+        timeline, setup = self.timeline, self.controller.setup
+        trial = timeline.trial if self.turning else None
+        told = timeline.explanation() if trial is not None else None
+        lacking = "" if told is None or told.failure is None else "not recorded here"
+        if lacking and not timeline.recorded:
+            lacking = with_keys("logits dropped: {recall}")
+        now = trial.settings if trial is not None else None
+        return SettingsStrip(setup.settings, now, timeline.older, lacking, timeline.recorded)
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    def show(self) -> None:
+        """Show the sampler, if it is on screen, and ask what it lacks."""
+        queries, timeline = self.controller.queries, self.timeline
+        if not self._asks and self.turning and not (self.can_turn and not self._lesson_applies):
+            queries.try_out(timeline, None)  # a run began, say, or the panel was left
+            self.host.changed()
+        if self._ask():
+            second = None if self._asks else self._of_second()
+            strip = None if self._asks or second is not None else self._strip()
+            used, highlighted = queries.used(timeline), self.host.candidate
+            self.host.panel(SamplerPanel).show(timeline, used, highlighted, strip, second)
+
+    def _ask(self) -> bool:
+        """Ask what the sampler lacks, if it is on show; returns whether it is."""
+        queries = self.controller.queries
+        queries.watching = self.host.arrangement.dialog == "sampler" or "sampler" in self.host.shown
+        queries.ask(self.timeline)
+        return queries.watching
+
+    def _of_second(self) -> OfSecond | None:
+        """The sampler's work on the second model's distribution at the slot, if that model is on show."""
+        timeline, distribution = self.timeline, self.timeline.distribution
+        looked = timeline.of(LockstepSoFar).looked
+        if looked is None or distribution is None:
+            return None
+        if timeline.recorded:
+            return OfSecond(looked.title, None, with_keys(NOT_RECORDED))
+        used = self.controller.queries.used(timeline)
+        about = looked, distribution.node, distribution.reroll, used
+        if not timeline.running:
+            self._second.want(about, ExplainSecond(distribution.node, used, distribution.reroll))
+        failure = self._second.failure(about)
+        why = f"{failure.message} {failure.hint}" if failure is not None else AWAITED
+        if timeline.running:
+            why = with_keys(BUSY)
+        return OfSecond(looked.title, self._second.get(about), why)
+
+    def other_word(self) -> str:
+        """The word for the key that explains the other one of two models, while the sampler is on screen."""
+        return other_word(self.timeline) if "sampler" in self.host.shown else ""
+
+    def other_model(self) -> None:
+        """Explain the other one of two models."""
+        if not switch_model(self.timeline):
+            self.host.answer(with_keys("There is no second model to explain: {lockstep} opens one"))
+        elif "sampler" in self.host.shown:
+            self.host.answer()
+        else:
+            self.host.go_to("sampler")
+
+    def _try(self, settings: Settings) -> None:
+        self.controller.queries.try_out(self.timeline, settings)
+        self.host.answer()
+
+    def _look(self, what: str, by: int) -> int | None:
+        """Look elsewhere meanwhile, or have dropped logits computed again; returns where settings apply then."""
+        if self.controller.stepping:
+            match what:
+                case "differing":
+                    self.host.answer(self.controller.navigation.differing(by))
+                case "recall":
+                    self.host.answer(self.controller.setup.recall())
+                case _:
+                    self.timeline.walk(by)
+                    self.host.answer()
+        return self.timeline.older
+
+    def _end(self, settings: Settings | None) -> None:
+        """Apply the settings; or, if they were discarded, restore those before and the selected slot."""
+        self._asks = self.awake = False
+        self.host.arrangement.dialog = ""
+        if settings is not None and not self.controller.transport.recorded:
+            self.controller.setup.apply(settings)
+            self.host.answer()
+            return
+        self.controller.queries.try_out(self.timeline, None)
+        if settings is None:
+            self.timeline.select(self._slot)
+        self.host.answer("" if settings is None else with_keys(TRIED))
+
+
+TURNING = ActionTable(
+    "While the sampler's stages are shown",
+    (
+        *both(("sampler.cooler", "sampler.warmer"), ("Cooler", "Warmer"),
+              "Try another temperature and see at once which token it would pick here; nothing is applied. During a "
+              "run these keys set its pace.", lambda own, by: own.turn(by), hint="temperature", worth=11,
+              place=25, needs=Needs.DISTRIBUTION | Needs.SESSION),
+    ),
+    when=lambda own: own.can_turn, panel="sampler",
+)  # fmt: skip
+TURNED = ActionTable(
+    "While the temperature is turned",
+    (
+        Action("sampler.apply", "Apply", "Continue at this temperature from the selected token; not in a replay.",
+               lambda own: own.apply(), hint=live("apply"), worth=12, place=50,
+               needs=Needs.DISTRIBUTION | Needs.SESSION),
+        Action("stop", help="Discard it; everything is as it was.", hint="discard", worth=12, place=55),
+        Action("sampling", help="Open the form of all settings with it."),
+    ),
+    when=lambda own: own.turning and own.can_turn, panel="sampler",
+)  # fmt: skip
