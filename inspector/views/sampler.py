@@ -539,7 +539,7 @@ class SamplerActions(ToolActions):
         """True if the form is open."""
         self._slot: int | None = None
         """The slot selected before, None for the tip."""
-        self._presets = Presets()
+        self.presets = Presets()
         self._second = Replies(self.controller.client, Explained)
         """Answers on the second model in lockstep; a recording has none."""
 
@@ -564,20 +564,10 @@ class SamplerActions(ToolActions):
         self._slot = None if timeline.following else timeline.slot
         self.host.arrangement.dialog = "sampler" if self.controller.stepping else ""
         settings = trial.settings if trial is not None else setup.settings
-        self._try(settings)
+        self.attempt(settings)
         self._ask()  # before the form is made, so that the first paint of it has the answers beside
-        self._presets.refresh()
-        dialog = SamplingDialog(
-            settings,
-            timeline.facts.vocabulary if timeline.facts else None,
-            self._presets,
-            attempt=self._try,
-            look=self._look,
-            at=timeline.older,
-            above=card.outer_size.height if (card := self.host.card) is not None and card.display else 0,
-            first=field,
-        )
-        self.host.open(dialog, self._end)
+        self.presets.refresh()
+        self.host.open(SamplingDialog(self, settings, field), self._end)
 
     # ---- turning the temperature ------------------------------------------------------------
 
@@ -702,22 +692,28 @@ class SamplerActions(ToolActions):
         else:
             self.host.go_to("sampler")
 
-    def _try(self, settings: Settings) -> None:
+    def attempt(self, settings: Settings) -> None:
+        """Show what settings would pick."""
         self.controller.queries.try_out(self.timeline, settings)
         self.host.answer()
 
-    def _look(self, what: str, by: int) -> int | None:
-        """Look elsewhere meanwhile, or have dropped logits computed again; returns where settings apply then."""
-        if self.controller.stepping:
-            match what:
-                case "differing":
-                    self.host.answer(self.controller.navigation.differing(by))
-                case "recall":
-                    self.host.answer(self.controller.setup.recall())
-                case _:
-                    self.timeline.walk(by)
-                    self.host.answer()
-        return self.timeline.older
+    def look(self, what: str, by: int) -> None:
+        """Look elsewhere while settings are typed, or have dropped logits computed again.
+
+        Args:
+            what: `walk`, `differing` or `recall`.
+            by: -1 for earlier, 1 for later.
+        """
+        if not self.controller.stepping:
+            return
+        answer = ""
+        if what == "differing":
+            answer = self.controller.navigation.differing(by)
+        elif what == "recall":
+            answer = self.controller.setup.recall()
+        else:
+            self.timeline.walk(by)
+        self.host.answer(answer)
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, if they were discarded, restore those before and the selected slot."""

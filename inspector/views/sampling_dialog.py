@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
 from textual import on
@@ -13,11 +13,13 @@ from textual.widgets import Input
 from engine.errors import EngineError
 from engine.setting import Setting, check, grouped
 from engine.settings import FIELDS, GROUPS, Settings
-from inspector.config.presets import Presets
 from inspector.display import visible
 from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
 from inspector.widgets.dialog import ActionButton
 from inspector.widgets.form import FormRow, SettingsDialog, going
+
+if TYPE_CHECKING:
+    from inspector.views.sampler import SamplerActions
 
 SAMPLING_KEYS = dialog_table(
     "While sampling settings are tried",
@@ -52,13 +54,8 @@ class SamplingDialog(SettingsDialog[Settings]):
     """Asks for sampling settings, which are tried when all of them are right.
 
     Args:
+        own: Is given the settings as they are typed, and looks elsewhere meanwhile.
         settings: The initial values.
-        vocabulary: Size of the model's vocabulary: ids must stay below it; None if it isn't known.
-        presets: All presets.
-        attempt: Is given the settings as they are typed, when they are right.
-        look: Is given what to look at meanwhile: `walk`, `differing` with -1 or 1, or `recall`; returns `at`.
-        at: Number of the older step from which they will be applied, None at the tip.
-        above: Rows of a narrator's card, which says what to set: if there is room, the dialog leaves it in sight.
         first: Name of the setting to begin with; empty for the first one.
     """
 
@@ -68,17 +65,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
 
-    def __init__(
-        self,
-        settings: Settings,
-        vocabulary: int | None,
-        presets: Presets,
-        attempt: Callable[[Settings], None] = lambda _: None,
-        look: Callable[[str, int], int | None] = lambda _, __: None,
-        at: int | None = None,
-        above: int = 0,
-        first: str = "",
-    ) -> None:
+    def __init__(self, own: SamplerActions, settings: Settings, first: str = "") -> None:
         rows = {each.name: FormRow(each) for each in FIELDS}
         rows["stop"].more = settings.stop[1:]
         for name, row in rows.items():
@@ -86,9 +73,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
         super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
-        self._above = above
-        self.settings, self.vocabulary, self.presets = settings, vocabulary, presets
-        self._attempt, self._look, self._at = attempt, look, at
+        self._own, self.settings, self.presets = own, settings, own.presets
         self._typed = settings
         """The settings that were typed last, without a preset."""
         self._doomed = ""
@@ -105,20 +90,23 @@ class SamplingDialog(SettingsDialog[Settings]):
         box.border_title = Content(title)
         # rows below it: for the lines of status and keys, and for a narrator's card where there is room
         whole = self.has_class("-short") or self.has_class("-narrow")
-        free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
+        card = self._own.host.card
+        above = card.outer_size.height if card is not None and card.display else 0
+        free = 2 + above if self.has_class("-wide") else 2 if above and not whole else 0
         box.styles.margin = (0, 0, free, 0)
         self._say(" ".join(self.presets.problems), wrong=True)
         self.entitle()
 
     def entitle(self) -> None:
         """Show where the settings will be applied."""
-        where = "Apply" if self._at is None else f"Apply from step {self._at}"
-        self.query_one("#apply", ActionButton).name_it(where)
+        at = self._own.timeline.older
+        self.query_one("#apply", ActionButton).name_it("Apply" if at is None else f"Apply from step {at}")
 
     # ---- values -----------------------------------------------------------------------------
 
     def made(self, values: Mapping[str, Any]) -> Settings:
-        return check(replace(self.settings, **values), self.vocabulary)
+        facts = self._own.timeline.facts
+        return check(replace(self.settings, **values), facts.vocabulary if facts else None)
 
     def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         return {_ORDER[-1].name: GREEDY} if values.get("temp") == 0 else {}
@@ -126,7 +114,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     def read(self) -> Settings | None:
         """Read all rows, and try the settings when they are right."""
         if (settings := super().read()) is not None:
-            self._attempt(settings)
+            self._own.attempt(settings)
         return settings
 
     def edited(self, name: str) -> None:
@@ -205,5 +193,5 @@ class SamplingDialog(SettingsDialog[Settings]):
 
     def look(self, what: str, by: int) -> None:
         """Look at another token meanwhile, or have dropped logits computed again."""
-        self._at = self._look(what, by)
+        self._own.look(what, by)
         self.entitle()

@@ -54,23 +54,24 @@ class FormRow:
         """The text that the row was filled with, and the value that this is the text of."""
 
     @property
+    def escapes(self) -> bool:
+        """True if a newline is typed as \\n."""
+        return self.setting.form == "text" or self.setting.kind == "texts"
+
+    @property
     def help(self) -> str:
         """What the setting is."""
-        escapes = self.setting.form == "text" or self.setting.kind == "texts"
         more = f"; {len(self.more)} more are kept" if self.more else ""
-        return self.setting.help + ("; \\n is a newline" if escapes else "") + more
+        return self.setting.help + ("; \\n is a newline" if self.escapes else "") + more
 
     def fill(self, value: Any) -> None:
         """Show a value."""
         if self.words:
             self.chosen = int(value)
             return
-        self.text = self.setting.format(value)
-        if self.setting.kind == "texts":
-            value = value[:1] + self.more
-        if self.setting.kind == "texts" or self.setting.form == "text":
-            self.text = escaped(self.text)
-        self._filled = self.text, value
+        text = self.setting.format(value)
+        self.text = escaped(text) if self.escapes else text
+        self._filled = self.text, value[:1] + self.more if self.setting.kind == "texts" else value
 
     def read(self) -> Any:
         """The value; the one that it was filled with, as long as nothing else was typed.
@@ -82,9 +83,8 @@ class FormRow:
             return bool(self.chosen)
         if self.text == self._filled[0]:
             return self._filled[1]
-        if self.setting.kind == "texts":
-            return self.setting.parse(unescaped(self.text)) + self.more
-        return self.setting.parse(unescaped(self.text) if self.setting.form == "text" else self.text)
+        value = self.setting.parse(unescaped(self.text) if self.escapes else self.text)
+        return value + self.more if self.setting.kind == "texts" else value
 
 
 class SettingsForm(Widget, can_focus=True):
@@ -254,7 +254,12 @@ class SettingsForm(Widget, can_focus=True):
 
     def _row(self, row: FormRow, width: int) -> list[Content]:
         """The lines of a row: a remark that has no room beside the value is under it."""
-        here, cells = row is self.highlighted, self._cells(row, width)
+        here, cells, short, blank = (
+            row is self.highlighted,
+            self._cells(row, width),
+            self._short(row),
+            Content(""),
+        )
         if row.words:
             words = [labelled(word, n == row.chosen, n) for n, word in enumerate(row.words)]
             values = [line.pad_right(cells - line.cell_length) for line in flow(words, cells)]
@@ -262,23 +267,20 @@ class SettingsForm(Widget, can_focus=True):
         else:
             shown, ink = (editable(row.text), "") if row.text else (row.placeholder, "$ink-faint")
             values = [Content.styled(pad(shown, cells), f"{ink} {FIELD}")]
-        remark, ink = (
-            (row.remark, row.ink) if row.remark else (row.help if self.beside else "", "$text-muted")
-        )
-        indent = LABEL + SHORT + 2 if self._short(row) else LABEL if self.beside else 1
-        remarks = Content.styled(visible(remark), ink).wrap(max(2, width - indent)) if remark else []
-        mark = Content.styled("▌" if here else " ", "$text-primary")
-        heads = [mark + Content.styled(pad(row.setting.label, LABEL - 1), "$text-muted")]
-        if not self._short(row):
-            values += [Content("")] * len(remarks)
-            remarks = [Content("")] * (len(values) - len(remarks)) + remarks
+        said, ink = (row.remark, row.ink) if row.remark else (row.help if self.beside else "", "$text-muted")
+        indent = LABEL + SHORT + 2 if short else LABEL if self.beside else 1
+        remarks = Content.styled(visible(said), ink).wrap(max(2, width - indent)) if said else []
+        if not short:
+            values, remarks = [*values, *[blank] * len(remarks)], [*[blank] * len(values), *remarks]
+        label = Content.styled(pad(row.setting.label, LABEL - 1), "$text-muted")
+        heads = [
+            Content.styled("▌" if here else " ", "$text-primary") + label,
+            *[Content(" " * LABEL)] * len(values),
+        ]
         lines = []
-        blank = Content(" " * LABEL)
-        for head, value, remark_line in zip_longest(heads, values, remarks):
-            line = (head or blank) + (value or Content(""))
-            if remark_line:
-                line = line.rstrip() if not value else line
-                line = line.pad_right(max(0, indent - line.cell_length)) + remark_line
+        for head, value, remark in zip_longest(heads[: len(values)], values, remarks, fillvalue=blank):
+            line = head + value if value else blank
+            line = line.pad_right(max(0, indent - line.cell_length)) + remark
             lines.append(line.stylize(Style.from_meta({"row": row.setting.name})))
         return lines
 
@@ -309,8 +311,6 @@ class SettingsDialog(Dialog[Result]):
     def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], first: str) -> None:
         super().__init__()
         self.form = SettingsForm(groups, self.EXPLAINS, first)
-        self._about = ""
-        """The help in the frame."""
 
     def body(self) -> Iterable[Widget]:
         yield self.form
@@ -379,10 +379,12 @@ class SettingsDialog(Dialog[Result]):
 
     def explain(self) -> None:
         """Show the help of the highlighted row in the frame, unless it is beside the value."""
-        about = "" if self.form.beside else self.form.highlighted.help
-        if about != self._about:  # else the whole form would be painted again
-            self._about = about
-            self.query_one("#dialog").border_subtitle = Content(visible(about))
+        box, about = (
+            self.query_one("#dialog"),
+            visible("" if self.form.beside else self.form.highlighted.help),
+        )
+        if about != box.border_subtitle:  # else the whole form would be painted again
+            box.border_subtitle = Content(about)
 
     def apply(self) -> None:
         """Apply the values, if all of them are right."""

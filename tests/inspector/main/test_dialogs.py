@@ -145,7 +145,7 @@ async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig
         good = row.text
         await rig.type_in(field, typed)
         assert (row.remark, row.ink) == (message, "$text-error")
-        assert all(word in rig.screen_text() for word in message.split())
+        await rig.until(lambda message=message: all(word in rig.screen_text() for word in message.split()))
         assert rig.app.top.query_one("#apply", Button).disabled
         await rig.press("enter", "ctrl+s")
         assert isinstance(rig.app.top, SamplingDialog)
