@@ -217,10 +217,11 @@ class SettingsForm(Widget, can_focus=True):
         """As many lines as the rows need; the field is placed for the layout that asks."""
         height = len(self._lines(width))
         top = self._places[self.highlighted.setting.name][1]
-        self.field.styles.set_rule(
+        styles, cells = self.field.styles, self._cells(self.highlighted, width)
+        styles.set_rule(
             "margin", Spacing(top, 0, 0, LABEL)
-        )  # as a property it would ask for another layout
-        self.field.styles.set_rule("width", Scalar.from_number(self._cells(self.highlighted, width)))
+        )  # set as a property it would ask for another layout
+        styles.set_rule("width", Scalar.from_number(cells))
         return height
 
     def render(self) -> Content:
@@ -254,12 +255,7 @@ class SettingsForm(Widget, can_focus=True):
 
     def _row(self, row: FormRow, width: int) -> list[Content]:
         """The lines of a row: a remark that has no room beside the value is under it."""
-        here, cells, short, blank = (
-            row is self.highlighted,
-            self._cells(row, width),
-            self._short(row),
-            Content(""),
-        )
+        here, cells, blank = row is self.highlighted, self._cells(row, width), Content("")
         if row.words:
             words = [labelled(word, n == row.chosen, n) for n, word in enumerate(row.words)]
             values = [line.pad_right(cells - line.cell_length) for line in flow(words, cells)]
@@ -268,20 +264,18 @@ class SettingsForm(Widget, can_focus=True):
             shown, ink = (editable(row.text), "") if row.text else (row.placeholder, "$ink-faint")
             values = [Content.styled(pad(shown, cells), f"{ink} {FIELD}")]
         said, ink = (row.remark, row.ink) if row.remark else (row.help if self.beside else "", "$text-muted")
-        indent = LABEL + SHORT + 2 if short else LABEL if self.beside else 1
-        remarks = Content.styled(visible(said), ink).wrap(max(2, width - indent)) if said else []
-        if not short:
+        indent = LABEL + SHORT + 2 if self._short(row) else LABEL if self.beside else 1
+        remarks = Content.styled(said, ink).wrap(max(2, width - indent)) if said else []
+        if not self._short(row):
             values, remarks = [*values, *[blank] * len(remarks)], [*[blank] * len(values), *remarks]
-        label = Content.styled(pad(row.setting.label, LABEL - 1), "$text-muted")
-        heads = [
-            Content.styled("▌" if here else " ", "$text-primary") + label,
-            *[Content(" " * LABEL)] * len(values),
-        ]
+        head = Content.styled("▌" if here else " ", "$text-primary")
+        head += Content.styled(pad(row.setting.label, LABEL - 1), "$text-muted")
         lines = []
-        for head, value, remark in zip_longest(heads[: len(values)], values, remarks, fillvalue=blank):
+        for value, remark in zip_longest(values, remarks, fillvalue=blank):
             line = head + value if value else blank
             line = line.pad_right(max(0, indent - line.cell_length)) + remark
             lines.append(line.stylize(Style.from_meta({"row": row.setting.name})))
+            head = Content(" " * LABEL)
         return lines
 
 
