@@ -1,4 +1,4 @@
-"""How the sampler chooses a token: a column for each stage, and the reason in sentences."""
+"""The choice of the sampler: a column for each stage, and the reason for the token in sentences."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def columns(
         distribution: What is drawn from; it holds the stages, what they kept and what they cut.
         explained: The values in between, None while they are not known.
         settings: Those that the stages ran with; None if they are not known.
-        now: The present distribution, where `distribution` is only tried.
+        now: The present distribution, if `distribution` is only tried.
     """
     candidates = distribution.candidates
     values: dict[int, float] = {}
@@ -129,23 +129,18 @@ def _stage(
     settings: Settings | None,
 ) -> TableColumn:
     """The column of a stage; `ran` are the names of those up to it. A cell is empty for a token that is cut by then."""
-    read = next((each for each in explained.columns if each.name == stage.name), None) if explained else None
+    columns = {each.name: each for each in explained.columns} if explained is not None else {}
+    read, percent = columns.get(stage.name), stage.name not in PENALTIES
     shares: tuple[float, ...] = ()
+    texts: dict[int, str] = {}
     beyond = None
-    if explained is None or read is None:
-        percent, texts = stage.name not in PENALTIES, {}
-    else:
-        percent, values = (
-            read.unit == "prob",
-            dict(zip(map(_ID, explained.next.candidates), read.values, strict=True)),
-        )
-        texts = {
-            id: _percent(value) if percent else f"{value:.2f}"
-            for id, value in values.items()
-            if value is not None
-        }
+    if explained is not None and read is not None:
+        percent = read.unit == "prob"
+        ids = map(_ID, explained.next.candidates)
+        values = {id: value for id, value in zip(ids, read.values, strict=True) if value is not None}
+        texts = {id: _percent(value) if percent else f"{value:.2f}" for id, value in values.items()}
         if percent:
-            shares = tuple(0.0 if each.cut_by in ran else values.get(each.id) or 0.0 for each in candidates)
+            shares = tuple(0.0 if each.cut_by in ran else values.get(each.id, 0.0) for each in candidates)
             beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
     cells = tuple("" if each.cut_by in ran else texts.get(each.id, UNKNOWN) for each in candidates)
     known, set_to = STAGES.get(stage.name), ""
@@ -197,18 +192,18 @@ class Reason(Struct, frozen=True):
         Args:
             item: The slot's token, None for the token to come.
         """
-        told: list[str] = []
+        reasons: list[str] = []
         if isinstance(item, Step) and item.id != self.distribution.picked:
             label = quoted(token_label(item.text, item.raw, item.pending))
             word = BY_HAND.get(item.origin, "taken")
-            told.append(f"{label} was {word}; the sampler would have taken another.")
+            reasons.append(f"{label} was {word}; the sampler would have taken another.")
         draw, low, high = places(self.distribution)
         times = self.distribution.reroll
         again = f" (drawn again {times}×)" if times else ""
-        told += self._story(f"The draw {draw}{again} falls on its share, {low} to {high}.")
+        reasons += self._story(f"The draw {draw}{again} falls on its share, {low} to {high}.")
         if (grammar := self.distribution.grammar) is not None:
-            told += [f"Grammar: {sentence}" for sentence in sentences(grammar)[:1]]
-        return told
+            reasons += [f"Grammar: {sentence}" for sentence in sentences(grammar)[:1]]
+        return reasons
 
     def tried(self, now: Distribution) -> list[str]:
         """The pick of the tried settings, and the reason for it; printable.

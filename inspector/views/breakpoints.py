@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # ---- places worth a look ------------------------------------------------------------------------
 
 FORK_MARGIN = 0.1
-"""A fork point is where the second candidate was less than this behind the first, or where there are branches."""
+"""Difference of the first two probabilities below which a token is a fork point; one with branches is one, too."""
 
 
 class Landmark(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Look-ahead as a tool: asked for while the engine has nothing else to do, shown behind the candidates, and taken."""
+"""Look-ahead: asked for while the engine has nothing else to do, shown after the candidates, and taken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PART_SECONDS = 0.1
 """Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
 made a look of 180 ms one of 210."""
 ON = "Look-ahead on: {take_ahead} takes it, {look_ahead} hides it. Dim is what greedy decoding would bring"
-"""Fits into 80 columns, and begins with what matters where there are fewer."""
+"""Fits into 80 columns, and begins with what matters if there are fewer."""
 RECORDED = "Look-ahead on, as far as it was recorded. {look_ahead} hides it"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import fsum
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -129,6 +129,17 @@ class OfSecond(Struct, frozen=True):
 # ---- the row of the settings under the table ----------------------------------------------------
 
 
+class StripPart(NamedTuple):
+    """A part of the row."""
+
+    ink: str
+    text: str
+    action: str = ""
+    """Id of what a click does; empty for nothing."""
+    short: str = ""
+    """The text with less room; empty for none."""
+
+
 class SettingsStrip(Struct, frozen=True):
     """The row under the table: the settings, and the changes if the temperature is turned."""
 
@@ -143,58 +154,50 @@ class SettingsStrip(Struct, frozen=True):
     recorded: bool = False
     """True if nothing can be applied, since no model is loaded."""
 
-    def parts(self, used: Settings | None) -> list[tuple[str, str, str, str]]:
-        """Its parts, the most important first: ink, text, the id of what a click does, and the text with less room.
+    def parts(self, used: Settings | None) -> list[StripPart]:
+        """Its parts, the most important first.
 
         Args:
             used: The settings that the token on show was, or will be, picked with.
         """
         now = _degrees(self.in_force)
-        if self.turned is not None:
-            after = _degrees(self.turned)
-            parts = [("accent", f"T {now} → {after}" if now != after else f"T {now}, as it is", "", "")]
-            if self.lacking:
-                parts.append(("warn", self.lacking, "", ""))
-            where = "" if self.at is None else f" from step {self.at:,}"
-            if not self.recorded:
-                parts.append(
-                    (
-                        "base",
-                        f"{key_for('sampler.apply')} applies{where}",
-                        "sampler.apply",
-                        key_for("sampler.apply"),
-                    )
-                )
-            parts.append(("base", f"{key_for('stop')} discards", "stop", key_for("stop")))
-            if self.recorded:
-                parts.append(("base", f"{key_for('go_live')} continues live", "go_live", ""))
-            return parts
-        used = used or self.in_force
-        here = f"T {_degrees(used)}" + (f", now {now}" if used.temp != self.in_force.temp else "")
-        words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
-        return [
-            ("strong", here, "", ""),
-            ("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it"), "", ""),
-            ("muted", with_keys("{sampling} all settings"), "sampling", ""),
-            *(("muted", word, "", "") for word in words),
+        if self.turned is None:
+            used = used or self.in_force
+            here = f"T {_degrees(used)}" + (f", now {now}" if used.temp != self.in_force.temp else "")
+            words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
+            return [
+                StripPart("strong", here),
+                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it")),
+                StripPart("muted", with_keys("{sampling} all settings"), "sampling"),
+                *(StripPart("muted", word) for word in words),
+            ]
+        after, apply, discard = _degrees(self.turned), key_for("sampler.apply"), key_for("stop")
+        where = "" if self.at is None else f" from step {self.at:,}"
+        parts = [
+            StripPart("accent", f"T {now} → {after}" if now != after else f"T {now}, as it is"),
+            StripPart("warn", self.lacking),
+            StripPart("base", "" if self.recorded else f"{apply} applies{where}", "sampler.apply", apply),
+            StripPart("base", f"{discard} discards", "stop", discard),
+            StripPart("base", with_keys("{go_live} continues live") if self.recorded else "", "go_live"),
         ]
+        return [part for part in parts if part.text]
 
     def row(self, used: Settings | None, width: int, ink: Callable[[str], Style]) -> Row:
         """As many parts as fit in `width` cells, in their order, in named inks; the first always."""
         row: Row = []
-        for name, text, action, short in self.parts(used):
+        for part in self.parts(used):
             lead = "  " if row else ""
             left = width - Segment.get_line_length(row) - len(lead)
-            fits = (each for each in (text, short) if each and cell_len(each) <= left)
-            if not (shown := next(fits, "" if row else text)):
+            fits = (each for each in (part.text, part.short) if each and cell_len(each) <= left)
+            if not (shown := next(fits, "" if row else part.text)):
                 break
-            pressed = pressing(names_of(action)[0]).rich_style if action else Style()
-            row += [Segment(lead), Segment(shown, ink(name) + pressed)]
+            pressed = pressing(names_of(part.action)[0]).rich_style if part.action else Style()
+            row += [Segment(lead), Segment(shown, ink(part.ink) + pressed)]
         return row
 
 
 def _degrees(settings: Settings) -> str:
-    """A temperature with two decimals, more where it has them; 0 is greedy."""
+    """A temperature with two decimals, more if it has them; 0 is greedy."""
     temp = settings.temp
     return "0 (greedy)" if temp == 0 else f"{temp:.2f}" if round(temp, 2) == temp else f"{temp:g}"
 
@@ -260,16 +263,16 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return Reason(explained.next, used, explained, timeline.taken) if explained is not None else None
         if (shown := timeline.distribution) is None:
             return None
-        trial, told, taken = timeline.trial, timeline.explanation(), timeline.taken
+        trial, stages, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
         if trial is not None and trial.settings != used:
-            if told is None or (explained := told.explained) is None:
+            if stages is None or (explained := stages.explained) is None:
                 return Reason(shown, used, taken=taken)
             tried = with_own(explained.next, timeline.selected, tried=True)
             return Reason(tried, trial.settings, explained, taken, now=shown)
-        if told is None:
+        if stages is None:
             return Reason(shown, used, taken=taken)
-        return Reason(shown, told.settings, told.explained, taken, told.failure)
+        return Reason(shown, stages.settings, stages.explained, taken, stages.failure)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
@@ -284,7 +287,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
-        strip: list[Row] = []  # always while the temperature is turned, else where there is room
+        strip: list[Row] = []  # always while the temperature is turned, else if there is room
         if self._strip is not None and (height >= _STRIP_FROM or self._strip.turned is not None):
             strip = [self._strip.row(self._used, width, self.ink)]
         left = height - len(strip)
@@ -299,7 +302,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Sentences, as many as there is room for, and the ruler in what they leave of `height`; the first one whole,
         before all but the least of the table."""
         if self._second is not None:
-            texts = [_beside(timeline.distribution, view.distribution), *view.sentences()]
+            texts = [_compared(timeline.distribution, view.distribution), *view.sentences()]
         else:
             texts = view.sentences(timeline.selected) if view.now is None else view.tried(view.now)
         room = max(1, height - 3, min(len(wrapped(texts[0], width)), most))
@@ -455,7 +458,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         self.title(Content(f"{model}Why {label} · {where}"), Content(note))
 
 
-def _beside(mine: Distribution | None, theirs: Distribution) -> str:
+def _compared(mine: Distribution | None, theirs: Distribution) -> str:
     """The tokens that the two models take with the same draw, as a sentence."""
     if mine is None or mine.picked == theirs.picked:
         return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
@@ -565,7 +568,7 @@ class SamplerActions(ToolActions):
         self.host.arrangement.dialog = "sampler" if self.controller.stepping else ""
         settings = trial.settings if trial is not None else setup.settings
         self.attempt(settings)
-        self._ask()  # before the form is made, so that the first paint of it has the answers beside
+        self._ask()  # before the form is made, so that its first paint has the answers
         self.presets.refresh()
         self.host.open(SamplingDialog(self, settings, field), self._end)
 
@@ -589,8 +592,8 @@ class SamplerActions(ToolActions):
     @property
     def _lesson_applies(self) -> bool:
         """True if a lesson takes the key that applies."""
-        told = self.host.narrator.narration() if self.host.narrator is not None else None
-        return told is not None and not told.keys.isdisjoint(names_of("sampler.apply"))
+        narration = self.host.narrator.narration() if self.host.narrator is not None else None
+        return narration is not None and not narration.keys.isdisjoint(names_of("sampler.apply"))
 
     def turn(self, by: int) -> None:
         """Turn the temperature a step, and show what it would make of the token on show; nothing is applied."""
@@ -633,8 +636,8 @@ class SamplerActions(ToolActions):
         """The settings for the row under the panel's table."""
         timeline, setup = self.timeline, self.controller.setup
         trial = timeline.trial if self.turning else None
-        told = timeline.explanation() if trial is not None else None
-        lacking = "" if told is None or told.failure is None else "not recorded here"
+        stages = timeline.explanation() if trial is not None else None
+        lacking = "" if stages is None or stages.failure is None else "not recorded here"
         if lacking and not timeline.recorded:
             lacking = with_keys("logits dropped: {recall}")
         now = trial.settings if trial is not None else None

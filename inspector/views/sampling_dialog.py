@@ -88,7 +88,7 @@ class SamplingDialog(SettingsDialog[Settings]):
             if hint.word in IN_TITLE:
                 title += f" · {hint.keys} {IN_TITLE[hint.word]}"
         box.border_title = Content(title)
-        # rows below it: for the lines of status and keys, and for a narrator's card where there is room
+        # rows below it: for the lines of status and keys, and for a narrator's card if there is room
         whole = self.has_class("-short") or self.has_class("-narrow")
         card = self._own.host.card
         above = card.outer_size.height if card is not None and card.display else 0
@@ -149,7 +149,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         return ("", *self.presets.names)[self.preset.chosen]
 
     def _say(self, text: str, wrong: bool = False) -> None:
-        """Say something of the presets: where one is saved, or else where one is chosen."""
+        """Show a remark on the presets: at the row that saves one, if it is highlighted, or else at the row of all."""
         here = self.save_as if self.form.highlighted is self.save_as else self.preset
         for row in (self.preset, self.save_as):
             ink = "$text-error" if wrong else "$text-muted"

@@ -32,7 +32,7 @@ TURN_KEYS = dialog_table(
     leaves("Leave; your text is kept."),
 )
 EXCERPT = 160
-"""Cells of each text where they differ."""
+"""Cells of each text from the first difference on."""
 
 
 class TurnDialog(Dialog[tuple[str, bool]]):
@@ -90,7 +90,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and asks which of both to continue with.
+    """Shows the first difference between the template's text and the path, and asks which of both to continue with.
 
     Args:
         differs: Both texts.

@@ -139,7 +139,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
 
 
 def place_of(timeline: Timeline) -> str:
-    """A sentence on where text that is typed now would go; printable."""
+    """A sentence on the place that text typed now would go to; printable."""
     slot, item = timeline.slot, timeline.selected
     after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
     if item is None:

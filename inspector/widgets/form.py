@@ -27,9 +27,9 @@ from inspector.widgets.fields import SafeInput, editable, escaped, flow, labelle
 
 Result = TypeVar("Result")
 LABEL, SHORT = 20, 12
-"""Cells of a label with the mark before it, and of a field beside which there is a remark."""
+"""Cells of a label with the mark before it, and of a field that has its remark at the right."""
 NARROW = 80
-"""Columns of the screen below which there is no room beside a field."""
+"""Columns of the screen below which there is no room for help at the right of a field."""
 FIELD = "on $foreground 8%"
 
 
@@ -49,7 +49,7 @@ class FormRow:
         self.setting, self.words, self.placeholder, self.more = setting, words, placeholder, more
         self.text, self.chosen = "", 0
         self.remark, self.ink = "", ""
-        """What is said of the value, printable, and its color; instead of the help."""
+        """The remark on the value, printable, and its color; shown instead of the help."""
         self._filled: tuple[str, Any] = ("", None)
         """The text that the row was filled with, and the value that this is the text of."""
 
@@ -60,7 +60,7 @@ class FormRow:
 
     @property
     def help(self) -> str:
-        """What the setting is."""
+        """The explanation of the setting."""
         more = f"; {len(self.more)} more are kept" if self.more else ""
         return self.setting.help + ("; \\n is a newline" if self.escapes else "") + more
 
@@ -94,7 +94,7 @@ class SettingsForm(Widget, can_focus=True):
 
     Args:
         groups: The rows, by their title; empty for no title.
-        explains: Whether the help is beside the values, if there is room; else it is left to the dialog.
+        explains: Whether the help is at the right of the values, if there is room; otherwise the dialog shows it.
         first: Name of the row that is highlighted first.
     """
 
@@ -123,7 +123,7 @@ class SettingsForm(Widget, can_focus=True):
         self.highlighted = self.rows[first]
         self.field = SafeInput(self.highlighted.text, self.highlighted.placeholder)
         self._places: dict[str, tuple[int, int, int]] = {}
-        """Of each row the first line, with the title of its group; its own first line; and the line after it."""
+        """Lines of each row by its name: the first with the title of its group, its own first, and the one after it."""
 
     def compose(self) -> ComposeResult:
         yield self.field
@@ -228,12 +228,12 @@ class SettingsForm(Widget, can_focus=True):
         return Content("\n").join(self._lines(self.content_size.width))
 
     @property
-    def beside(self) -> bool:
-        """True if the help is beside the values now."""
+    def helps(self) -> bool:
+        """True if the help is at the right of the values now."""
         return self.explains and self.app.size.width >= NARROW
 
     def _short(self, row: FormRow) -> bool:
-        return self.beside and row.setting.kind not in ("text", "word")
+        return self.helps and row.setting.kind not in ("text", "word")
 
     def _cells(self, row: FormRow, width: int) -> int:
         return SHORT if self._short(row) else max(SHORT, width - LABEL)
@@ -254,7 +254,7 @@ class SettingsForm(Widget, can_focus=True):
         return lines
 
     def _row(self, row: FormRow, width: int) -> list[Content]:
-        """The lines of a row: a remark that has no room beside the value is under it."""
+        """The lines of a row: a remark that has no room at the right of the value is under it."""
         here, cells, blank = row is self.highlighted, self._cells(row, width), Content("")
         if row.words:
             words = [labelled(word, n == row.chosen, n) for n, word in enumerate(row.words)]
@@ -263,8 +263,8 @@ class SettingsForm(Widget, can_focus=True):
         else:
             shown, ink = (editable(row.text), "") if row.text else (row.placeholder, "$ink-faint")
             values = [Content.styled(pad(shown, cells), f"{ink} {FIELD}")]
-        said, ink = (row.remark, row.ink) if row.remark else (row.help if self.beside else "", "$text-muted")
-        indent = LABEL + SHORT + 2 if self._short(row) else LABEL if self.beside else 1
+        said, ink = (row.remark, row.ink) if row.remark else (row.help if self.helps else "", "$text-muted")
+        indent = LABEL + SHORT + 2 if self._short(row) else LABEL if self.helps else 1
         remarks = Content.styled(said, ink).wrap(max(2, width - indent)) if said else []
         if not self._short(row):
             values, remarks = [*values, *[blank] * len(remarks)], [*[blank] * len(values), *remarks]
@@ -298,7 +298,7 @@ class SettingsDialog(Dialog[Result]):
     """
 
     EXPLAINS: ClassVar[bool] = False
-    """True if the help is beside the values, if there is room; else it is in the frame."""
+    """True if the help is at the right of the values, if there is room; otherwise it is in the frame."""
     NO_SETTINGS: ClassVar[tuple[str, ...]] = ()
     """Names of rows that are no settings."""
 
@@ -325,7 +325,7 @@ class SettingsDialog(Dialog[Result]):
         raise NotImplementedError
 
     def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
-        """What is said of values that aren't wrong, by the names of rows; printable."""
+        """Remarks on values that are right, by the names of rows; printable."""
         return {}
 
     def read(self) -> Result | None:
@@ -368,15 +368,13 @@ class SettingsDialog(Dialog[Result]):
         self.read()
 
     def on_settings_form_highlighted(self) -> None:
-        """Explain the setting in the frame, if there is no room beside it."""
+        """Explain the setting in the frame."""
         self.explain()
 
     def explain(self) -> None:
-        """Show the help of the highlighted row in the frame, unless it is beside the value."""
-        box, about = (
-            self.query_one("#dialog"),
-            visible("" if self.form.beside else self.form.highlighted.help),
-        )
+        """Show the help of the highlighted row in the frame, unless it is at the right of the value."""
+        box = self.query_one("#dialog")
+        about = "" if self.form.helps else visible(self.form.highlighted.help)
         if about != box.border_subtitle:  # else the whole form would be painted again
             box.border_subtitle = Content(about)
 
