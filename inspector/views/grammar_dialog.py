@@ -81,7 +81,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
             ("begins", Choice(begins, int(self._begins), id="grammar-begin")),
             ("example", Choice(["none", *(name for name, _, _ in EXAMPLES)], id="grammar-example")),
         ):
-            with HorizontalGroup(classes="preset-row"):
+            with HorizontalGroup(classes="grammar-row"):
                 yield Label(label, classes="field-label", markup=False)
                 yield widget
         yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")

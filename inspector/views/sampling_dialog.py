@@ -74,6 +74,9 @@ class SamplingDialog(SettingsDialog[Settings]):
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
         super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
         self._own, self.settings, self.presets = own, settings, own.presets
+        card = own.host.card
+        self._above = card.outer_size.height if card is not None and card.display else 0
+        """Rows of a narrator's card, which says what to set."""
         self._typed = settings
         """The settings that were typed last, without a preset."""
         self._doomed = ""
@@ -90,9 +93,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         box.border_title = Content(title)
         # rows below it: for the lines of status and keys, and for a narrator's card if there is room
         whole = self.has_class("-short") or self.has_class("-narrow")
-        card = self._own.host.card
-        above = card.outer_size.height if card is not None and card.display else 0
-        free = 2 + above if self.has_class("-wide") else 2 if above and not whole else 0
+        free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
         box.styles.margin = (0, 0, free, 0)
         self._say(" ".join(self.presets.problems), wrong=True)
         self.entitle()
@@ -152,7 +153,7 @@ class SamplingDialog(SettingsDialog[Settings]):
         """Show a remark on the presets: at the row that saves one, if it is highlighted, or else at the row of all."""
         here = self.save_as if self.form.highlighted is self.save_as else self.preset
         for row in (self.preset, self.save_as):
-            ink = "$text-error" if wrong else "$text-muted"
+            ink = "$text-error" if wrong else "$ink-muted"
             self.form.say(row.setting.name, visible(text) if row is here else "", ink)
 
     @on(Input.Submitted)

@@ -145,7 +145,7 @@ class SettingsForm(Widget, can_focus=True):
         self.field.value = self.highlighted.text
         self.refresh(layout=True)
 
-    def say(self, name: str, text: str, ink: str = "$text-muted") -> None:
+    def say(self, name: str, text: str, ink: str = "$ink-muted") -> None:
         """Show a remark at a row instead of its help.
 
         Args:
@@ -263,13 +263,13 @@ class SettingsForm(Widget, can_focus=True):
         else:
             shown, ink = (editable(row.text), "") if row.text else (row.placeholder, "$ink-faint")
             values = [Content.styled(pad(shown, cells), f"{ink} {FIELD}")]
-        said, ink = (row.remark, row.ink) if row.remark else (row.help if self.helps else "", "$text-muted")
+        said, ink = (row.remark, row.ink) if row.remark else (row.help if self.helps else "", "$ink-muted")
         indent = LABEL + SHORT + 2 if self._short(row) else LABEL if self.helps else 1
         remarks = Content.styled(said, ink).wrap(max(2, width - indent)) if said else []
         if not self._short(row):
             values, remarks = [*values, *[blank] * len(remarks)], [*[blank] * len(values), *remarks]
         head = Content.styled("▌" if here else " ", "$text-primary")
-        head += Content.styled(pad(row.setting.label, LABEL - 1), "$text-muted")
+        head += Content.styled(pad(row.setting.label, LABEL - 1), "$ink-muted")
         lines = []
         for value, remark in zip_longest(values, remarks, fillvalue=blank):
             line = head + value if value else blank

@@ -112,6 +112,26 @@ async def test_several_conditions_may_be_asked_for_together(rig: Rig) -> None:
     assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
 
 
+async def test_tab_goes_from_row_to_row_and_a_click_highlights_a_row_or_chooses_a_word(rig: Rig) -> None:
+    async def click(row: str, text: str) -> None:
+        lines = rig.screen_text().split("\n")
+        y = next(n for n, line in enumerate(lines) if row in line)
+        await rig.pilot.click(offset=(lines[y].index(text), y))
+        await rig.pilot.pause()
+
+    await rig.ready()
+    await rig.press("b", "tab", "tab", "7", "shift+tab")
+    assert rig.form.rows["rank_above"].text == "7"
+    assert "▌probability below" in rig.screen_text()
+    await click("end of sequence", "○ on")
+    assert "▌end of sequence    ○ off   ◉ on" in rig.screen_text()
+    await rig.press("left", "space", "space")
+    assert "▌end of sequence    ◉ off   ○ on" in rig.screen_text()
+    await click("margin below", "margin")
+    await rig.press("1", "ctrl+s")
+    assert rig.app.controller.runs.breakpoints.points == Breakpoints(rank_above=7, margin_below=1)
+
+
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (40, 12)])
 async def test_the_dialog_shows_its_first_fields_and_its_buttons_at_every_size(
