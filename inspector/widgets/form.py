@@ -236,7 +236,10 @@ class SettingsForm(Widget, can_focus=True):
         return self.helps and row.setting.kind not in ("text", "word")
 
     def _cells(self, row: FormRow, width: int) -> int:
-        return SHORT if self._short(row) else max(SHORT, width - LABEL)
+        if self._short(row):
+            return SHORT
+        room = max(SHORT, width - LABEL)
+        return min(room, 2 * SHORT) if row.setting.kind in ("int", "float") else room
 
     def _lines(self, width: int) -> list[Content]:
         lines: list[Content] = []
