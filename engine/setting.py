@@ -68,8 +68,6 @@ class Setting(Struct, frozen=True):
     """Group in the form or of the flags."""
     before: str = ""
     """Name of the setting that this one precedes in its group; empty for the order of the class."""
-    wide: bool = False
-    """True if it takes a full line of the form."""
     flag: str = ""
     """The flag; empty for the name as mlx_lm.generate spells it."""
     short: str = ""

@@ -61,7 +61,7 @@ class Settings(SettingsStruct, frozen=True):
 
     temp: Annotated[float, Meta(ge=0, le=100), Setting(
         "0 always takes the most probable token; above 1 flattens probabilities", least=LEAST_TEMP,
-        label="temperature", group=DRAW, wide=True,
+        label="temperature", group=DRAW,
         stage=SamplerStage("temperature", "scale", "temp.", off=(1,))
     )] = 0.0  # fmt: skip
     """Sampling temperature; 0 is greedy: the most probable token is picked, and filters have no effect."""
@@ -82,7 +82,7 @@ class Settings(SettingsStruct, frozen=True):
         stage=SamplerStage("top-k", "order")
     )] = 0  # fmt: skip
     seed: Annotated[int, Meta(ge=0), Setting(
-        "each draw is a function of seed, position and re-rolls", most=2**64 - 1, group=DRAW, wide=True
+        "each draw is a function of seed, position and re-rolls", most=2**64 - 1, group=DRAW
     )] = 0  # fmt: skip
     max_tokens: Annotated[int, Meta(ge=1, le=MOST), Setting(
         "a run ends after this many tokens", group=STOPS, short="-m"
@@ -111,7 +111,7 @@ class Settings(SettingsStruct, frozen=True):
         group=XTC
     )] = 0.1  # fmt: skip
     logit_bias: Annotated[tuple[tuple[int, float], ...], Setting(
-        "added to the logits of tokens: ID=VALUE, ID=VALUE", group=ORDER, wide=True,
+        "added to the logits of tokens: ID=VALUE, ID=VALUE", group=ORDER,
         stage=SamplerStage("logit-bias", "logits", "bias", _biased),
         brief=lambda on: f"bias {len(on.logit_bias):,}"
     )] = ()  # fmt: skip
@@ -142,7 +142,7 @@ class Settings(SettingsStruct, frozen=True):
     )] = 20  # fmt: skip
     sampler_order: Annotated[str, Setting(
         "mlx-lm (the default), transformers or llama.cpp, each with its rules for ties and XTC",
-        choices=named(tuple(ORDERS)), group=ORDER, wide=True, metavar="ORDER",
+        choices=named(tuple(ORDERS)), group=ORDER, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}"
     )] = "mlx-lm"  # fmt: skip
     """Name of the stages' order, from `ORDERS`; the grammar comes before these stages and the draw after them."""

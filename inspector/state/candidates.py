@@ -127,6 +127,9 @@ def label_of(timeline: Timeline, id: int, known: Iterable[tuple[int, str]] = ())
 
 # ---- as tables list them: with the slot's own token, so that each column sums to 100 % ----------
 
+NOISE = 1e-5
+"""Below this two probabilities are the same: a fifth of what half of the last digit is worth."""
+
 
 def own_candidate(item: Item) -> Candidate | None:
     """A slot's token as a candidate; None if its probability isn't known."""
@@ -166,3 +169,11 @@ def of_prompt(token: PromptToken) -> tuple[Sequence[Candidate], float]:
     if not token.candidates or own is None or any(each.id == token.id for each in token.candidates):
         return token.candidates, others_prob(token)
     return (*token.candidates, own), max(0.0, others_prob(token) - own.prob)
+
+
+def is_untouched(distribution: Distribution) -> bool:
+    """True if the sampler leaves every probability as the model has it: two bars would be twins."""
+    for each in distribution.candidates:
+        if each.cut_by is not None or not abs(each.prob - each.sampler_prob) < NOISE:
+            return False
+    return abs(distribution.others_prob - distribution.others_sampler_prob) < NOISE

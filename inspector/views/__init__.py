@@ -30,10 +30,13 @@ from engine.protocol import (
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
-from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, found, replayed
+from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, found, live, replayed
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.views.grammar import GrammarActions, GrammarPanel
+from inspector.views.lookahead import LookAheadActions
+from inspector.views.sampler import TURNED, TURNING, SamplerActions, SamplerPanel
 from inspector.widgets.actions import Action, ActionTable, Lack, Needs
 from inspector.widgets.canvas import DrawnPanel
 
@@ -53,9 +56,39 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
 
 # ---- breakpoints ----
 
+BREAKPOINTS = Tool(
+    "breakpoints",
+    "Breakpoints",
+    make="inspector.views.breakpoints:BreakpointActions",
+    actions=(
+        Action("skip", "Skip sure tokens",
+            "Run while the model is sure: until the next token has less than 50 %, less than all others together. "
+            "Breakpoints and stops apply, too; again to pause.",
+            lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
+            Needs.DISTRIBUTION | Needs.ENGINE,
+            synonyms="next uncertain token, uncertainty, confidence, interesting tokens, fast forward"),
+        Action("breakpoints", "Breakpoints",
+            "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
+            lambda own: own.open(), Needs.ENGINE,
+            hint="breakpoints", worth=5, place=62,
+            synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
+        Action("previous_surprise", "Previous surprise",
+            "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
+            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
+            Needs.DISTRIBUTION, looks=True),
+        Action("previous_fork", "Previous fork point",
+            "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
+            lambda own: own.fork(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.fork(1),
+            Needs.DISTRIBUTION, looks=True),
+    ),
+    dialogs=("inspector.views.breakpoints:BREAKPOINT_KEYS",),
+)  # fmt: skip
+
+
 # ---- beams ----
 from inspector.tools.beams.tool import BEAMS  # noqa: E402
-from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 
 # ---- compare ----
 
@@ -108,7 +141,22 @@ LOCKSTEP = Tool(
 )  # fmt: skip
 
 # ---- lookahead ----
-from inspector.tools.lookahead.tool import LOOK_AHEAD  # noqa: E402
+
+LOOK_AHEAD = Tool(
+    "lookahead",
+    "Look ahead",
+    LookAheadActions,
+    actions=(
+        Action("look_ahead", "Look ahead",
+            "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
+            "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
+            recorded=lambda own: own.lines.known,
+            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
+        Action("take_ahead", "Take look-ahead",
+            "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
+            Needs.DISTRIBUTION | Needs.ENGINE),
+    ),
+)  # fmt: skip
 
 # ---- merges ----
 
@@ -148,10 +196,37 @@ SEGMENTS = Tool(
 from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
 
 # ---- turns ----
-from inspector.tools.turns.tool import TURNS  # noqa: E402
+
+TURNS = Tool(
+    "turns",
+    "Turns",
+    make="inspector.views.turns:TurnActions",
+    actions=(
+        Action("reply", "Reply",
+            "Continue the conversation: add the user's next message after the model's answer, on the same path. "
+            "Nothing runs again.", lambda own: own.open(), Needs.DISTRIBUTION | Needs.ENGINE,
+            hint=live("reply"), worth=1,
+            place=150,
+            synonyms="chat, answer, conversation, next message, turn, multi-turn"),
+    ),
+    dialogs=("inspector.views.turns:TURN_KEYS",),
+)  # fmt: skip
 
 # ---- typed_text ----
-from inspector.tools.typed_text.tool import TYPED_TEXT  # noqa: E402
+
+TYPED_TEXT = Tool(
+    "typed_text",
+    "Type your own",
+    make="inspector.views.typed_text:TypedTextActions",
+    actions=(
+        Action("own_text", "Type your own",
+            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
+            "line shows its surprisal.", lambda own: own.open(),
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
+            synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
+    ),
+    dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
+)  # fmt: skip
 
 # ---- race ----
 
@@ -292,7 +367,26 @@ GRADIENTS = Tool(
 # ---- export ----
 
 # ---- grammar ----
-from inspector.tools.grammar.tool import GRAMMAR  # noqa: E402
+
+GRAMMAR = Tool(
+    "grammar",
+    "Grammar",
+    GrammarActions,
+    actions=(
+        Action("grammar", "Grammar",
+            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
+            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
+            "constrained generation, lark", view="constrain…"),
+        Action("grammar_expects", "What the grammar expects",
+            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
+            "end. "
+            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
+            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+    ),
+    dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
+    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
+)  # fmt: skip
 
 # ---- interventions ----
 
@@ -441,7 +535,33 @@ RECORDINGS = Tool(
 
 
 # ---- sampler ----
-from inspector.tools.sampler.tool import SAMPLER  # noqa: E402
+
+SAMPLER = Tool(
+    "sampler",
+    "Why this token",
+    SamplerActions,
+    actions=(
+        Action("why", "Why this token",
+            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+            lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
+            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            view="stages"),
+        Action("other_model", "Other model",
+            "With a second model: show why the other model takes its token, with the same draw.",
+            lambda own: own.other_model(), Needs.DISTRIBUTION,
+            hint=lambda own: own.other_word(), worth=8, place=91,
+            looks=True, synonyms="second model, other model, why the second model"),
+        Action("sampling", "Sampling",
+            "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
+            "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            hint=live("sampling"), worth=4, place=130,
+            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            view="settings…"),
+    ),
+    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    contexts=(TURNED, TURNING),
+    dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
+)  # fmt: skip
 
 # ---- served ----
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.highlighter import Highlighter
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.style import Style as ContentStyle
 from textual.widget import Widget
-from textual.widgets import Input, Label, TextArea
+from textual.widgets import Input, TextArea
 
-from engine.errors import SettingsError
-from engine.setting import Setting
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.widgets.dialog import Remark
 from inspector.widgets.inks import Inked
 
 MOST_TYPED = 200_000
@@ -141,6 +136,25 @@ def unescaped(text: str) -> str:
 # ---- a choice -----------------------------------------------------------------------------------
 
 
+def labelled(label: str, chosen: bool, place: int) -> Content:
+    """A label of a choice after its mark; a click on it has its place."""
+    content = Content.styled(
+        f"{'◉' if chosen else '○'} {label}", "bold $text-primary" if chosen else "$ink-muted"
+    )
+    return content.stylize(ContentStyle.from_meta({"choice": place}))
+
+
+def flow(labels: Iterable[Content], width: int) -> list[Content]:
+    """Labels line by line as they fit side by side; at least one line."""
+    lines: list[Content] = []
+    for label in labels:
+        if lines and lines[-1].cell_length + len(GAP) + label.cell_length <= width:
+            lines[-1] += Content(GAP) + label
+        else:
+            lines.append(label)
+    return lines or [Content("")]
+
+
 class Choice(Widget, can_focus=True):
     """One of several labels on a line; a mark shows what is chosen, not colour alone.
 
@@ -194,24 +208,10 @@ class Choice(Widget, can_focus=True):
         return Content("\n").join(self._lines(self.content_size.width))
 
     def _lines(self, width: int) -> list[Content]:
-        """The labels on each line: none parts from its mark."""
-        lines: list[Content] = []
-        room = -1
-        for place, label in enumerate(self.labels):
-            cells = 2 + cell_len(label)
-            if room < len(GAP) + cells:
-                lines.append(self._label(place))
-                room = width - cells
-            else:
-                lines[-1] += Content(GAP) + self._label(place)
-                room -= len(GAP) + cells
-        return lines or [Content("")]
+        return flow(map(self._label, range(len(self.labels))), width)
 
     def _label(self, place: int) -> Content:
-        chosen = place == self.chosen
-        style = "bold $text-primary" if chosen else "$ink-muted"
-        content = Content.styled(f"{'◉' if chosen else '○'} {self.labels[place]}", style)
-        return content.stylize(ContentStyle.from_meta({"choice": place}))
+        return labelled(self.labels[place], place == self.chosen, place)
 
 
 class Ticks(Choice):
@@ -246,81 +246,3 @@ class Ticks(Choice):
         style = "bold $text-primary" if here else "$ink-muted" if place in self.without else ""
         content = Content.styled(f"{'○' if place in self.without else '✓'} {self.labels[place]}", style)
         return content.stylize(ContentStyle.from_meta({"choice": place}))
-
-
-# ---- a setting of a form ------------------------------------------------------------------------
-
-
-class SettingRow(Container):
-    """One setting: its label, its field, and a remark: what it is, or what is wrong with it.
-
-    Without help there is no remark until something is wrong: each widget costs a form milliseconds.
-
-    Args:
-        setting: The setting.
-        field: Its field.
-        help: What it is, while nothing is wrong; empty for no remark then.
-        classes: Of the row.
-    """
-
-    def __init__(
-        self, setting: Setting, field: SafeInput | Choice, help: str = "", classes: str = ""
-    ) -> None:
-        self.setting, self.field, self.help = setting, field, help
-        self.remark = Remark(help, id=f"remark-{setting.name}") if help else None
-        self.more: tuple[str, ...] = ()
-        """The texts after the first, which alone has a field, if the setting is several."""
-        self._filled: tuple[str, Any] = ("", None)
-        """The text that the field was filled with, and the value that this is the text of."""
-        label = Label(setting.label, classes="field-label", markup=False)
-        super().__init__(label, field, *filter(None, [self.remark]), classes=classes)
-
-    def fill(self, value: Any) -> None:
-        """Show a value in the field."""
-        if isinstance(self.field, Choice):
-            self.field.chosen = int(value)
-            return
-        text = self.setting.format(value)
-        if self.setting.kind == "texts":
-            value = value[:1] + self.more
-        if self.setting.kind == "texts" or self.setting.form == "text":
-            text = escaped(text)
-        self.field.value = text
-        self._filled = text, value
-
-    def read(self) -> Any:
-        """The value in the field; what it was filled with, as long as nothing else was typed.
-
-        Raises:
-            SettingsError: What is wrong with it.
-        """
-        if isinstance(self.field, Choice):
-            return bool(self.field.chosen)
-        text, value = self._filled
-        if self.field.value == text:
-            return value
-        if self.setting.kind == "texts":
-            return self.setting.parse(unescaped(self.field.value)) + self.more
-        return self.setting.parse(
-            unescaped(self.field.value) if self.setting.form == "text" else self.field.value
-        )
-
-    def say(self, fault: str = "") -> None:
-        """Show what is wrong; empty if nothing is."""
-        if self.remark is None and fault:
-            self.remark = Remark(id=f"remark-{self.setting.name}")
-            self.mount(self.remark)
-        if self.remark is not None:
-            self.remark.say(fault or self.help, wrong=bool(fault))
-
-
-def read_all(rows: Iterable[SettingRow]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values in the fields of a form, and what is wrong with the others, printable; both by the settings' names."""
-    values: dict[str, Any] = {}
-    faults: dict[str, str] = {}
-    for row in rows:
-        try:
-            values[row.setting.name] = row.read()
-        except SettingsError as error:
-            faults[row.setting.name] = visible(str(error))
-    return values, faults

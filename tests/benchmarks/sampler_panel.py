@@ -14,7 +14,7 @@ import time
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
-from inspector.tools.sampler.panel import SamplerPanel
+from inspector.views.sampler import SamplerPanel
 from tests.benchmarks.vocabularies import SMALL, Asked, Figures, by_command
 
 STEPS = 300

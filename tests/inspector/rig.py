@@ -21,6 +21,7 @@ from inspector.app import InspectorApp
 from inspector.keys import textual_name
 from inspector.main.dialogs.finder import FoundList
 from inspector.session.client import EngineClient
+from inspector.widgets.form import SettingsForm
 from tests.inspector.fakes import Session
 from tests.inspector.quick_clock import run_quickly
 
@@ -216,6 +217,17 @@ class Rig:
     async def end(self, command: str, cancelled: bool = False) -> None:
         """End a command."""
         await self.push([Ended(command, cancelled)])
+
+    @property
+    def form(self) -> SettingsForm:
+        """The form of the open dialog."""
+        return self.app.top.query_one(SettingsForm)
+
+    async def type_in(self, name: str, text: str) -> None:
+        """Highlight a row of the open form, and type something instead of its value."""
+        self.form.highlight(name)
+        self.form.field.value = text
+        await self.pilot.pause()
 
     async def through(self, cases: Iterable[Case], test: Callable[[Case], Awaitable[None]]) -> None:
         """Go through cases within this application; what fails names its case.

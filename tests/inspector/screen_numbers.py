@@ -35,9 +35,9 @@ from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.view import View
 from inspector.tools.batch.screen import BatchScreen
-from inspector.tools.sampler.panel import SamplerPanel
 from inspector.views.attention import AttentionView
 from inspector.views.lockstep import LockstepView
+from inspector.views.sampler import SamplerPanel
 from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
 from tests.inspector.painting import Terminal

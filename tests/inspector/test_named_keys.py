@@ -23,11 +23,11 @@ ELSEWHERE = {
     ("demo/record.py", "n"): "lockstep's own key",
     ("demo/record.py", "w"): "lockstep's own key",
     ("demo/record.py", "P"): "the first model, as lockstep calls it",
-    ("tools/lookahead/tool.py", "2"): "the number of a panel, which follows from the order of the panels",
+    ("views/lookahead.py", "2"): "the number of a panel, which follows from the order of the panels",
     ("views/lockstep.py", "Q"): "the second model",
     ("views/lockstep.py", "P"): "the first model",
-    ("tools/sampler/panel.py", "P"): "the first model",
-    ("tools/sampler/panel.py", "Q"): "the second model",
+    ("views/sampler.py", "P"): "the first model",
+    ("views/sampler.py", "Q"): "the second model",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""
 _NAMES = sorted(

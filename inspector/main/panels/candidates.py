@@ -19,7 +19,7 @@ from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptT
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
-from inspector.state.candidates import of_prompt, with_own
+from inspector.state.candidates import is_untouched, of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, why_empty
@@ -71,8 +71,6 @@ UNKNOWN = "·"
 """Shown for a number that the engine did not send."""
 LEAST_BAR = 4
 """Cells that a bar keeps where the tokens are long."""
-NOISE = 1e-5
-"""Below this two probabilities are the same: a fifth of what half of the last digit is worth."""
 BOTH, EITHER = "model = sampler", "both"
 """Heads of the one column where the sampler leaves the model's probabilities as they are."""
 
@@ -133,14 +131,6 @@ def _divided(free: int, token: int, bars: int, **fits: bool) -> CandidateColumns
     """Divide the cells that no number takes: what the token leaves is for the bars, whose rest is the token's."""
     each = max(0, (free - token - 1) // bars)
     return CandidateColumns(max(token, free - 1 - bars * each), each, **fits)
-
-
-def is_untouched(distribution: Distribution) -> bool:
-    """True if the sampler leaves every probability as the model has it: two bars would be twins."""
-    for each in distribution.candidates:
-        if each.cut_by is not None or not abs(each.prob - each.sampler_prob) < NOISE:
-            return False
-    return abs(distribution.others_prob - distribution.others_sampler_prob) < NOISE
 
 
 def shown(timeline: Timeline) -> Distribution | None:

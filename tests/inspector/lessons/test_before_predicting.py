@@ -11,7 +11,7 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
 from inspector.main.tabs import TabLines
 from inspector.main.view import View
-from inspector.tools.sampler.dialog import SamplingDialog
+from inspector.views.sampling_dialog import SamplingDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 
 LESSON = find("the-draw")

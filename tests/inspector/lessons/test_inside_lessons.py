@@ -22,9 +22,9 @@ from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.views.attention import AttentionView
+from inspector.views.grammar_dialog import GrammarDialog
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
 from inspector.views.lockstep import LockstepView

@@ -21,8 +21,8 @@ from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.dialogs.topics import TopicPages
 from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table
-from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.views import TOOLS
+from inspector.views.sampling_dialog import SamplingDialog
 from inspector.widgets.fields import SafeInput, SafeTextArea, editable, escaped, unescaped
 from inspector.widgets.lists import SafeOptionList
 from tests.inspector.fakes import facts
@@ -114,7 +114,7 @@ def test_every_setting_has_a_field_with_its_value():
     async def test(rig: Rig) -> None:
         await rig.ready()
         await rig.press("s")
-        values = {f.name: rig.app.top.query_one(f"#field-{f.name}", SafeInput).value for f in FIELDS}
+        values = {each.name: rig.form.rows[each.name].text for each in FIELDS}
         first = {"temp": "0.8", "top_p": "0.9", "min_p": "0.05", "top_k": "40", "seed": "3",
                           "max_tokens": "100", "min_tokens": "0", "stop": "\\n\\n", "candidates": "30"}  # fmt: skip
         assert (
@@ -141,44 +141,45 @@ async def test_a_wrong_value_is_told_at_its_field_and_cannot_be_applied(rig: Rig
     await rig.ready()
     await rig.press("s")
     for field, typed, message in WRONG:
-        line = rig.app.top.query_one(f"#field-{field}", SafeInput)
-        good, line.value = line.value, typed
-        await rig.pilot.pause()
-        assert remark(rig, f"remark-{field}") == (message, True)
+        row = rig.form.rows[field]
+        good = row.text
+        await rig.type_in(field, typed)
+        assert (row.remark, row.ink) == (message, "$text-error")
+        await rig.until(lambda message=message: all(word in rig.screen_text() for word in message.split()))
         assert rig.app.top.query_one("#apply", Button).disabled
         await rig.press("enter", "ctrl+s")
         assert isinstance(rig.app.top, SamplingDialog)
         assert rig.engine.sent == []
-        line.value = good
-        await rig.pilot.pause()
-        assert not remark(rig, f"remark-{field}")[1]
+        await rig.type_in(field, good)
+        assert not row.remark
         assert not rig.app.top.query_one("#apply", Button).disabled
 
 
 async def test_a_bias_for_a_token_outside_the_vocabulary_is_refused(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    rig.app.top.query_one("#field-logit_bias", SafeInput).value = "5000=1"
-    await rig.pilot.pause()
-    text, wrong = remark(rig, "remark-logit_bias")
-    assert wrong
-    assert "4096" in text
+    await rig.type_in("logit_bias", "5000=1")
+    row = rig.form.rows["logit_bias"]
+    assert row.ink == "$text-error"
+    assert "4096" in row.remark
+    assert rig.app.top.query_one("#apply", Button).disabled
 
 
 async def test_greedy_says_that_the_filters_do_nothing(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    assert not rig.app.top.query_one("#greedy").display
-    rig.app.top.query_one("#field-temp", SafeInput).value = "0"
-    await rig.pilot.pause()
-    assert rig.app.top.query_one("#greedy").display
+    await rig.press("up", "up")
+    assert "is greedy" not in rig.screen_text()
+    await rig.type_in("temp", "0")
+    await rig.press("up", "up")
+    assert "Temperature 0 is greedy" in rig.screen_text()
 
 
 async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The focus comes after the first paint: what the frame says of the field is there before it."""
-    monkeypatch.setattr(SamplingDialog, "on_descendant_focus", lambda self, event: None)
+    monkeypatch.setattr(SamplingDialog, "on_settings_form_highlighted", lambda self: None)
     for _ in range(2):
         await rig.press("s")
         assert str(rig.app.top.query_one("#dialog").border_subtitle).startswith(
@@ -191,10 +192,10 @@ async def test_the_form_of_sampling_is_not_painted_again_for_its_first_field(
 async def test_further_stop_strings_are_kept(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    rig.app.top.query_one("#field-stop", SafeInput).focus()
+    rig.form.highlight("stop")
     await rig.pilot.pause()
     assert "2 more are kept" in str(rig.app.top.query_one("#dialog").border_subtitle)
-    rig.app.top.query_one("#field-stop", SafeInput).value = "END"
+    await rig.type_in("stop", "END")
     await rig.press("ctrl+s")
     assert rig.engine.sent[0].settings.stop == ("END", "b", "c")
 

@@ -19,9 +19,9 @@ from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
 from inspector.main.view import View
 from inspector.state.timeline import Phase
-from inspector.tools.sampler.dialog import SamplingDialog
 from inspector.views import TOOLS
 from inspector.views.lockstep import SecondModelDialog
+from inspector.views.sampling_dialog import SamplingDialog
 from inspector.widgets.dialog import Remark
 from tests.inspector.main.finder_queries import QUERIES, SENTENCES
 from tests.inspector.main.test_overlays import branched
@@ -338,7 +338,9 @@ async def test_a_setting_opens_the_dialog_at_its_field(rig: Rig) -> None:
     for typed, label, field in (("seed", "Seed", "seed"), ("temperature", "Temperature", "temp")):
         await rig.from_finder(typed, label)
         await rig.until(lambda: isinstance(rig.app.top, SamplingDialog))
-        await rig.until(lambda field=field: getattr(rig.app.focused, "id", "") == f"field-{field}")
+        await rig.until(
+            lambda field=field: rig.form.highlighted.setting.name == field and rig.form.field.has_focus
+        )
         await rig.press("escape")
 
 

@@ -14,13 +14,13 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 
 from engine.breakpoints import Breakpoints
-from inspector.tools.breakpoints.dialog import BreakpointsDialog
+from inspector.views.breakpoints import BreakpointsDialog
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.overlay import Overlay
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
-KEPT = ["s", "b", "slash", "a", "question_mark", "p"]
+KEPT = ["slash", "a", "question_mark", "p"]
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ async def test_each_showing_has_one_result_of_its_own(rig: Rig) -> None:
     for value in ("3", "4", "5"):
         dialog = await opened(rig, "b")
         assert isinstance(dialog, BreakpointsDialog)
-        dialog.query_one("#break-entropy_above", SafeInput).value = value
+        await rig.type_in("entropy_above", value)
         burst(rig, "ctrl+s", "ctrl+s", "escape")  # the second opens the dialog that saves the session
         await rig.until(lambda: rig.app.top is rig.app.main and not rig.app.keys.busy)
         assert breakpoints.points == Breakpoints(entropy_above=float(value))
@@ -90,13 +90,16 @@ async def test_each_showing_has_one_result_of_its_own(rig: Rig) -> None:
 
 async def test_keys_right_after_the_one_that_shows_it_again_are_its_own(rig: Rig) -> None:
     await rig.ready()
-    dialog = await opened(rig, "b")
-    await rig.press("escape")
-    burst(rig, "b", "7")
-    await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "7")
-    await rig.press("escape")
-    burst(rig, "b", "8")
-    await rig.until(lambda: dialog.query_one("#break-entropy_above", SafeInput).value == "8")
+    for value in ("7", "8"):
+        burst(rig, "b", value)
+        await rig.until(lambda: isinstance(rig.app.top, BreakpointsDialog))
+        await rig.until(lambda value=value: rig.form.rows["entropy_above"].text == value)
+        await rig.press("escape")
+    dialog = await opened(rig, "slash")
+    for value in ("7", "8"):
+        await rig.press("escape")
+        burst(rig, "slash", value)
+        await rig.until(lambda value=value: dialog.query_one("#find-query", SafeInput).value == value)
     assert rig.app.top is dialog
 
 

@@ -28,9 +28,9 @@ from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
-from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.views import recordings as dialog
 from inspector.views.find import FindDialog
+from inspector.views.grammar_dialog import GrammarDialog
 from inspector.views.recordings import SessionsDialog
 from inspector.views.tree import TreePanel
 from inspector.widgets.fields import SafeTextArea

@@ -18,8 +18,7 @@ from inspector.app import InspectorApp
 from inspector.config.preferences import Preferences
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.widgets.fields import SafeInput
+from inspector.views.sampling_dialog import SamplingDialog
 from tests.inspector.fakes import Session
 from tests.inspector.painting import Terminal, painting
 from tests.inspector.quick_clock import run_quickly
@@ -70,7 +69,7 @@ async def act(looking: Looking, action: str | tuple[str, object]) -> None:
             rig.resize(columns, rows)
         case ("apply" | "try" as what, str(temp)):
             await rig.press("s")
-            rig.app.top.query_one("#field-temp", SafeInput).value = temp
+            await rig.type_in("temp", temp)
             await looking.settle()
             looking.check()
             await rig.press("ctrl+s" if what == "apply" else "escape")

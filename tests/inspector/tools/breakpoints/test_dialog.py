@@ -15,20 +15,19 @@ from engine.protocol import BreakpointHit, Candidate, Run, Step
 from inspector.cli import flags, screen
 from inspector.config.preferences import SavedBreakpoints
 from inspector.session.transport import conditions, marker
-from inspector.tools.breakpoints.dialog import BreakpointsDialog
+from inspector.views.breakpoints import BreakpointsDialog
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import Choice, SafeInput
 from tests.inspector.rig import Rig
 
 SET = Breakpoints(entropy_above=3, prob_below=0.05)
 
 
-def field(rig: Rig, name: str) -> SafeInput:
-    return rig.app.top.query_one(f"#break-{name}", SafeInput)
-
-
 def remark(rig: Rig, name: str) -> str:
-    return str(rig.app.top.query_one(f"#remark-{name}", Remark).render())
+    """What is beside a value."""
+    row = rig.form.rows[name]
+    said = row.remark or row.help
+    assert all(word in rig.screen_text() for word in said.split())
+    return said
 
 
 def applicable(rig: Rig) -> bool:
@@ -78,11 +77,11 @@ async def test_every_condition_can_be_set_and_is_shown_again(rig: Rig) -> None:
     await rig.ready()
     given(rig, points)
     await rig.press("b")
-    assert [field(rig, name).value for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
+    assert [rig.form.rows[name].text for name in ("entropy_above", "prob_below", "rank_above", "margin_below",
                                                 "mass_below", "tokens", "text", "regex")] == [
         "2.5", "0.05", "3", "0.1", "0.2", "7", r"a\\n\nb", r"\d+",
     ]  # fmt: skip
-    assert rig.app.top.query_one("#break-eos", Choice).chosen == 1
+    assert rig.form.rows["eos"].chosen == 1
     await rig.press("ctrl+s")
     assert rig.app.controller.runs.breakpoints.points == points
 
@@ -98,7 +97,7 @@ async def test_all_are_cleared_with_one_key_and_that_is_said(rig: Rig) -> None:
     await rig.ready()
     given(rig, replace(SET, eos=True, text="dragon"))
     await rig.press("b", "ctrl+d")
-    assert field(rig, "text").value == ""
+    assert rig.form.rows["text"].text == ""
     assert rig.app.controller.runs.breakpoints.points.active  # esc would still leave them
     await rig.press("ctrl+s")
     assert rig.app.controller.runs.breakpoints.points == Breakpoints()
@@ -108,11 +107,29 @@ async def test_all_are_cleared_with_one_key_and_that_is_said(rig: Rig) -> None:
 async def test_several_conditions_may_be_asked_for_together(rig: Rig) -> None:
     await rig.ready()
     given(rig, SET)
-    await rig.press("b", "up", "up", "up", "up")  # over the buttons to the last field
-    rig.app.top.query_one("#break-all_of", Choice).focus()
-    await rig.press("right", "ctrl+s")
+    await rig.press("b", "up", "right", "ctrl+s")  # the last row is before the first
     assert rig.app.controller.runs.breakpoints.points == replace(SET, all_of=True)
     assert rig.status.startswith("Runs stop at entropy > 3 and p < 5 %.")
+
+
+async def test_tab_goes_from_row_to_row_and_a_click_highlights_a_row_or_chooses_a_word(rig: Rig) -> None:
+    async def click(row: str, text: str) -> None:
+        lines = rig.screen_text().split("\n")
+        y = next(n for n, line in enumerate(lines) if row in line)
+        await rig.pilot.click(offset=(lines[y].index(text), y))
+        await rig.pilot.pause()
+
+    await rig.ready()
+    await rig.press("b", "tab", "tab", "7", "shift+tab")
+    assert rig.form.rows["rank_above"].text == "7"
+    assert "▌probability below" in rig.screen_text()
+    await click("end of sequence", "○ on")
+    assert "▌end of sequence    ○ off   ◉ on" in rig.screen_text()
+    await rig.press("left", "space", "space")
+    assert "▌end of sequence    ◉ off   ○ on" in rig.screen_text()
+    await click("margin below", "margin")
+    await rig.press("1", "ctrl+s")
+    assert rig.app.controller.runs.breakpoints.points == Breakpoints(rank_above=7, margin_below=1)
 
 
 @pytest.mark.wide(1)

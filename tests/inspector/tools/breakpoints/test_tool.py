@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from engine.protocol import Moved, Step
 from inspector.scales import SURPRISE_BITS
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints.tool import FORK, FORK_MARGIN, SURPRISE, go, surprisal
+from inspector.views.breakpoints import FORK, FORK_MARGIN, SURPRISE, go, surprisal
 from tests.inspector.fakes import Session, session
 
 
@@ -162,7 +162,7 @@ def test_moving_to_another_branch_looks_at_its_landmarks() -> None:
 def test_on_a_long_path_the_tokens_up_to_the_next_one_alone_are_looked_at(kind, mark, monkeypatch) -> None:
     timeline = session(12).timeline()
     mark(timeline, 2, 7, 9)
-    monkeypatch.setattr("inspector.tools.breakpoints.tool.COUNTED", 12)
+    monkeypatch.setattr("inspector.views.breakpoints.COUNTED", 12)
     looked: list[int] = []
     seen = replace(kind, stands=lambda timeline, slot: looked.append(slot) or kind.stands(timeline, slot))
     timeline.select(8)

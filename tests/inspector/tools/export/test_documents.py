@@ -28,7 +28,7 @@ from inspector.export.recording import Recording, line, paths, read, snapshot, t
 from inspector.scales import METRIC
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints.tool import SURPRISE
+from inspector.views.breakpoints import SURPRISE
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY

@@ -11,7 +11,7 @@ from engine.grammar_settings import Grammar
 from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
 from inspector.documents.grammar import EXAMPLES, sentences, share, warning
-from inspector.tools.grammar.dialog import GrammarDialog
+from inspector.views.grammar_dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 from tests.inspector.fakes import Session

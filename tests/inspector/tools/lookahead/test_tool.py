@@ -16,7 +16,7 @@ from inspector.main.panels.candidates import (
     own_row,
 )
 from inspector.main.panels.text import TextPanel
-from inspector.tools.lookahead.tool import tells_ahead
+from inspector.views.lookahead import tells_ahead
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
 from tests.inspector.rig import Rig
 from tests.inspector.state.test_lookahead import switched_on

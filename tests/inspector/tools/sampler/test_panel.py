@@ -8,17 +8,10 @@ from rich.style import Style
 
 from engine.protocol import Distribution, Failure, StageColumn, StageReading
 from engine.settings import Settings
+from inspector.documents.sampler import Reason, columns, fitting, penalised, xtc
 from inspector.main.tool import CandidateChosen, CandidateClicked
 from inspector.state.timeline import StageExplanation, Timeline, Trial
-from inspector.tools.sampler.panel import (
-    Reason,
-    SamplerPanel,
-    columns,
-    fitting,
-    penalised,
-    trial_summary,
-    xtc,
-)
+from inspector.views.sampler import SamplerPanel, trial_summary
 from inspector.widgets.charts import places, ruler
 from tests.inspector.explanations import answered, candidate, distribution, explained
 from tests.inspector.fakes import HOSTILE, Session, session

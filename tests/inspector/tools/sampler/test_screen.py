@@ -38,10 +38,8 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
 from inspector.session.setup import PATIENCE, SamplerQueries
-from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.tools.sampler.panel import trial_summary
-from inspector.tools.sampler.tool import NO_ROW, TRIED
-from inspector.widgets.fields import Choice, SafeInput
+from inspector.views.sampler import NO_ROW, TRIED, trial_summary
+from inspector.views.sampling_dialog import SamplingDialog
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
 from tests.inspector.fakes import HOSTILE, Session
@@ -61,12 +59,9 @@ async def tell(rig: Rig) -> None:
     await rig.push([explained(rig.timeline.distribution), Ended("Explain")])
 
 
-def field(rig: Rig, name: str) -> SafeInput:
-    return rig.app.top.query_one(f"#field-{name}", SafeInput)
-
-
-def presets(rig: Rig) -> Choice:
-    return rig.app.top.query_one("#presets", Choice)
+def shown(rig: Rig, name: str) -> str:
+    """The text of a setting in the form."""
+    return rig.form.rows[name].text
 
 
 # ---- the panel --------------------------------------------------------------------------------
@@ -299,8 +294,7 @@ async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     await rig.push([answered(rig.timeline, []), Ended("WhatIf")])
     assert "0 of 6 steps would differ" in rig.screen_text()
     rig.engine.asked.clear()
-    field(rig, "temp").value = "1.4"
-    await rig.pilot.pause()
+    await rig.type_in("temp", "1.4")
     tried = replace(USED, temp=1.4)
     assert rig.engine.asked == [Explain(rig.timeline.before, tried), WhatIf(tried, rig.timeline.tip)]
     assert rig.engine.sent == []
@@ -316,13 +310,11 @@ async def test_what_nobody_typed_keeps_its_value_to_the_last_digit(rig: Rig) -> 
     exact = replace(USED, temp=0.12345678901234, stop=("a\nb", "c"))
     rig.app.controller.queries.try_out(rig.timeline, exact)
     await rig.press("s")
-    assert (field(rig, "temp").value, field(rig, "stop").value) == ("0.123456789012", "a\\nb")
+    assert (shown(rig, "temp"), shown(rig, "stop")) == ("0.123456789012", "a\\nb")
     assert rig.timeline.trial.settings == exact
-    field(rig, "top_p").value = "0.5"
-    await rig.pilot.pause()
+    await rig.type_in("top_p", "0.5")
     assert rig.timeline.trial.settings == replace(exact, top_p=0.5)
-    field(rig, "stop").value = "a"
-    await rig.pilot.pause()
+    await rig.type_in("stop", "a")
     assert rig.timeline.trial.settings == replace(exact, top_p=0.5, stop=("a", "c"))
 
 
@@ -331,8 +323,7 @@ async def test_what_is_typed_wrong_is_not_tried(rig: Rig) -> None:
     await rig.press("s")
     await rig.push([Ended("Explain"), Ended("WhatIf")])
     rig.engine.asked.clear()
-    field(rig, "top_p").value = "7"
-    await rig.pilot.pause()
+    await rig.type_in("top_p", "7")
     assert {command.settings for command in rig.engine.asked} <= {USED}
 
 
@@ -340,8 +331,7 @@ async def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_
     await rig.ready()
     await rig.press("s")
     for value in ("1.1", "1.2", "1.3"):
-        field(rig, "temp").value = value
-        await rig.pilot.pause()
+        await rig.type_in("temp", value)
     assert len(rig.engine.asked) == 2
     assert all(rig.engine.cancelled(command) for command in rig.engine.asked)
     await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
@@ -377,8 +367,7 @@ async def test_discarding_restores_everything(rig: Rig) -> None:
     await rig.press("left", "left")
     slot = rig.timeline.slot
     await rig.press("s")
-    field(rig, "temp").value = "1.4"
-    await rig.pilot.pause()
+    await rig.type_in("temp", "1.4")
     await rig.push([Ended("WhatIf", True)])
     await rig.push([answered(rig.timeline, [1, 3]), Ended("WhatIf")])
     await rig.press("pageup", "escape")
@@ -393,7 +382,7 @@ async def test_discarding_restores_everything(rig: Rig) -> None:
 async def test_applying_at_the_tip_goes_on_from_there(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    field(rig, "temp").value = "1.4"
+    await rig.type_in("temp", "1.4")
     await rig.press("ctrl+s")
     assert rig.engine.sent == [Configure(replace(USED, temp=1.4))]
     assert rig.timeline.trial is None
@@ -403,7 +392,7 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     await rig.ready()
     await rig.press("left", "left", "s")
     before = rig.timeline.before
-    field(rig, "temp").value = "1.4"
+    await rig.type_in("temp", "1.4")
     await rig.press("ctrl+s")
     assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
     assert rig.timeline.following
@@ -448,7 +437,7 @@ async def test_without_a_prompt_settings_are_set_and_nothing_is_asked(rig: Rig) 
     await rig.push(rig.session.load())
     rig.engine.sent.clear()
     await rig.press("s")
-    field(rig, "temp").value = "1.4"
+    await rig.type_in("temp", "1.4")
     await rig.press("ctrl+s")
     assert rig.engine.names == ["Configure"]
     assert rig.engine.asked == []
@@ -469,13 +458,15 @@ async def test_every_field_comes_into_sight_with_the_keyboard(rig: Rig, size) ->
     seen = []
     names = [field.name for title in GROUPS for field in grouped(FIELDS, title)]
     for _ in names:
-        focused = rig.app.screen.focused
-        seen.append(focused.id)
-        assert rig.app.top.query_one("#dialog-body").content_region.contains_region(focused.region), seen
+        seen.append(rig.form.highlighted.setting.name)
+        assert rig.app.screen.focused is rig.form.field
+        body = rig.app.top.query_one("#dialog-body").content_region
+        assert body.contains_region(rig.form.field.region), seen
+        assert f"▌{rig.form.highlighted.setting.label}" in rig.screen_text()
         await rig.press("down")
-    assert seen == [f"field-{name}" for name in names]
+    assert seen == names
     assert sorted(names) == sorted(BY_NAME[field.name].name for field in FIELDS)
-    assert rig.app.screen.focused.id == "preset-name"
+    assert rig.form.highlighted.setting.label == "save as preset"
 
 
 # ---- presets ----------------------------------------------------------------------------------
@@ -484,14 +475,14 @@ async def test_every_field_comes_into_sight_with_the_keyboard(rig: Rig, size) ->
 async def test_presets_are_gone_through_tried_and_taken_back(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s", "up")
-    assert rig.app.screen.focused is presets(rig)
+    assert "▌preset " in rig.screen_text()
     await rig.press("right", "right", "right", "right", "right")
-    assert field(rig, "temp").value == "1.5"
-    assert field(rig, "xtc_probability").value == "0.5"
+    assert shown(rig, "temp") == "1.5"
+    assert shown(rig, "xtc_probability") == "0.5"
     assert rig.timeline.trial.settings.xtc_probability == 0.5
     await rig.press("right")
-    assert field(rig, "temp").value == "0.8"
-    assert field(rig, "xtc_probability").value == "0"
+    assert shown(rig, "temp") == "0.8"
+    assert shown(rig, "xtc_probability") == "0"
     await rig.press("left", "ctrl+s")
     assert rig.engine.sent[-1].settings == Presets().apply("wild", USED)
 
@@ -499,33 +490,30 @@ async def test_presets_are_gone_through_tried_and_taken_back(rig: Rig) -> None:
 async def test_values_are_saved_under_a_name_and_deleted_when_asked_twice(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s")
-    field(rig, "temp").value = "0.55"
-    name = rig.app.top.query_one("#preset-name", SafeInput)
-    name.focus()
-    name.value = "mine"
+    await rig.type_in("temp", "0.55")
+    await rig.type_in("preset_name", "mine")
     await rig.press("enter")
+    assert "mine" in rig.form.rows["preset_name"].remark
     assert Presets().apply("mine", Settings()).temp == 0.55
-    assert "◉ mine" in str(presets(rig).render())
     assert isinstance(rig.app.top, SamplingDialog)
-    presets(rig).focus()
+    await rig.press("down")
+    assert "▌preset " in rig.screen_text()
+    assert "◉ mine" in rig.screen_text()
     await rig.press("delete")
-    assert "Press delete again to delete mine." in str(rig.app.top.query_one("#preset-remark").content)
+    assert "Press delete again to delete mine." in rig.screen_text()
     assert "mine" in Presets().names
     await rig.press("delete")
     assert "mine" not in Presets().names
-    assert field(rig, "temp").value == "0.55"
+    assert shown(rig, "temp") == "0.55"
 
 
 async def test_a_preset_of_the_program_is_not_deleted_and_a_bad_name_is_told(rig: Rig) -> None:
     await rig.ready()
     await rig.press("s", "up", "right", "delete")
-    remark = rig.app.top.query_one("#preset-remark")
-    assert "comes with the program" in str(remark.content)
-    name = rig.app.top.query_one("#preset-name", SafeInput)
-    name.focus()
-    name.value = HOSTILE[2] + "x" * 60
+    assert "comes with the program" in rig.screen_text()
+    await rig.type_in("preset_name", HOSTILE[2] + "x" * 60)
     await rig.press("enter")
-    assert "1 to 40 printable characters" in str(remark.content)
+    assert "1 to 40 printable" in rig.screen_text()
     assert "\x1b" not in rig.screen_text()
 
 
@@ -535,9 +523,9 @@ async def test_a_damaged_file_is_told_in_the_dialog(rig: Rig, config) -> None:
 
     await rig.ready()
     await rig.press("s")
-    remark = rig.app.top.query_one("#preset-remark")
-    assert "can't be read" in str(remark.content)
-    assert remark.display
+    said = rig.form.rows["preset"].remark
+    assert "can't be read" in said
+    assert said.rpartition(" ")[2] in rig.screen_text()
 
 
 # ---- drawing again ----------------------------------------------------------------------------
@@ -623,7 +611,7 @@ async def test_settings_are_tried_and_mark_the_steps_that_would_differ(
     await replay.press("s")
     await replay.until(lambda: replay.timeline.trial and replay.timeline.trial.answered is not None)
     assert trial_summary(replay.timeline) == "0 of 30 steps would differ"
-    replay.app.top.query_one("#field-temp", SafeInput).value = "1.7"
+    await replay.type_in("temp", "1.7")
     await replay.until(
         lambda: replay.timeline.trial.settings.temp == 1.7 and replay.timeline.trial.answered is not None
     )

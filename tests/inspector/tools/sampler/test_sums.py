@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.protocol import Distribution, Step
 from engine.settings import Settings
+from inspector.documents.sampler import FINAL, MODEL, NOW, columns
 from inspector.export.documents import data
 from inspector.export.lesson_page import of_token
 from inspector.export.recording import Recording, line
@@ -22,7 +23,7 @@ from inspector.main.panels.candidates import rows_of
 from inspector.main.panels.candidates import shown as shown_by_panel
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.timeline import StageExplanation, Timeline
-from inspector.tools.sampler.panel import FINAL, MODEL, NOW, SamplerPanel, columns
+from inspector.views.sampler import SamplerPanel
 from mlx_inspector import Session, open
 from tests.inspector.panels_app import lines, on_screen, shown
 

@@ -11,10 +11,8 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.lessons.catalogue import find
 from inspector.lessons.play import LessonPhase
-from inspector.tools.sampler.dialog import SamplingDialog
-from inspector.tools.sampler.panel import SettingsStrip
-from inspector.tools.sampler.tool import NOT_HERE, STAYS, turned
-from inspector.widgets.fields import SafeInput
+from inspector.views.sampler import NOT_HERE, STAYS, SettingsStrip, turned
+from inspector.views.sampling_dialog import SamplingDialog
 from tests.inspector.explanations import answered, explained
 from tests.inspector.lessons.playing import LearnerKeys
 from tests.inspector.rig import Rig
@@ -210,14 +208,14 @@ async def test_s_opens_the_form_with_the_turned_value(rig: Rig) -> None:
     before = painted(rig)
     await rig.press("minus", "minus", "s")
     assert isinstance(rig.app.top, SamplingDialog)
-    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.7"
+    assert rig.form.rows["temp"].text == "0.7"
     assert rig.timeline.trial.settings == replace(USED, temp=0.7)
     await rig.press("escape")
     assert rig.timeline.trial is None
     await rig.push([Ended("Explain", True), Ended("WhatIf", True)])
     assert painted(rig) == before
     await rig.press("s")
-    assert rig.app.top.query_one("#field-temp", SafeInput).value == "0.8"
+    assert rig.form.rows["temp"].text == "0.8"
 
 
 async def test_while_it_runs_the_keys_are_its_pace_and_a_run_ends_the_turn(rig: Rig) -> None:

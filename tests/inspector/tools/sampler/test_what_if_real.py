@@ -11,8 +11,8 @@ import pytest
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.state.timeline import other
-from inspector.tools.sampler.panel import trial_summary
-from inspector.widgets.fields import SafeInput
+from inspector.views.sampler import trial_summary
+from inspector.widgets.form import SettingsForm
 
 USED = Settings(temp=0.9, top_p=0.95, seed=7, max_tokens=40, repetition_penalty=1.1, xtc_probability=0.3)
 
@@ -40,7 +40,7 @@ async def test_the_settings_used_change_no_step_and_others_are_gone_on_with() ->
         await until(lambda: timeline().trial and timeline().trial.answered is not None)
         assert trial_summary(timeline()) == "0 of 40 steps would differ"
 
-        app.top.query_one("#field-temp", SafeInput).value = "1.6"
+        app.top.query_one(SettingsForm).field.value = "1.6"
         await until(lambda: timeline().trial.settings.temp == 1.6 and timeline().trial.answered is not None)
         await pilot.press("pageup")
         differing = other(timeline().trial, timeline().selected)

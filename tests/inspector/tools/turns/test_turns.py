@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
-from inspector.tools.turns.dialogs import DiffersDialog, TurnDialog
+from inspector.views.turns import DiffersDialog, TurnDialog
 from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import PROMPT
 from tests.inspector.rig import Rig

@@ -12,8 +12,7 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.typed_text.dialog import KEYS, OwnTextDialog, TypedTextArea, place_of
-from inspector.tools.typed_text.tool import typed_summary
+from inspector.views.typed_text import KEYS, OwnTextDialog, TypedTextArea, place_of, typed_summary
 from inspector.widgets.pieces import PieceList
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark

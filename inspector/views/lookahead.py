@@ -1,4 +1,4 @@
-"""Look-ahead as a tool: asked for while the engine has nothing else to do, shown behind the candidates, and taken."""
+"""Look-ahead: asked for while the engine has nothing else to do, shown after the candidates, and taken."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
 from inspector.keys import key_for, with_keys
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
-from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -21,7 +20,7 @@ PART_SECONDS = 0.1
 """Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
 made a look of 180 ms one of 210."""
 ON = "Look-ahead on: {take_ahead} takes it, {look_ahead} hides it. Dim is what greedy decoding would bring"
-"""Fits into 80 columns, and begins with what matters where there are fewer."""
+"""Fits into 80 columns, and begins with what matters if there are fewer."""
 RECORDED = "Look-ahead on, as far as it was recorded. {look_ahead} hides it"
 
 
@@ -118,20 +117,3 @@ class LookAheadActions(ToolActions):
 def tells_ahead(record: Record) -> bool:
     """True if a record is of a look ahead and of nothing else."""
     return isinstance(record, LookedAhead) or (isinstance(record, Ended) and record.command == LookAhead.kind)
-
-
-LOOK_AHEAD = Tool(
-    "lookahead",
-    "Look ahead",
-    LookAheadActions,
-    actions=(
-        Action("look_ahead", "Look ahead",
-            "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
-            "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
-            recorded=lambda own: own.lines.known,
-            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
-        Action("take_ahead", "Take look-ahead",
-            "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
-            Needs.DISTRIBUTION | Needs.ENGINE),
-    ),
-)  # fmt: skip

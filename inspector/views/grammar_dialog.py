@@ -20,11 +20,18 @@ from inspector.documents.grammar import EXAMPLES, allows
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.tools.grammar import GRAMMAR_KEYS
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import Action, ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
+GRAMMAR_KEYS = dialog_table(
+    "While a grammar is typed",
+    note("tab", hint="next field", worth=5),
+    note("left right", hint="choose", worth=4),
+    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
+           worth=6, priority=True),
+    told=False,
+)  # fmt: skip
 LABELS: dict[GrammarKind, str] = {
     "regex": "regex", "json-schema": "JSON schema", "choices": "one of", "lark": "Lark", "gbnf": "GBNF",
 }  # fmt: skip
@@ -74,7 +81,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
             ("begins", Choice(begins, int(self._begins), id="grammar-begin")),
             ("example", Choice(["none", *(name for name, _, _ in EXAMPLES)], id="grammar-example")),
         ):
-            with HorizontalGroup(classes="preset-row"):
+            with HorizontalGroup(classes="grammar-row"):
                 yield Label(label, classes="field-label", markup=False)
                 yield widget
         yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")

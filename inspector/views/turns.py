@@ -1,26 +1,38 @@
-"""The dialogs of a conversation: the next message, and the choice if the template would write the path otherwise."""
+"""Turns of a conversation: the next message, and the choice if the template would write the path otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Literal
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Button, Static, TextArea
 
-from engine.protocol import TurnDiffers
+from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.display import truncate, visible
+from inspector.keys import key_for
+from inspector.main.tool import ToolActions
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
-from inspector.tools.turns import TURN_KEYS
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, TypedTextArea
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+TURN_KEYS = dialog_table(
+    "While the next message is typed",
+    applies("Send it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="send", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; your text is kept."),
+)
 EXCERPT = 160
-"""Cells of each text where they differ."""
+"""Cells of each text from the first difference on."""
 
 
 class TurnDialog(Dialog[tuple[str, bool]]):
@@ -78,7 +90,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
 
 
 class DiffersDialog(Dialog[Literal["path", "template"]]):
-    """Shows where the template's text parts from the path, and asks which of both to continue with.
+    """Shows the first difference between the template's text and the path, and asks which of both to continue with.
 
     Args:
         differs: Both texts.
@@ -121,3 +133,64 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
     def apply(self) -> None:
         """Continue with what is chosen."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
+
+
+class TurnActions(ToolActions):
+    """Asks for the user's next message, and what to do if the template is not additive."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self._text = ""
+        """The message that was typed and not sent yet."""
+
+    def open(self) -> None:
+        """Ask for the next message."""
+        if refusal := self._refusal():
+            self.host.answer(refusal)
+            return
+        self.controller.client.pause()
+        self.host.open(TurnDialog(self._text, self.timeline), self._left)
+
+    def _refusal(self) -> str:
+        """The reason that there is no next turn now, empty if there is one."""
+        prompt = self.timeline.prompts.opened
+        if prompt is None or not prompt.chat:
+            return (
+                f"Raw text has no turns. Press {key_for('prompt')} for a prompt through the chat "
+                f"template, or {key_for('own_text')} to type into the text"
+            )
+        if not prompt.messages:
+            return (
+                "This conversation was recorded without its messages: it has no turns. Press "
+                f"{key_for('prompt')} for another prompt"
+            )
+        if not (self.timeline.items and isinstance(self.timeline.items[-1], Step)):
+            return f"The model has not answered yet. Press {key_for('run')} to run, or {key_for('step')} for a step"
+        return ""
+
+    def _left(self, typed: tuple[str, bool] | None) -> None:
+        if typed is None:
+            return
+        self._text, submitted = typed
+        if submitted:
+            self._send(self._text, "ask")
+
+    def _send(self, text: str, differing: Literal["ask", "path", "template"]) -> None:
+        if (prompt := self.timeline.prompts.opened) is None:
+            return
+        echo = self.controller.setup.prompt.echo  # prompt logprobs are wanted as for the last prompt
+        turn = AddTurn(text, prompt.messages, prompt.options, echo, differing)
+        self.controller.client.do(turn, each=partial(self._receive, text))
+        self.host.answer()
+
+    def _receive(self, text: str, record: Record) -> None:
+        if isinstance(record, PromptOpened):
+            self._text = ""
+        elif isinstance(record, TurnDiffers):
+            self.host.open(DiffersDialog(record, self.timeline), lambda chosen: self._decided(text, chosen))
+
+    def _decided(self, text: str, chosen: Literal["path", "template"] | None) -> None:
+        if chosen is not None:
+            self._send(text, chosen)
+        else:
+            self.host.answer(f"Nothing was sent. {key_for('reply')} still has your message")

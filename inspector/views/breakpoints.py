@@ -1,4 +1,4 @@
-"""Breakpoints as a tool: the keys that set them, skip over sure tokens, and go from one surprise or fork to the next.
+"""Breakpoints: the dialog that sets where runs stop, and the places of a path that are worth a look.
 
 Surprises and fork points are read off the records that are there, prompt included if its tokens have readings; one
 pass over the path a key.
@@ -8,24 +8,27 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
+from textual.widget import Widget
 
-from engine.breakpoints import Breakpoints
+from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError
 from engine.protocol import Candidate, Step
+from engine.setting import Setting
 from inspector.config.preferences import SavedBreakpoints
 from inspector.display import quoted, token_label, visible
 from inspector.keys import key_for
-from inspector.main.tool import Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.scales import SURPRISE_BITS
 from inspector.session.transport import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.breakpoints import BREAKPOINT_KEYS
-from inspector.widgets.actions import Action, Needs
+from inspector.widgets.actions import Action, ActionTable, dialog_table, taking
+from inspector.widgets.dialog import Remark
+from inspector.widgets.form import FormRow, SettingsDialog, going
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 # ---- places worth a look ------------------------------------------------------------------------
 
 FORK_MARGIN = 0.1
-"""A fork point is where the second candidate was less than this behind the first, or where there are branches."""
+"""Difference of the first two probabilities below which a token is a fork point; one with branches is one, too."""
 
 
 class Landmark(Struct, frozen=True):
@@ -156,6 +159,69 @@ def _unread(timeline: Timeline) -> str:
     return "; prompt logprobs are off" if off else ""
 
 
+# ---- the dialog ---------------------------------------------------------------------------------
+
+BREAKPOINT_KEYS = dialog_table(
+    "Among the breakpoints",
+    *going(),
+    taking(),
+    Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
+           hint="clear all", worth=4, priority=True),
+    told=False,
+)  # fmt: skip
+ALL_OF = Setting("text and tokens then stay true once they were", "stop at", name="all_of")
+GROUPS = (
+    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
+    ("The run and its text", ("tokens", "text", "regex", "segment")),
+    ("Several conditions", (ALL_OF.name,)),
+)
+"""The conditions in display order."""
+HELP = "An empty field is off. What is set is remembered for the next start."
+
+
+class BreakpointsDialog(SettingsDialog[Breakpoints]):
+    """Asks for breakpoints; an empty field is off.
+
+    Args:
+        points: The initial values.
+        problems: What is wrong with the file that keeps them, one sentence each.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
+    EXPLAINS: ClassVar[bool] = True
+    HEADING: ClassVar[str] = "Breakpoints: where runs stop"
+    APPLY: ClassVar[str] = "Apply"
+    EXTRA = (("breakpoints.clear", "Clear", "clear"),)
+
+    def __init__(self, points: Breakpoints, problems: Iterable[str] = ()) -> None:
+        rows = {
+            each.name: FormRow(each, ("off", "on") if each.kind == "flag" else (), "off")
+            for each in CONDITIONS
+        }
+        rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
+        for name, row in rows.items():
+            row.fill(getattr(points, name))
+        super().__init__(
+            [(title, [rows[name] for name in names]) for title, names in GROUPS], "entropy_above"
+        )
+        self._problems = visible(" ".join(problems))
+
+    def body(self) -> Iterable[Widget]:
+        remark = Remark(self._problems or HELP, id="breaks-remark")
+        yield remark.set_class(bool(self._problems), "-wrong")
+        yield self.form
+
+    def made(self, values: Mapping[str, Any]) -> Breakpoints:
+        return Breakpoints(**values)
+
+    def clear_all(self) -> None:
+        """Turn everything off, in the fields."""
+        self.form.fill({each.name: each.default for each in CONDITIONS})
+        words = "All are off now. Apply keeps them off, esc leaves them as they were."
+        self.query_one("#breaks-remark", Remark).say(words)
+        self.read()
+
+
 # ---- keys ---------------------------------------------------------------------------------------
 
 
@@ -168,8 +234,6 @@ class BreakpointActions(ToolActions):
 
     def open(self) -> None:
         """Ask for breakpoints."""
-        from inspector.tools.breakpoints.dialog import BreakpointsDialog
-
         points, problems = self.controller.runs.breakpoints.points, SavedBreakpoints().read().problems
         self.host.open(BreakpointsDialog(points, problems), self._left)
 
@@ -181,9 +245,13 @@ class BreakpointActions(ToolActions):
             where = f"Runs stop at {conditions(points)}. Press {key_for('run')} to run"
         self.host.answer(f"{where}{self.controller.runs.break_at(points)}")
 
-    def go(self, kind: Landmark, by: int) -> None:
-        """Look at the place of a kind before or after."""
-        self.host.answer(go(self.timeline, kind, by))
+    def surprise(self, by: int) -> None:
+        """Look at the surprise before or after."""
+        self.host.answer(go(self.timeline, SURPRISE, by))
+
+    def fork(self, by: int) -> None:
+        """Look at the fork point before or after."""
+        self.host.answer(go(self.timeline, FORK, by))
 
 
 def _kept(points: Breakpoints) -> str:
@@ -192,34 +260,3 @@ def _kept(points: Breakpoints) -> str:
         return visible(SavedBreakpoints().save(points))
     except EngineError as error:
         return f". Not remembered: {visible(str(error))}"
-
-
-BREAKPOINTS = Tool(
-    "breakpoints",
-    "Breakpoints",
-    BreakpointActions,
-    actions=(
-        Action("skip", "Skip sure tokens",
-            "Run while the model is sure: until the next token has less than 50 %, less than all others together. "
-            "Breakpoints and stops apply, too; again to pause.",
-            lambda own: own.host.answer(own.controller.transport.run(over_sure=True)),
-            Needs.DISTRIBUTION | Needs.ENGINE,
-            synonyms="next uncertain token, uncertainty, confidence, interesting tokens, fast forward"),
-        Action("breakpoints", "Breakpoints",
-            "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
-            BreakpointActions.open, Needs.ENGINE,
-            hint="breakpoints", worth=5, place=62,
-            synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
-        Action("previous_surprise", "Previous surprise",
-            "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.go(SURPRISE, -1), Needs.DISTRIBUTION, looks=True),
-        Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.go(SURPRISE, 1),
-            Needs.DISTRIBUTION, looks=True),
-        Action("previous_fork", "Previous fork point",
-            "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
-            lambda own: own.go(FORK, -1), Needs.DISTRIBUTION, looks=True),
-        Action("next_fork", "Next fork point", "Look at the next fork point.", lambda own: own.go(FORK, 1),
-            Needs.DISTRIBUTION, looks=True),
-    ),
-    owners=(BREAKPOINT_KEYS,),
-)  # fmt: skip

@@ -1,25 +1,48 @@
-"""The dialog in which the user types text into the path, and sees what tokens it will be."""
+"""A text of the user's own, put into the path token by token."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
-from engine.protocol import PromptToken, Tokenize, Tokenized
-from inspector.display import visible
+from engine.protocol import Insert, PromptToken, Step, Tokenize, Tokenized
+from inspector import scales
+from inspector.display import quoted, token_label, truncate, visible
+from inspector.keys import key_for
+from inspector.main.tool import ToolActions
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
+from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.tools.typed_text import OWN_TEXT_KEYS, label_of
-from inspector.widgets.actions import ActionTable
+from inspector.widgets.actions import ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
 from inspector.widgets.pieces import PieceList
 
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+LABEL = 20
+"""Cells of a token's text in a sentence at most."""
+
+
+def label_of(item: Item) -> str:
+    """A token, as a sentence names it."""
+    return quoted(truncate(token_label(item.text, item.raw), LABEL))
+
+
+OWN_TEXT_KEYS = dialog_table(
+    "While a text of your own is typed",
+    applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
+    note("enter", hint="insert", worth=6),
+    note("ctrl+n", "Begin a new line.", "new line", 5),
+    leaves("Leave; your text is kept."),
+)
 KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
 
 
@@ -116,10 +139,74 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
 
 
 def place_of(timeline: Timeline) -> str:
-    """A sentence on where text that is typed now would go; printable."""
+    """A sentence on the place that text typed now would go to; printable."""
     slot, item = timeline.slot, timeline.selected
     after = f"After {label_of(timeline.items[slot - 1])}" if slot else "Before the first token"
     if item is None:
         return f"{after}, at the end of the text."
     kept = ": the prompt as it was" if isinstance(item, PromptToken) else ", which"
     return f"{after}, in the place of {label_of(item)}{kept} keeps its own branch."
+
+
+class TypedTextActions(ToolActions):
+    """Takes a text token by token."""
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self._text = ""
+        """The text that was typed and not inserted yet."""
+        self._forbidden: tuple[int, str] | None = None
+        """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
+
+    def open(self) -> None:
+        """Ask for a text, and take it token by token."""
+        self.controller.client.pause()
+        if not self.timeline.slot:
+            self.host.answer(
+                "Nothing can be typed before the first token. Press → for a later one, or "
+                f"{key_for('prompt')} for another prompt"
+            )
+            return
+        dialog = OwnTextDialog(self._text, self.timeline, self.controller.client)
+        self.host.open(dialog, partial(self._left, self.timeline.before))
+        self.host.answer()
+
+    def _left(self, node: int, typed: tuple[str, bool] | None) -> None:
+        if typed is None:
+            return
+        self._text, submitted = typed
+        if submitted:
+            again = self._forbidden == (node, self._text)
+            self.controller.client.do(Insert(node, self._text, leave_grammar=again), self._inserted)
+            self.host.answer()
+
+    def _inserted(self, request: Request[Insert]) -> None:
+        """Say what the model thought of it; what was not taken stays to be typed again."""
+        if request.failure is not None:
+            self._forbidden = request.command.node, request.command.text
+        elif not request.cancelled:
+            self._text = ""
+        steps = [record for record in request.records if isinstance(record, Step)]
+        self.host.answer(typed_summary(steps, request.cancelled))
+
+
+# ---- what the model thought of it -------------------------------------------------------------
+
+
+def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
+    """One sentence on the tokens that were typed; printable.
+
+    Args:
+        steps: One for each token.
+        stopped: Whether the user stopped it before its end.
+    """
+    if not steps:
+        kept = f"Stopped: none of it was taken. Your text is kept: press {key_for('own_text')}"
+        return kept if stopped else ""
+    lead = "Stopped: " if stopped else ""
+    bits = scales.bits(sum(step.surprisal_bits for step in steps))
+    least = max(steps, key=lambda step: step.surprisal_bits)
+    expected = f"{label_of(least)} ({scales.tiny(least.prob)}, rank {least.rank:,})"
+    if len(steps) == 1:
+        return f"{lead}1 token typed: {expected}, {bits} bits"
+    return f"{lead}{len(steps):,} tokens typed: {bits} bits in all; the least expected was {expected}"

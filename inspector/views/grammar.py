@@ -1,4 +1,4 @@
-"""A grammar as a tool: what opens its dialog, and the panel that shows what it expects at a token."""
+"""A grammar that the text must match, and the panel that shows what it expects at a token."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ from inspector import scales
 from inspector.display import pad, truncate, visible
 from inspector.documents.grammar import sentences, share, warning
 from inspector.keys import key_for
-from inspector.main.tool import PanelSpec, Tool, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.tools.grammar import GRAMMAR_KEYS
-from inspector.widgets.actions import Action, Needs
 from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
 from inspector.widgets.charts import bar
 
@@ -42,7 +40,7 @@ class GrammarActions(ToolActions):
 
     def open(self) -> None:
         """Ask for a grammar."""
-        from inspector.tools.grammar.dialog import GrammarDialog
+        from inspector.views.grammar_dialog import GrammarDialog
 
         self._open, self._asked = True, None
         grammar = self.controller.setup.settings.grammar
@@ -68,7 +66,7 @@ class GrammarActions(ToolActions):
 
     def show(self) -> None:
         """Show the panel, if it is on screen, and ask what it lacks."""
-        if GRAMMAR.id not in self.host.shown:
+        if "grammar" not in self.host.shown:
             return
         timeline, used = self.timeline, self.controller.queries.used(self.timeline)
         grammar, node = used.grammar if used is not None else None, timeline.before
@@ -154,26 +152,3 @@ class GrammarPanel(PanelCanvas, can_focus=True):
                 row += [Segment("  "), drawn]
             rows.append(row)
         return rows
-
-
-# ---- keys ---------------------------------------------------------------------------------------
-
-GRAMMAR = Tool(
-    "grammar",
-    "Grammar",
-    GrammarActions,
-    actions=(
-        Action("grammar", "Grammar",
-            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
-            "change or remove it.", GrammarActions.open, Needs.ENGINE,
-            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark", view="constrain…"),
-        Action("grammar_expects", "What the grammar expects",
-            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
-            "end. "
-            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
-            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
-    ),
-    owners=(GRAMMAR_KEYS,),
-    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
-)  # fmt: skip

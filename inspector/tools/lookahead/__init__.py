@@ -1,1 +1,0 @@
-"""The text that greedy decoding would bring after each candidate."""

@@ -1,0 +1,198 @@
+"""The dialog for the sampling settings: what would have been picked with them is shown as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec.structs import replace
+from textual import on
+from textual.content import Content
+from textual.widgets import Input
+
+from engine.errors import EngineError
+from engine.setting import Setting, check, grouped
+from engine.settings import FIELDS, GROUPS, Settings
+from inspector.display import visible
+from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
+from inspector.widgets.dialog import ActionButton
+from inspector.widgets.form import FormRow, SettingsDialog, going
+
+if TYPE_CHECKING:
+    from inspector.views.sampler import SamplerActions
+
+SAMPLING_KEYS = dialog_table(
+    "While sampling settings are tried",
+    *going("Go from field to field."),
+    note("left right", "On the presets: go through them; the fields take their values."),
+    Action("sampling.delete_preset", "Delete preset", "Delete a preset of your own: press twice.",
+           lambda own: own.delete_preset()),
+    *both(("sampling.token_before", "sampling.next_token"), ("Earlier token", "Later token"),
+          "Look at the previous or the next token.", lambda own, by: own.look("walk", by), hint="token", worth=3,
+          priority=True),
+    *both(("sampling.difference_before", "sampling.next_difference"), ("Earlier difference", "Next difference"),
+          "Go to the previous or next step that would differ.", lambda own, by: own.look("differing", by),
+          hint="difference", worth=2, priority=True),
+    Action("sampling.recall", "Recompute", "Compute dropped logits again.",
+           lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
+    applies("Continue with the settings from the selected token; not in a replay.",
+            written="`{dialog.apply}` or `⏎`", hint="apply"),
+    leaves("Discard them; nothing has changed.", hint="discard"),
+)  # fmt: skip
+
+GREEDY = "Temperature 0 is greedy: top-p, min-p, top-k, XTC and seed change nothing until it is above 0."
+AS_SET = "as set"
+IN_TITLE = {"token": "walk", "difference": "next difference"}
+"""Words of the title for the keys that look elsewhere, by their word in the line of keys."""
+PRESET = Setting("← → goes through the presets; delete removes one of your own", "preset", name="preset")
+SAVE_AS = Setting("⏎ keeps the values under this name, for every model", "save as preset", name="preset_name")
+_ORDER = [each for title in GROUPS for each in grouped(FIELDS, title)]
+"""The settings in display order."""
+
+
+class SamplingDialog(SettingsDialog[Settings]):
+    """Asks for sampling settings, which are tried when all of them are right.
+
+    Args:
+        own: Is given the settings as they are typed, and looks elsewhere meanwhile.
+        settings: The initial values.
+        first: Name of the setting to begin with; empty for the first one.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
+    NO_SETTINGS: ClassVar[tuple[str, ...]] = (PRESET.name, SAVE_AS.name)
+    HEADING: ClassVar[str] = "Sampling"
+    APPLY: ClassVar[str] = "Apply"
+    LEAVE: ClassVar[str] = "Discard"
+
+    def __init__(self, own: SamplerActions, settings: Settings, first: str = "") -> None:
+        rows = {each.name: FormRow(each) for each in FIELDS}
+        rows["stop"].more = settings.stop[1:]
+        for name, row in rows.items():
+            row.fill(getattr(settings, name))
+        self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
+        groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
+        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
+        self._own, self.settings, self.presets = own, settings, own.presets
+        card = own.host.card
+        self._above = card.outer_size.height if card is not None and card.display else 0
+        """Rows of a narrator's card, which says what to set."""
+        self._typed = settings
+        """The settings that were typed last, without a preset."""
+        self._doomed = ""
+        """Preset that a second `delete` takes away."""
+        self._relabel()
+
+    def begin(self) -> None:
+        """Begin in the row that was asked for."""
+        super().begin()
+        box, title = self.query_one("#dialog"), self.HEADING
+        for hint in self.hints():
+            if hint.word in IN_TITLE:
+                title += f" · {hint.keys} {IN_TITLE[hint.word]}"
+        box.border_title = Content(title)
+        # rows below it: for the lines of status and keys, and for a narrator's card if there is room
+        whole = self.has_class("-short") or self.has_class("-narrow")
+        free = 2 + self._above if self.has_class("-wide") else 2 if self._above and not whole else 0
+        box.styles.margin = (0, 0, free, 0)
+        self._say(" ".join(self.presets.problems), wrong=True)
+        self.entitle()
+
+    def entitle(self) -> None:
+        """Show where the settings will be applied."""
+        at = self._own.timeline.older
+        self.query_one("#apply", ActionButton).name_it("Apply" if at is None else f"Apply from step {at}")
+
+    # ---- values -----------------------------------------------------------------------------
+
+    def made(self, values: Mapping[str, Any]) -> Settings:
+        facts = self._own.timeline.facts
+        return check(replace(self.settings, **values), facts.vocabulary if facts else None)
+
+    def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
+        return {_ORDER[-1].name: GREEDY} if values.get("temp") == 0 else {}
+
+    def read(self) -> Settings | None:
+        """Read all rows, and try the settings when they are right."""
+        if (settings := super().read()) is not None:
+            self._own.attempt(settings)
+        return settings
+
+    def edited(self, name: str) -> None:
+        """Try the settings, with the values of a preset if one was chosen."""
+        if not self.is_current or name == SAVE_AS.name:
+            return  # a late message of a change that was applied or discarded tries nothing
+        if name == PRESET.name:
+            self._doomed, name = "", self._chosen
+            self._say("")
+            self._fill(self.presets.apply(name, self._typed) if name else self._typed)
+        elif (settings := self.read()) is not None:
+            self._typed = settings
+            self._relabel()
+
+    def _fill(self, settings: Settings) -> None:
+        self.form.fill({each.name: getattr(settings, each.name) for each in FIELDS})
+        self.read()
+
+    # ---- presets ----------------------------------------------------------------------------
+
+    def _relabel(self) -> None:
+        """Show the presets there are, and the one that is just what was typed; `as set` if none is."""
+        words = (AS_SET, *map(visible, self.presets.names))
+        chosen = ("", *self.presets.names).index(self.presets.matching(self._typed))
+        if (words, chosen) != (self.preset.words, self.preset.chosen):
+            self.preset.words, self.preset.chosen = words, chosen
+            self.form.refresh(layout=True)
+
+    @property
+    def _chosen(self) -> str:
+        """Name of the preset that is chosen, empty for none."""
+        return ("", *self.presets.names)[self.preset.chosen]
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        """Show a remark on the presets: at the row that saves one, if it is highlighted, or else at the row of all."""
+        here = self.save_as if self.form.highlighted is self.save_as else self.preset
+        for row in (self.preset, self.save_as):
+            ink = "$text-error" if wrong else "$ink-muted"
+            self.form.say(row.setting.name, visible(text) if row is here else "", ink)
+
+    @on(Input.Submitted)
+    def _save(self, event: Input.Submitted) -> None:
+        if self.form.highlighted is not self.save_as:
+            return
+        event.prevent_default()  # which would apply the settings
+        if (settings := self.read()) is None:
+            self._say("A field is wrong: correct it first.", wrong=True)
+            return
+        try:
+            saved = self.presets.save(event.value, settings)
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+            return
+        self._typed = settings
+        event.input.value = ""
+        self._relabel()
+        self._say(saved)
+
+    def delete_preset(self) -> None:
+        """Delete the chosen preset, on the second request."""
+        name = self._chosen if self.form.highlighted is self.preset else ""
+        if not name:
+            return
+        try:
+            if self.presets.is_own(name) and self._doomed != name:
+                self._doomed = name
+                self._say(f"Press delete again to delete {name}.", wrong=True)
+                return
+            self._say(self.presets.delete(name))
+            self._typed = self.read() or self._typed
+        except EngineError as error:
+            self._say(str(error), wrong=True)
+        self._relabel()
+
+    # ---- leaving ----------------------------------------------------------------------------
+
+    def look(self, what: str, by: int) -> None:
+        """Look at another token meanwhile, or have dropped logits computed again."""
+        self._own.look(what, by)
+        self.entitle()
