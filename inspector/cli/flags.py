@@ -17,7 +17,6 @@ from engine.errors import EngineError, SettingsError
 from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
 from inspector.cli.exit import output
-from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
@@ -115,6 +114,34 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt-logprobs", action=argparse.BooleanOptionalAction, help=logprobs)
 
 
+def add_chat(group: argparse._ArgumentGroup) -> None:
+    """The flags of a chat, named as mlx_lm.generate names them."""
+    add = group.add_argument
+    add("--messages", metavar="FILE", help="a conversation as JSON, in place of a prompt: a list of objects with role "
+        'and content, or {"messages": [...], "tools": [...]}; - reads standard input')  # fmt: skip
+    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object, "
+        """such as '{"enable_thinking": false}'""")  # fmt: skip
+    add("--use-default-chat-template", action="store_true", default=None, help="if the model has no chat template, use "
+        "that of its tokenizer's class (few have one)")  # fmt: skip
+    add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
+
+
+def add_grammar(group: argparse._ArgumentGroup) -> None:
+    """The flags, of which one may be given."""
+    add = group.add_argument
+    expression = (
+        "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
+    )
+    add("--regex", metavar="REGEX", help=expression)
+    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. " \
+             "Formats are checked by their form alone"  # fmt: skip
+    add("--json-schema", metavar="FILE|TEXT", help=schema)
+    grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
+    add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
+    texts = r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t as escapes"
+    add("--choices", metavar="A,B,C", help=texts)
+
+
 def add_settings(group: argparse._ArgumentGroup) -> None:
     """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
     preset = (
@@ -210,6 +237,11 @@ def add_load(group: argparse._ArgumentGroup) -> None:
     for part in LOAD_GROUPS:
         for field in grouped(LOAD_FIELDS, part):
             add_setting(group, field, whole)
+
+
+def unescaped(text: str) -> str:
+    r"""A text of the command line, its \n and \t replaced by a newline and a tab."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
 # ---- parsing ------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "lesson": ("lessons", "write a lesson of your own: new, check, record, run"),
     "models": ("lists", "list the models on the disk; --get downloads one"),
     "sessions": ("lists", "list the saved sessions"),
-    "doctor": ("doctor", "check that everything works on this machine; the output is for a report"),
+    "doctor": ("lists", "check that everything works on this machine; the output is for a report"),
     "completion": ("completion", "print the code for tab completion in bash, zsh or fish"),
 }  # fmt: skip
 """Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is

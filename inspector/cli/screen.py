@@ -23,7 +23,6 @@ from engine.settings import LoadSettings, Settings
 from inspector.cli import flags
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
-from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
 from inspector.keys import key_for
@@ -181,7 +180,7 @@ def add_breakpoints(group: argparse._ArgumentGroup) -> None:
 def _read_condition(condition: Setting, text: str) -> Any:
     """The value of a condition's flag."""
     try:
-        return condition.parse(unescaped(text) if condition.form == "text" else text)
+        return condition.parse(flags.unescaped(text) if condition.form == "text" else text)
     except SettingsError as error:
         raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
 

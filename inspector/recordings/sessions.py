@@ -200,6 +200,7 @@ def find(name: str, directory: Path | None = None, growing: bool = False) -> Pat
     short = repr(shorter(name))
     if begun:
         raise EngineError(f"{len(begun)} sessions begin with {short}.", f"Say which: {_some(begun)}.")
+
     near = [each for each in known if name in each] or get_close_matches(name, known, MOST_NAMED)
     meant = f"Did you mean {_some(near)}? " if near else ""
     raise EngineError(f"There is no file and no session {short}.", f"{meant}See `inspector sessions`.")

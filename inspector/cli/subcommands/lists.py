@@ -1,4 +1,4 @@
-"""`inspector models` and `sessions`, and `inspector --keys`: lists, as tables or JSON lines."""
+"""`inspector models`, `sessions` and `doctor`, and `inspector --keys`: what is on this machine."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from engine.errors import EngineError
+from engine.models_on_disk.download import DownloadProgress, download
+from engine.models_on_disk.models import DiskModel, listed
 from inspector.cli import flags
-from inspector.cli.exit import OK, note, output, write
+from inspector.cli.arguments import load_settings
+from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
+from inspector.recordings import sessions
 
 if TYPE_CHECKING:
-    from engine.models_on_disk.download import DownloadProgress
-    from engine.models_on_disk.models import DiskModel
-    from inspector.recordings.sessions import SavedSession
+    from inspector.blocks.blocks import Column
     from inspector.widgets.actions import Action
 
 ERASE = "\r\x1b[K"
 """Takes a line of progress away."""
-_NAME = 60
-"""Cells of a name at most; the path follows in JSON."""
-_PROMPT = 40
-"""Characters of a prompt that the table of sessions shows."""
+_NAME, _PROMPT = 60, 40
+"""Cells of a model's name, and characters of a prompt, that a table shows at most; JSON has all of them."""
 
 
 def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
@@ -35,6 +35,13 @@ def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     from inspector.cli.writers.json_lines import json_line
 
     return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
+
+
+def _table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    from inspector.blocks.blocks import Table, TableRow
+    from inspector.blocks.paint import plain_lines
+
+    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
 
 
 # ---- inspector models ------------------------------------------------------------------------
@@ -69,15 +76,18 @@ def run_models(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from engine.models_on_disk.models import listed
-    from inspector.recordings.sessions import recent_models
+    from inspector.blocks.blocks import Column
+    from inspector.display import truncate, visible
+    from inspector.state.disk_models import COLUMNS, cells
 
     available = memory_for_models()
-    models = listed(args.directories, () if args.directories else recent_models())
+    models = listed(args.directories, () if args.directories else sessions.recent_models())
     if args.jsonl:
         return _listed((_model_values(model, available) for model in models), (), True)
     found = list(models)
-    write(_model_lines(found, available))
+    columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
+    rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
+    write(_table(columns, rows) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -89,21 +99,8 @@ def _model_values(model: DiskModel, available: int | None) -> dict[str, Any]:
     return {**to_builtins(model, enc_hook=str), "available": available, "fits": fits}
 
 
-def _model_lines(found: Sequence[DiskModel], available: int | None) -> Iterator[str]:
-    from inspector.display import pad, visible  # drawn with characters; not needed for --help
-    from inspector.state.disk_models import cells
-
-    rows = [{"name": visible(model.name), **cells(model, available)} for model in found]
-    rows = [{column: column for column in rows[0]}, *rows] if rows else []
-    widths = {column: min(_NAME, max(len(row[column]) for row in rows)) for column in (rows or [{}])[0]}
-    for row in rows:
-        cells_of = ((row[each], width, each not in ("name", "family")) for each, width in widths.items())
-        yield "  ".join(pad(text, width, right=right) for text, width, right in cells_of).rstrip()
-
-
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     """Download a model, and write how far it is."""
-    from engine.models_on_disk.download import download
     from inspector.cli.writers.json_lines import json_line
     from inspector.state.disk_models import far
 
@@ -135,8 +132,6 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 def sessions_parser() -> flags.Parser:
     """List the saved sessions, the most recently written one first."""
-    from inspector.recordings import sessions
-
     made = flags.command_parser(
         "sessions",
         sessions_parser.__doc__,
@@ -150,34 +145,53 @@ def sessions_parser() -> flags.Parser:
 
 def run_sessions(args: Namespace) -> int:
     """Run `inspector sessions`."""
-    from inspector.recordings.sessions import saved_sessions
+    found = sessions.saved_sessions()
+    if args.jsonl or not found:
+        values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
+        return _listed(values, [f"No session is saved in {sessions.folder()}."], args.jsonl)
+    from inspector.blocks.blocks import Column
+    from inspector.display import visible
 
-    listed = saved_sessions()
-    values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in listed)
-    return _listed(values, _session_lines(listed), args.jsonl)
-
-
-def _session_lines(listed: Sequence[SavedSession]) -> Iterator[str]:
-    from inspector.display import pad, visible
-    from inspector.recordings import sessions
-
-    if not listed:
-        yield f"No session is saved in {sessions.folder()}."
-        return
-    names = max(len("name"), *(len(visible(s.name)) for s in listed))
-    yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for s in listed:
-        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
-        yield f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}"
+    columns = Column("name"), Column("last written"), Column(" tokens", "right"), Column("     size", "right")
+    rows = (
+        (visible(each.name), f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
+         f"{each.size / 1024:,.0f} K", _about(each))
+        for each in found
+    )  # fmt: skip
+    return write(_table((*columns, Column("prompt")), rows))
 
 
-def _about(session: SavedSession) -> str:
+def _about(session: sessions.SavedSession) -> str:
     from inspector.display import truncate, visible
 
     if session.peek is None:
         return session.problem
     runs, made = "(runs) " * session.peek.in_use, f" · {session.made}" if session.made else ""
     return runs + truncate(visible(session.peek.user_message), _PROMPT) + made
+
+
+# ---- inspector doctor ------------------------------------------------------------------------
+
+
+def doctor_parser() -> flags.Parser:
+    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
+    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
+    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
+    flags.add_jsonl(made, "lines", "one JSON object")
+    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
+    flags.add_named(made.add_argument_group("model"), *names)
+    return made
+
+
+def run_doctor(args: Namespace) -> int:
+    """Run `inspector doctor`; errors as for `inspector.cli.doctor.run`."""
+    from inspector.cli.doctor import run
+
+    try:
+        return run(load_settings(args), args.jsonl)
+    except KeyboardInterrupt:
+        leave_at_once(INTERRUPTED)  # a forward pass may be under way
 
 
 # ---- inspector --keys ------------------------------------------------------------------------

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, TextIO
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
+from engine.models_on_disk.models import all_places
+from engine.protocol import Command, Configure, Failure, Record
+from engine.recording import save_as
+from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings
 from inspector.cli.exit import OK, note, output, write
+from inspector.served.opening import ServedFile, exchanges_of, opened_request
+from inspector.version import program
 
 if TYPE_CHECKING:
-    from engine.protocol import Command, Failure, Record
-    from engine.settings import LoadSettings
     from inspector.cli.driver import Summary
     from inspector.served.exchange import Exchange
-    from inspector.served.opening import ServedFile
     from inspector.served.replies import ServedReply
     from inspector.served.rescoring import Rescored, Rescoring
 
@@ -62,7 +65,6 @@ def run_open(args: Namespace) -> int:
     """
     from inspector.cli.writers.json_lines import json_line
     from inspector.served.listing import listed_line, listed_request
-    from inspector.served.opening import ServedFile, exchanges_of, opened_request
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
@@ -99,11 +101,9 @@ def run_open(args: Namespace) -> int:
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
     """Show a reply without its model, from a recording that lasts as long as the screen; or write that recording."""
-    from engine.recording import save_as
     from inspector.cli.driver import place
     from inspector.served.reply_recording import recording_of
     from inspector.session.playback import Opening, checked
-    from inspector.version import program
 
     entries, path = recording_of(exchange), place(args.output, args.force, "the recording does")
     if path is not None:
@@ -120,12 +120,10 @@ def _replay(args: Namespace, exchange: Exchange) -> int:
 
 
 def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
-    from engine.settings import Settings
     from inspector.cli.driver import run
-    from inspector.served.opening import ServedFile
 
     load = loaded_for(args, exchanges)
-    checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), sys.stderr, args.jsonl)
+    checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), args.jsonl)
     request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
     return run(request, checks, after=checks.commands, forgives=checks.forgives)
 
@@ -136,8 +134,6 @@ def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
     Raises:
         PromptError: Neither does.
     """
-    from engine.models_on_disk.models import all_places
-
     load = load_settings(args)
     if args.model is not None:
         return load
@@ -155,21 +151,18 @@ class Checks:
 
     Args:
         file: What was asked and answered.
-        out: Receives it.
-        err: Receives the sums.
+        out: Receives it; the sums go to standard error.
         jsonl: Whether as JSON lines.
     """
 
-    def __init__(self, file: ServedFile, out: TextIO, err: TextIO, jsonl: bool) -> None:
-        self._file, self._out, self._err, self._jsonl = file, out, err, jsonl
+    def __init__(self, file: ServedFile, out: TextIO, jsonl: bool) -> None:
+        self._file, self._out, self._jsonl = file, out, jsonl
         self._rescoring: Rescoring | None = None
         self._failure: Failure | None = None
         self._results: list[Rescored] = []
 
     def take(self, record: Record, text: str) -> None:
         """Compare what a record says with the reply that is computed again, or note why one can't be."""
-        from engine.protocol import Failure
-
         if isinstance(record, Failure):
             self._failure = record
         elif self._rescoring is not None:
@@ -181,27 +174,28 @@ class Checks:
 
     def commands(self, summary: Summary) -> Iterator[Command]:
         """The commands of each, one after another; the summary has the facts of the model."""
-        from engine.protocol import Configure
-        from inspector.served.opening import opened_request
         from inspector.served.rescoring import Rescoring
 
+        assert summary.facts is not None
         for exchange in self._file.exchanges:
             try:
                 opened = opened_request(self._file, exchange)
             except EngineError as error:
                 self._write(exchange, None, None, str(error))
                 continue
-            assert summary.facts is not None
-            request, reply = opened.request.within(summary.facts.vocabulary), opened.reply
-            self._failure, self._rescoring = None, Rescoring(request, reply)
+            request = opened.request.within(summary.facts.vocabulary)
+            self._failure, self._rescoring = None, Rescoring(request, opened.reply)
             self._rescoring.take(summary.facts)
             yield Configure(request.settings)
             yield request.prompted(echo=False)
             if self._failure is None:
                 yield from self._rescoring.commands()
-            failed = self._failure
-            why = f"{failed.message} {failed.hint}".rstrip() if failed is not None else ""
-            self._write(exchange, reply, self._rescoring.result(), why)
+            if self._failure is None:
+                self._results.append(result := self._rescoring.result())
+                self._write(exchange, opened.reply, result, "")
+            else:
+                why = f"{self._failure.message} {self._failure.hint}".rstrip()
+                self._write(exchange, opened.reply, None, why)
 
     def _write(
         self, exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
@@ -209,8 +203,6 @@ class Checks:
         from inspector.cli.writers.json_lines import json_line
         from inspector.served.listing import checked_line, checked_reply
 
-        if result is not None and not why:
-            self._results.append(result)
         if self._jsonl:
             self._out.write(json_line(checked_reply(exchange, reply, result, why)))
         else:
@@ -223,4 +215,4 @@ class Checks:
         from inspector.served.listing import sums
 
         if len(self._file.exchanges) > 1:
-            self._err.write(sums(self._results, len(self._file.exchanges)))
+            sys.stderr.write(sums(self._results, len(self._file.exchanges)))

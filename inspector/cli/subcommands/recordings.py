@@ -7,19 +7,20 @@ import re
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from engine.errors import EngineError
 from engine.files import free, replacing, typed
 from inspector.cli import flags, screen
 from inspector.cli.exit import OK, note, output
+from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.keys import key_for
+from inspector.lessons import catalogue
+from inspector.lessons.catalogue import Listed
+from inspector.lessons.errors import LessonError
+from inspector.recordings import sessions
 
-if TYPE_CHECKING:
-    from inspector.lessons.catalogue import Listed
-
-_SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
-_NAMES = ", ".join(_SPEEDS)
+_SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
 
 
 def replay_parser() -> flags.Parser:
@@ -35,7 +36,7 @@ def replay_parser() -> flags.Parser:
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
         "lockstep, which come with the program (default: the demonstration)")  # fmt: skip
     add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_NAMES}")
+    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_SPEEDS}")
     follow = "follow a recording that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="do not save what you add when you continue live")
@@ -49,9 +50,9 @@ def speed(text: str) -> float:
     Raises:
         ArgumentTypeError: It is none of them.
     """
-    if text not in _SPEEDS:
-        raise ArgumentTypeError(f"must be one of {_NAMES}, not {text!r}")
-    return _SPEEDS[text]
+    if text not in _SPEEDS.split(", "):
+        raise ArgumentTypeError(f"must be one of {_SPEEDS}, not {text!r}")
+    return float("inf" if text == "max" else text)
 
 
 def named(name: str | None) -> tuple[Path, bool]:
@@ -63,9 +64,6 @@ def named(name: str | None) -> tuple[Path, bool]:
     Raises:
         EngineError: There is none.
     """
-    from inspector.demo import DEMONSTRATION, SCENES
-    from inspector.recordings import sessions
-
     if name is None:
         return DEMONSTRATION, True
     if name in SCENES and not os.path.exists(name):
@@ -79,8 +77,6 @@ def run_replay(args: Namespace) -> int:
     Raises:
         EngineError: There is no such file, it is no recording, or there is no terminal.
     """
-    from inspector.demo import LESSON
-    from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
     if args.follow and args.play:
@@ -91,14 +87,13 @@ def run_replay(args: Namespace) -> int:
     path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
-    from inspector.lessons.catalogue import listed
     from inspector.views import FOLLOWING, TOOLS, with_lesson
 
     if args.follow:
         look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
         return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
     opening = Opening(path, play=args.play or shipped, speed=args.speed)
-    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    tools = with_lesson(catalogue.listed(LESSON)) if args.trace is None else TOOLS
     return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 
 
@@ -164,8 +159,6 @@ def dimensions(text: str) -> tuple[int, int]:
 
 def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
-    from inspector.demo import DEMONSTRATION
-    from inspector.lessons.catalogue import of_recording
     from inspector.scales import size
 
     listed, trace = _source(args)
@@ -173,7 +166,7 @@ def run_export(args: Namespace) -> int:
     if out is not None:
         free(out, args.force)
     if name == "html" and trace is not None and listed is None:
-        listed = _read_lesson(str(trace), lambda: of_recording(trace))
+        listed = _read_lesson(str(trace), lambda: catalogue.of_recording(trace))
     if name == "html" and listed is not None:
         document = _lesson(args, listed, trace or listed.trace)
     elif args.lesson is not None:
@@ -218,23 +211,20 @@ def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     """The lesson, where one is named, and the recording; no recording for the demonstration."""
-    from inspector.lessons.catalogue import find, is_name
-    from inspector.recordings import sessions
-
     name = args.trace
-    listed = _read_lesson(args.lesson, lambda: find(args.lesson)) if args.lesson is not None else None
+    listed = (
+        _read_lesson(args.lesson, lambda: catalogue.find(args.lesson)) if args.lesson is not None else None
+    )
     if name is None:
         return listed, listed.trace if listed is not None else None
-    if is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
-        own = _read_lesson(name, lambda: find(name))
+    if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
+        own = _read_lesson(name, lambda: catalogue.find(name))
         return listed or own, own.trace
     return listed, sessions.find(name)
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
     """Call `read`; an error in a lesson's file is reported with its line."""
-    from inspector.lessons.errors import LessonError
-
     try:
         return read()
     except LessonError as error:

@@ -7,20 +7,26 @@ import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
+from engine.protocol import CutText, DiffText, Failure, OpenLockstep, TakeApart
 from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import flags
-from inspector.cli.arguments import CliRequest, given, load_settings
-from inspector.cli.inputs import STDIN, add_chat, chat_from, given_text, idle, read_text, unescaped
+from inspector.cli.arguments import (
+    STDIN,
+    CliRequest,
+    chat_from,
+    given,
+    given_text,
+    idle,
+    load_settings,
+    read_file,
+    typed_text,
+)  # fmt: skip
 from inspector.served.requests import last_of
-
-if TYPE_CHECKING:
-    from engine.protocol import Failure, OpenLockstep
 
 MOST = 20
 """Candidates that the engine records for a token of the prompt."""
@@ -42,7 +48,7 @@ def score_parser() -> flags.Parser:
     template = "score it as a user's message in the model's chat template"
     text.add_argument("--chat-template", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_chat(text)
+    flags.add_chat(text)
     out = made.add_argument_group("output")
     flags.add_jsonl(out, "table")
     summary = "print the figures of the whole text only, not its tokens"
@@ -164,7 +170,6 @@ def run_diff(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
-    from engine.protocol import DiffText
     from inspector.cli.writers.diff import Bounds, DiffReading, DiffTable
     from inspector.cli.writers.generation import report
 
@@ -222,8 +227,6 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
     Raises:
         EngineError: A group size was given without bits.
     """
-    from engine.protocol import OpenLockstep
-
     bits, group, adapter = args.against_bits, args.against_group_size, args.against_adapter
     if group is not None and bits is None:
         hint = "Add the bits, or leave it out."
@@ -257,7 +260,7 @@ def tokens_parser() -> flags.Parser:
     template = "cut it as a user's message in the model's chat template"
     text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_chat(text)
+    flags.add_chat(text)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
@@ -279,7 +282,6 @@ def run_tokens(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    from engine.protocol import CutText, TakeApart
     from inspector.cli.writers import tokens
     from inspector.cli.writers.generation import report
 
@@ -311,10 +313,11 @@ def _text_to_cut(args: Namespace) -> str:
         raise PromptError("A file and --prompt were both given.", "Leave one of them out.")
     if args.prompt is None and args.file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
-    if args.prompt is not None and args.prompt != STDIN:
-        text = unescaped(args.prompt)
+    if args.file in (None, STDIN):
+        typed = STDIN if args.prompt is None else args.prompt
+        text = typed_text(typed, "Give the text as a file, or with -p.")
     else:
-        text = read_text(STDIN if args.file is None else args.file, "Give the text as a file, or with -p.")
+        text = read_file(args.file)
     if not text:
         hint = "Give some text: inspector tokens -p TEXT."
         raise PromptError("The text is empty: there is nothing to cut.", hint)
