@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
@@ -29,9 +29,11 @@ from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from inspector.cli.arguments import CliRequest
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
-from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
 from inspector.version import program
+
+if TYPE_CHECKING:
+    from inspector.session.client import Backend
 
 # ---- the result of a generation -----------------------------------------------------------------
 
@@ -52,28 +54,25 @@ class Completion:
     def add(self, text: str) -> str:
         """Add the text of a token; returns what is certain now and was not before."""
         held = self._held + text
-        cut = self._begins(held)
+        cut = min((_begin_of(stop, held) for stop in self._stops), default=len(held))
         self._held = held[cut:]
         self.text += held[:cut]
         return held[:cut]
 
     def close(self) -> str:
         """Add the text that was held back, without a stop string and what follows it, and return it."""
-        places = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        rest = self._held[: min(places)] if places else self._held
+        rest = min((self._held.partition(stop)[0] for stop in self._stops), key=len, default=self._held)
         self._held = ""
         self.text += rest
         return rest
 
-    def _begins(self, text: str) -> int:
-        """The earliest place at which a stop string begins, or the beginning of one at the text's end."""
-        places = [len(text)]
-        for stop in self._stops:
-            at = text.find(stop)
-            lengths = range(min(len(stop) - 1, len(text)), 0, -1)
-            partial = next((length for length in lengths if text.endswith(stop[:length])), 0)
-            places.append(at if at >= 0 else len(text) - partial)
-        return min(places)
+
+def _begin_of(stop: str, text: str) -> int:
+    """The place at which a stop string begins, or the beginning of one at the text's end; the end if there is none."""
+    if (at := text.find(stop)) >= 0:
+        return at
+    ends = range(max(0, len(text) - len(stop) + 1), len(text))
+    return next((at for at in ends if stop.startswith(text[at:])), len(text))
 
 
 class Summary:
@@ -97,9 +96,13 @@ class Summary:
         self.completion = Completion(settings.stop)
         self.facts: ModelFacts | None = None
         self.prefilled: protocol.Prefilled | None = None
+        self.latest: protocol.Step | protocol.Prefilled | None = None
+        """The record that has the state of the KV cache and the memory at the end."""
         self.steps = 0
-        self._last: protocol.Step | None = None
-        self._finished: protocol.Finished | None = None
+        self.pending = b""
+        """Bytes of a character that the last token left unfinished."""
+        self.reason: protocol.FinishReason = "cancelled"
+        self.detail = ""
         self._ms: list[float] = []
         """Times of the steps, without a cold start."""
         self.cold_ms: float | None = None
@@ -117,15 +120,15 @@ class Summary:
             case protocol.PromptOpened():
                 self._begun = time.perf_counter()
             case protocol.Prefilled():
-                self.prefilled = record
+                self.prefilled = self.latest = record
                 self.first_token_ms = (time.perf_counter() - self._begun) * 1000
                 return self._take_first(record)
             case protocol.Step():
-                self._last = record
+                self.latest, self.pending = record, record.pending
                 if not self._of_prompt(record):
                     return self._take_step(record)
             case protocol.Finished():
-                self._finished = record
+                self.reason, self.detail = record.reason, record.detail
                 return self.completion.close()
         return ""
 
@@ -157,31 +160,13 @@ class Summary:
         return self.facts is not None and token in self.facts.eos_ids
 
     @property
-    def reason(self) -> protocol.FinishReason:
-        return self._finished.reason if self._finished else "cancelled"
-
-    @property
-    def detail(self) -> str:
-        return self._finished.detail if self._finished else ""
-
-    @property
-    def pending(self) -> bytes:
-        """Bytes of a character that the last token left unfinished."""
-        return self._last.pending if self._last else b""
-
-    @property
     def tpot(self) -> Tpot | None:
         return tpot(self._ms)
-
-    @property
-    def latest(self) -> protocol.Step | protocol.Prefilled | None:
-        """The record that has the state of the KV cache and the memory at the end."""
-        return self._last or self.prefilled
 
 
 # ---- commands carried out -----------------------------------------------------------------------
 
-MakeBackend = Callable[[Callable[[Received], None]], Backend]
+MakeBackend = Callable[[Callable[[Received], None]], "Backend"]
 
 
 class Writer(Protocol):

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
+import re
+import shlex
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
+from engine.files import shorter
 from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
 from inspector.cli.exit import output
@@ -276,8 +280,6 @@ def parsed(
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args
-    from inspector.cli.suggestions import answer
-
     raise answer(unknown, argv, parser, parsers)
 
 
@@ -325,3 +327,133 @@ def flag_errors() -> Iterator[None]:
         yield
     except SettingsError as error:
         raise EngineError(f"--{error.field.replace('_', '-')}: {error.message}", error.hint) from None
+
+
+# ---- an argument that no parser knows: by the argument alone, as argparse's messages differ between versions ----
+
+SURE, POSSIBLE = 0.75, 0.6
+"""Likeness from which on a flag of the command itself is meant, and any flag, though another may be nearer."""
+HUB_ID = r"[\w.-]+/[\w.-]+"
+LONGEST_ECHO = 60
+"""Characters of a text that a message repeats as it should be typed."""
+FOREIGN: Mapping[str, str] = {
+    foreign: own
+    for own, named in {
+        "--temp": "--temperature",
+        "--preset greedy": "--greedy",
+        "--max-tokens": "--max-new-tokens --max-completion-tokens --max-length --n-predict --num-predict --n",
+        "--min-tokens": "--min-new-tokens --min-length",
+        "--min-tokens-to-keep": "--min-keep",
+        "--width": "--num-beams --beam-width --beam-size",
+        "--repetition-penalty": "--repeat-penalty",
+        "--repetition-context-size": "--repeat-last-n",
+        "--sampler-order": "--samplers",
+        "--stop": "--stop-sequence --reverse-prompt",
+        "--extra-eos-token": "--eos-token-id",
+        "--candidates": "--top-logprobs --n-probs",
+        "--system-prompt": "--system --system-message",
+        "--prompt-file": "--file --f",
+        "--model": "--model-path --model-name-or-path",
+        "--adapter-path": "--lora",
+        "--max-kv-size": "--ctx-size",
+        "--no-kv-cache": "--use-cache",
+        "--jsonl": "--json-lines",
+        "--to": "--format",
+    }.items()
+    for foreign in named.split()
+}
+"""Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
+WORDS: Mapping[str, str] = {
+    "help": "--help",
+    "version": "--version",
+    "resume": "--resume",
+    "list": "sessions",
+}
+"""Words of other programs' command lines, and what is typed here after `inspector`."""
+
+
+def answer(
+    unknown: Sequence[str], argv: Sequence[str], parser: Parser, parsers: Callable[[], Mapping[str, Parser]]
+) -> EngineError:
+    """The answer to arguments that a command doesn't know, with its probable meaning.
+
+    Args:
+        unknown: As typed; the first flag among them is answered, or else the first word.
+        argv: All arguments.
+        parser: Of the command.
+        parsers: Of all commands, for flags of other commands.
+    """
+    flags = [each for each in unknown if each.startswith("-") and len(each) > 1 and " " not in each]
+    if flags:
+        return _flag(flags[0].partition("=")[0], parser, parsers())
+    return _word(unknown[0], argv, parser, [command.partition(" ")[2] for command in parsers()])
+
+
+def _flag(flag: str, parser: Parser, parsers: Mapping[str, Parser]) -> EngineError:
+    plain = "--" + flag.strip("-").lower().replace("_", "-")
+    having = {command: _long_flags(other) for command, other in {parser.prog: parser, **parsers}.items()}
+    own, others = having[parser.prog], [name for names in having.values() for name in names]
+    known = {**dict(zip(others, others, strict=True)), **FOREIGN, **dict(zip(own, own, strict=True))}
+    meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
+    tried = ((meant, 1.0), (own, SURE), (list(known), 1.0), (meant, SURE), (list(known), POSSIBLE))
+    near = next(filter(None, (_nearest(plain, *each) for each in tried)), [])
+    message, wanted = f"{parser.prog} has no flag {shorter(flag)}.", known[near[0]] if near else ""
+    if near and near[0] in meant:
+        return EngineError(message, f"Did you mean {wanted}?")
+    commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
+    there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
+    return EngineError(message, f"{there}See `{parser.prog} --help`.")
+
+
+def _long_flags(parser: Parser) -> list[str]:
+    return [name for name in parser._option_string_actions if name.startswith("--")]
+
+
+def _nearest(flag: str, known: Sequence[str], cutoff: float) -> list[str]:
+    """The nearest flag, compared without the hyphens that all of them begin with."""
+    from difflib import get_close_matches  # not needed for --help
+
+    return [f"--{name}" for name in get_close_matches(flag[2:], [name[2:] for name in known], 1, cutoff)]
+
+
+def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[str]) -> EngineError:
+    prog, before = parser.prog, argv[: argv.index(word)]
+    message = f"{prog} takes no {shorter(word)!r}."
+    if "-p" in before or "--prompt" in before:
+        return EngineError(message, "Put a prompt of several words in quotes.")
+    if prog == "inspector" and word:
+        if word in subcommands:
+            return EngineError(message, f"Put {word} first: inspector {word} ...")
+        message = f"{shorter(word)!r} is not a subcommand of inspector."
+        if near := _near(word, subcommands):
+            return EngineError(message, f"Did you mean inspector {near}?")
+    return EngineError(message, _as_value(word, parser))
+
+
+def _as_value(word: str, parser: Parser) -> str:
+    """The flag with which a word is given, as a sentence."""
+    typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
+    for flag, what, fits in (
+        # the bundled model, a directory, or written as a hub id is
+        (
+            "--model",
+            "A model",
+            lambda word: word == "pocket" or os.path.isdir(word) or re.fullmatch(HUB_ID, word),
+        ),
+        ("--prompt-file", "The file of a prompt", os.path.isfile),
+        ("-p", "A prompt", bool),
+    ):
+        if flag in parser._option_string_actions and fits(word):
+            return f"{what} is given with {flag}: {parser.prog} {flag} {typed}"
+    return f"See `{parser.prog} --help`."
+
+
+def _near(word: str, subcommands: Sequence[str]) -> str:
+    """The words to type after `inspector` for a mistyped subcommand or a recording; empty if a word is neither."""
+    from difflib import get_close_matches
+
+    if word.endswith((".trace", ".trace.zst")):
+        return f"replay {shlex.quote(word)}"
+    a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
+    near = get_close_matches(word.lower(), subcommands, 1) if a_name else []
+    return WORDS.get(word.lower(), near[0] if near else "")

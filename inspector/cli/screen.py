@@ -9,7 +9,8 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ from inspector.keys import key_for
 
 if TYPE_CHECKING:
     from inspector.session.playback import Opening
+    from inspector.tools.export.recording import Recording
 
 PURPOSE = "Step through a language model's generation, token by token."
 
@@ -327,3 +329,78 @@ def is_terminal(name: str) -> bool:
     """True if a standard stream is a terminal."""
     stream = getattr(sys, name)
     return stream is not None and not stream.closed and bool(stream.isatty())
+
+
+# ---- a picture of the screen as it shows a recording, drawn without a terminal -----------------
+
+SETTLING = 8
+"""Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""
+
+
+def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:
+    """The screen as it shows a recording, as SVG. In a thread of its own: a notebook has a loop running already.
+
+    Args:
+        recording: Its path is shown, with the chosen token selected, or else the one to come.
+        size: Columns and rows of the terminal.
+        light: In the light theme.
+    """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    with _anywhere(), ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(_picture(recording, size, light))).result()
+
+
+@contextmanager
+def _anywhere() -> Iterator[None]:
+    """A picture has all colours, whatever the terminal can show in which it is made, and a notebook shows no frames.
+
+    Textual records the screen with a console of rich, which prints what it records where it finds a notebook; Textual
+    has no argument that would tell it otherwise (rich 15, `Console(force_jupyter=False)`).
+    """
+    import rich.console
+
+    before, in_notebook = dict(os.environ), rich.console._is_jupyter
+    rich.console._is_jupyter = lambda: False
+    os.environ.update(COLORTERM="truecolor", TERM="xterm-256color")
+    os.environ.pop("NO_COLOR", None)
+    try:
+        yield
+    finally:
+        rich.console._is_jupyter = in_notebook
+        os.environ.clear()
+        os.environ.update(before)
+
+
+async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> str:
+    from inspector.app import InspectorApp
+    from inspector.config.preferences import Preferences
+    from inspector.session.client import IdleBackend
+    from inspector.tools.export.documents import alone
+
+    app = InspectorApp(
+        recording.load or LoadSettings(),
+        recording.settings or Settings(),
+        engine=IdleBackend(),
+        breakpoints=Breakpoints(),
+        theme="light" if light else "dark",
+        begins=Preferences(),
+    )
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        client = app.controller.client
+        client.forget()
+        client.timeline = timeline = recording.timeline
+        if recording.items and recording.tip != timeline.tip:
+            timeline.visit(recording.tip)
+        chosen = (place for place, item in enumerate(recording.items) if item.node == recording.chosen)
+        timeline.select(next(chosen, None))
+        app.main.show()
+        drawn = ""
+        for _ in range(SETTLING):
+            await pilot.pause()
+            before, drawn = drawn, app.export_screenshot(title=recording.heading)
+            if drawn == before:
+                break
+        return alone(drawn, recording.made)

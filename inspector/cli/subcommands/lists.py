@@ -1,10 +1,14 @@
-"""`inspector models`, `sessions` and `doctor`, and `inspector --keys`: what is on this machine."""
+"""`inspector models`, `sessions`, `doctor` and `completion`, and `inspector --keys`: what there is on this machine.
+
+Tab completes by argcomplete: the shell's function runs the program with `_ARGCOMPLETE` set.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -15,9 +19,12 @@ from msgspec.structs import asdict
 from engine.errors import EngineError
 from engine.models_on_disk.download import DownloadProgress, download
 from engine.models_on_disk.models import DiskModel, listed
+from engine.settings import BY_NAME
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
+from inspector.cli.subcommands import show
+from inspector.config.presets import Presets
 from inspector.recordings import sessions
 
 if TYPE_CHECKING:
@@ -249,3 +256,79 @@ def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Ite
             yield f"  {pad(each.id, ids)}  {pad(' '.join(each.keys), 14)}  {each.help or each.label}"
         yield ""
     yield from problems
+
+
+# ---- inspector completion: what a shell's start-up file runs, and the answers to the shell ----
+
+SHELLS = {
+    "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(inspector completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "inspector completion fish | source in ~/.config/fish/config.fish",
+}
+"""The line in each shell's start-up file."""
+
+
+def completion_parser() -> flags.Parser:
+    """The parser of `inspector completion`."""
+    ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
+    made = flags.command_parser(
+        "completion",
+        "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
+        "values "
+        f"with tab. Put one line into your shell's start-up file. {ways}.",
+    )
+    made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
+    return made
+
+
+def run_completion(args: Namespace) -> int:
+    """Run `inspector completion`."""
+    from argcomplete.shell_integration import shellcode
+
+    output().write(shellcode(["inspector"], shell=args.shell))
+    return OK
+
+
+# ---- the shell asks ---------------------------------------------------------------------------
+
+
+def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
+    """Answer a shell that asks what may come next, and end the process; returns if none asks.
+
+    Args:
+        screen: The parser of `inspector` alone; the subcommands are put under it.
+        subcommands: Their parsers.
+    """
+    from argcomplete import autocomplete
+    from argcomplete.completers import SuppressCompleter
+
+    under, words = screen.add_subparsers(), os.environ.get("COMP_LINE", "").split()[:3]
+    names = {made: made.prog.split() for made in subcommands}
+    chosen = {name[1]: made for made, name in names.items() if len(name) == 2 or name == words}
+    for name, made in chosen.items():
+        if len(names[made]) == 3:
+            made.add_argument("view")  # the second word of `show race`
+        under.add_parser(name, parents=[made], add_help=False)
+    for each in (screen, *subcommands):
+        for action in each._actions:
+            if (values := _known(action.dest)) is not None and not action.choices:
+                completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
+                setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
+    # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
+    autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+def _known(name: str) -> Callable[[], Iterable[str]] | None:
+    """The values of an argument that are known beforehand."""
+    field = BY_NAME.get(name)
+    return field.choices.keys if field is not None and field.choices else VALUES.get(name)
+
+
+VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
+    "trace": sessions.names,
+    "resume": sessions.names,
+    "preset": lambda: Presets().names,
+    "model": lambda: ("pocket",),
+    "views": lambda: (*show.VIEWS, "race", "profile"),
+}
+"""Values that are known beforehand, beside those of settings, by the name of their argument."""

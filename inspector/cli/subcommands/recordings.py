@@ -194,9 +194,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
     if args.node is not None:
         line(recording, args.node)
     if name == "svg":
-        from inspector.cli.picture import picture
-
-        return picture(recording, args.size, args.light)
+        return screen.picture(recording, args.size, args.light)
     return FORMATS[name].make(recording)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inspector.cli.main import _parsers
-from inspector.cli.subcommands import completion
+from inspector.cli.subcommands import lists as completion
 from tests.inspector.cli.scripted import Complaint
 from tests.inspector.cli.test_main import light, run
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from inspector.cli import suggestions
+from inspector.cli import flags as suggestions
 from inspector.cli.flags import parsed
 from inspector.cli.main import REPLACED, SUBCOMMANDS, _parsers
 from tests.inspector.cli.scripted import Complaint
@@ -123,5 +122,5 @@ def test_values_that_look_like_flags_are_still_values() -> None:
 
 
 def test_a_good_command_line_makes_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "inspector.cli.suggestions", None)
+    monkeypatch.setattr(suggestions, "answer", None)
     assert parsed(_parsers()["inspector score"], ["-", "--jsonl"]).file == "-"
