@@ -8,8 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from inspector.display import truncate, visible
-from inspector.served.exchange import Exchange
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served.replies import Exchange, ServedReply, read_reply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep, Source, Verdict
 
 _WORDS = 48
@@ -90,7 +89,7 @@ def checked_line(
         detailed: Whether each token has a line.
     """
     head = f"{exchange.number:>5}  {asked(exchange)[1]:10}  "
-    if why or result is None:
+    if result is None:
         return f"{head}{visible(why)}\n"
     lines = [head + "; ".join(_parts(reply, result))]
     if detailed:
@@ -167,7 +166,7 @@ def checked_reply(
     exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
 ) -> CheckedReply:
     """The comparison of a reply as values; arguments as for `checked_line`."""
-    if why or result is None:
+    if result is None:
         return CheckedReply(exchange.number, why or None)
     served = reply.prompt_tokens if reply is not None else None
     tokens = tuple(

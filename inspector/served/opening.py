@@ -18,8 +18,16 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines, json_of, reply_with
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served.replies import (
+    Exchange,
+    Reply,
+    ServedReply,
+    events_of,
+    json_lines,
+    json_of,
+    read_reply,
+    reply_with,
+)
 from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB

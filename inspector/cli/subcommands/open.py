@@ -24,8 +24,7 @@ from inspector.version import program
 
 if TYPE_CHECKING:
     from inspector.cli.driver import Summary
-    from inspector.served.exchange import Exchange
-    from inspector.served.replies import ServedReply
+    from inspector.served.replies import Exchange, ServedReply
     from inspector.served.rescoring import Rescored, Rescoring
 
 

@@ -13,9 +13,9 @@ from textual.widgets import Input, Label
 
 from engine.errors import EngineError
 from inspector.display import pad, truncate, visible
-from inspector.served.exchange import Exchange
 from inspector.served.listing import asked, outcome
 from inspector.served.opening import ServedFile, exchanges_of
+from inspector.served.replies import Exchange
 from inspector.tools.served import REQUESTS_KEYS
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.canvas import Row

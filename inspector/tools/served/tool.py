@@ -28,8 +28,8 @@ from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:  # the first screen needs none of it
     from inspector.main.screen import MainScreen
-    from inspector.served.exchange import Exchange
     from inspector.served.opening import OpenedRequest, ServedFile
+    from inspector.served.replies import Exchange
     from inspector.served.rescoring import Rescored, Rescoring
 
 
