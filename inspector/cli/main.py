@@ -29,7 +29,7 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "diff": ("texts", "compare two models over one text: KL, perplexity, equal top tokens"),
     "tokens": ("texts", "cut a text into tokens with ids and bytes; loads only the tokenizer"),
     "train": ("train", "train a small model on a text of yours, and watch it learn"),
-    "open": ("open", "open a recorded request as a session, and compare its reply"),
+    "open": ("recordings", "open a recorded request as a session, and compare its reply"),
     "replay": ("recordings", "show a recorded session on the screen, without a model"),
     "export": ("recordings", "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"),
     "learn": ("lessons", "take a lesson: predict, try it, and see"),
