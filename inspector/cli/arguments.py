@@ -8,14 +8,14 @@ import random
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from engine.errors import EngineError, PromptError, SettingsError
-from engine.files import TEXT_LIMIT, read_at_most, shorter
+from engine.files import TEXT_LIMIT, free, read_at_most, shorter, typed
 from engine.grammar_settings import Grammar, choices
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
 from engine.setting import check
@@ -163,6 +163,25 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) ->
     return tuple(notes)
 
 
+def place(output: str | None, force: bool, instead: str) -> Path | None:
+    """The path of the recording, checked before the work of making it; None if none is wanted.
+
+    Args:
+        output: As it was typed.
+        force: Whether an existing file may be replaced.
+        instead: What is written to standard output: the end of a sentence.
+
+    Raises:
+        EngineError: It is standard output, the file exists, or no file can be written there.
+    """
+    if output is None:
+        return None
+    if output == "-":
+        message = f"The recording can't go to standard output: {instead}."
+        raise EngineError(message, "Name a file: -o story.trace.zst.")
+    return free(typed(output), force)
+
+
 # ---- texts ------------------------------------------------------------------------------------
 
 
@@ -184,9 +203,9 @@ def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, b
     return text, False if args.ignore_chat_template else args.chat
 
 
-def typed_text(typed: str, instead: str) -> str:
+def typed_text(text: str, instead: str) -> str:
     """A text of the command line with its escapes, or as `-` that of standard input; errors as for `read_stdin`."""
-    return read_stdin(instead) if typed == STDIN else unescaped(typed)
+    return read_stdin(instead) if text == STDIN else unescaped(text)
 
 
 def read_stdin(instead: str, source: str = "Standard input") -> str:
@@ -228,12 +247,12 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     return decoded(read_text_file(name, kind, mend, otherwise), name)
 
 
-def given_text(file: str | None, typed: str | None, command: str, purpose: str, flag: str = "") -> str:
+def given_text(file: str | None, prompt: str | None, command: str, purpose: str, flag: str = "") -> str:
     """The text that a command reads, from a file, from standard input (`-`) or as typed.
 
     Args:
         file: Its path.
-        typed: With escapes.
+        prompt: The text as it was typed.
         command: Named if the text is missing: `inspector score`.
         purpose: What is done with it: `score`.
         flag: That names the file; empty for a positional argument.
@@ -241,13 +260,13 @@ def given_text(file: str | None, typed: str | None, command: str, purpose: str, 
     Raises:
         EngineError: None was given, or two; it can't be read, or is empty.
     """
-    if (file is None) == (typed is None):
+    if (file is None) == (prompt is None):
         which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
     if file is None or file == STDIN:
         text = typed_text(
-            STDIN if typed is None else typed,
+            STDIN if prompt is None else prompt,
             f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE.",
         )
     else:

@@ -20,8 +20,6 @@ from msgspec import Struct
 
 from engine import protocol
 from engine.child import EngineProcess
-from engine.errors import EngineError
-from engine.files import free, typed
 from engine.protocol import Command, Failure, ModelFacts, Received, Record, Sent
 from engine.recording import Entry, save_as, worth_keeping
 from engine.settings import Settings
@@ -370,7 +368,7 @@ def run(
         request: The model, the settings and the prompt.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
-        trace: Where a recording is written too, from `place`; None for none.
+        trace: Where a recording is written too, from `arguments.place`; None for none.
         force: Whether the recording replaces a file.
         told: Makes the failure that is reported of the engine's.
         how: As for `drive`.
@@ -393,22 +391,3 @@ def run(
     if not outcome.joined:
         leave_at_once(code)
     return code
-
-
-def place(output: str | None, force: bool, instead: str) -> Path | None:
-    """The path of the recording, checked before the work of making it; None if none is wanted.
-
-    Args:
-        output: As it was typed.
-        force: Whether an existing file may be replaced.
-        instead: What is written to standard output: the end of a sentence.
-
-    Raises:
-        EngineError: It is standard output, the file exists, or no file can be written there.
-    """
-    if output is None:
-        return None
-    if output == "-":
-        message = f"The recording can't go to standard output: {instead}."
-        raise EngineError(message, "Name a file: -o story.trace.zst.")
-    return free(typed(output), force)

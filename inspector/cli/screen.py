@@ -21,12 +21,16 @@ from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
+from inspector import places
 from inspector.cli import flags
 from inspector.cli.arguments import given, known, load_values, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
+from inspector.config import own_keys
+from inspector.config.directions import steering
 from inspector.keys import key_for
+from inspector.version import version
 
 if TYPE_CHECKING:
     from inspector.session.playback import Opening
@@ -37,9 +41,6 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 def screen_parser() -> flags.Parser:
     """The parser of `inspector`."""
-    from inspector import places
-    from inspector.config import own_keys
-
     made = flags.command_parser("", PURPOSE, None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     flags.add_generation(made)
@@ -85,8 +86,6 @@ def run_screen(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     if args.version:
-        from inspector.version import version
-
         print(f"inspector {version()}", file=output())
         return OK
     if args.keys:
@@ -111,7 +110,6 @@ def run_screen(args: argparse.Namespace) -> int:
             "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
             f"Leave --steer out; {key_for('steering')} steers from a token on.",
         )
-    from inspector.config.directions import steering
     from inspector.views import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
@@ -200,6 +199,8 @@ def find(name: str, directory: Path | None = None, growing: bool = False) -> Pat
     short = repr(shorter(name))
     if begun:
         raise EngineError(f"{len(begun)} sessions begin with {short}.", f"Say which: {_some(begun)}.")
+
+    from difflib import get_close_matches  # not needed for --help
 
     near = [each for each in known if name in each] or get_close_matches(name, known, MOST_NAMED)
     meant = f"Did you mean {_some(near)}? " if near else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,8 +13,12 @@ from engine.errors import EngineError, PromptError
 from engine.protocol import Command
 from engine.setting import check
 from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
-from inspector.cli import flags
-from inspector.cli.arguments import STDIN, CliRequest, given, known, read_file, request_from, typed_text
+from inspector.cli import arguments, flags
+from inspector.cli.arguments import CliRequest
+from inspector.config.directions import steering
+
+if TYPE_CHECKING:
+    from inspector.cli.driver import Summary
 
 UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
@@ -35,11 +40,9 @@ def run_generate(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import Summary, place
     from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
-    from inspector.config.directions import steering
 
-    path, request = place(args.output, args.force, "the text does"), request_from(args)
+    path, request = arguments.place(args.output, args.force, "the text does"), arguments.request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
     speculation, figures = speculation_from(args), GenerationFigures(request)
@@ -147,7 +150,7 @@ def run_beam(args: Namespace) -> int:
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport, SearchResult
 
-    request, search = request_from(args), protocol.SearchBeams(beam_settings(args))
+    request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
     return report(request, BeamReport, SearchResult(), [search])
 
 
@@ -158,7 +161,7 @@ def beam_settings(args: Namespace) -> BeamSettings:
         EngineError: A value is out of range.
     """
     with flags.flag_errors():
-        return check(BeamSettings(**known(BeamSettings, given(args))))
+        return check(BeamSettings(**arguments.known(BeamSettings, arguments.given(args))))
 
 
 # ---- inspector batch -------------------------------------------------------------------------
@@ -208,11 +211,10 @@ def run_batch(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import place
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BatchEnd, BatchTable
 
-    path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
+    path, texts = arguments.place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
     list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
     commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
@@ -227,10 +229,10 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        given_one = typed_text(text, "Give prompts with --prompt TEXT.")
-        texts += _cut(args, given_one) if text == STDIN else [given_one]
+        given_one = arguments.typed_text(text, "Give prompts with --prompt TEXT.")
+        texts += _cut(args, given_one) if text == arguments.STDIN else [given_one]
     if args.prompt_file is not None:
-        texts += _cut(args, read_file(args.prompt_file, "prompt file"))
+        texts += _cut(args, arguments.read_file(args.prompt_file, "prompt file"))
     if not texts:
         hint = "Add --prompt TEXT for each, --prompt-file FILE --lines, or -p - for a pipe."
         raise PromptError("No prompt was given.", hint)
@@ -248,7 +250,7 @@ def _cut(args: Namespace, text: str) -> list[str]:
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
     """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
-    return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
+    return replace(arguments.request_from(one), prompt=texts[0] if args.draws is not None else "")
 
 
 def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:

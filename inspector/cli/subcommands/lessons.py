@@ -17,15 +17,8 @@ from engine.files import replacing, typed
 from engine.settings import LoadSettings
 from inspector.cli import flags, screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output, write
-from inspector.lessons.catalogue import (
-    LessonProgress,
-    Listed,
-    Progress,
-    find,
-    new_lesson,
-    recording_of,
-    shipped,
-)
+from inspector.lessons import catalogue
+from inspector.lessons.catalogue import Listed, Progress
 from inspector.lessons.errors import LessonError
 
 if TYPE_CHECKING:
@@ -72,7 +65,7 @@ def run_learn(args: Namespace) -> int:
     if args.lesson is None and args.course is None:
         return write(_list())
     place = _place(args) if args.course is not None else None
-    listed = place.listed if place is not None else find(args.lesson)
+    listed = place.listed if place is not None else catalogue.find(args.lesson)
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
     if beat is not None and beat >= beats:
         hint = f"It has {beats}: --from 1 to {beats}."
@@ -98,7 +91,7 @@ def _list() -> Iterator[str]:
     from inspector.lessons.courses import shipped_courses
 
     progress = Progress().read()
-    for each in shipped():
+    for each in catalogue.shipped():
         own = each.lesson
         yield f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}"
     yield from ("", "Courses, with --course NAME:")
@@ -165,7 +158,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = LessonProgress(beat or 0)
+        known = catalogue.LessonProgress(beat or 0)
         if beat is None:
             known = Progress().read().get(listed.lesson.id, known)
         play.know(known, known.beat)
@@ -246,7 +239,7 @@ def _new(args: Namespace) -> int:
     path = _lesson_path(args)
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
     with replacing(path, args.force) as file:
-        file.write(new_lesson(title).encode())
+        file.write(catalogue.new_lesson(title).encode())
     next_one = f"inspector lesson check {shlex.quote(args.file)}"
     return write([f"{args.file}: written. Change it, then: {next_one}"])
 
@@ -330,7 +323,7 @@ def _record(args: Namespace) -> int:
         _, faults = check_live(lesson, load, ("auto",))
     if faults and not args.force:
         return _report(args, faults, len(lesson.beats))
-    trace = recording_of(path)
+    trace = catalogue.recording_of(path)
     size = record(lesson, trace, load, note)
     return write([f"{trace}: {size / 1024:,.0f} KiB"])
 

@@ -20,10 +20,13 @@ from engine.errors import EngineError
 from engine.models_on_disk.download import DownloadProgress, download
 from engine.models_on_disk.models import DiskModel, listed
 from engine.settings import BY_NAME
+from inspector import keys
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
 from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
 from inspector.cli.subcommands import show
+from inspector.cli.writers.json_lines import json_line
+from inspector.config import own_keys
 from inspector.config.presets import Presets
 from inspector.recordings import sessions
 
@@ -39,8 +42,6 @@ _NAME, _PROMPT = 60, 40
 
 def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     """Write a list, as JSON lines or as a table."""
-    from inspector.cli.writers.json_lines import json_line
-
     return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
 
 
@@ -108,7 +109,6 @@ def _model_values(model: DiskModel, available: int | None) -> dict[str, Any]:
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     """Download a model, and write how far it is."""
-    from inspector.cli.writers.json_lines import json_line
     from inspector.state.disk_models import far
 
     if directories:
@@ -219,8 +219,6 @@ class ListedAction(Struct, frozen=True):
 
 def list_keys(jsonl: bool) -> int:
     """Run `inspector --keys`: all actions with their ids and keys, and what is wrong in keys.toml."""
-    from inspector import keys
-    from inspector.config import own_keys
     from inspector.main.key_table import key_table
     from inspector.views import TOOLS
 

@@ -23,8 +23,9 @@ from engine.protocol import Command, Configure, Failure, Record
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
-from inspector.cli.arguments import CliRequest, load_settings
+from inspector.cli.arguments import CliRequest, load_settings, place
 from inspector.cli.exit import OK, note, output, write
+from inspector.cli.writers.json_lines import json_line
 from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.keys import key_for
 from inspector.lessons import catalogue
@@ -305,7 +306,6 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.cli.writers.json_lines import json_line
     from inspector.served.listing import listed_line, listed_request
 
     exchanges = every = exchanges_of(args.file)
@@ -343,7 +343,6 @@ def run_open(args: Namespace) -> int:
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
     """Show a reply without its model, from a recording that lasts as long as the screen; or write that recording."""
-    from inspector.cli.driver import place
     from inspector.served.reply_recording import recording_of
     from inspector.session.playback import Opening, checked
 
@@ -442,7 +441,6 @@ class Checks:
     def _write(
         self, exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
     ) -> None:
-        from inspector.cli.writers.json_lines import json_line
         from inspector.served.listing import checked_line, checked_reply
 
         if self._jsonl:

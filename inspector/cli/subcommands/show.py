@@ -17,6 +17,7 @@ from engine.settings import BY_NAME, FIELDS
 from inspector.cli import flags
 from inspector.cli.arguments import read_file, request_from
 from inspector.cli.exit import NOT_SHOWN, OK, bad_input
+from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import read_pairs, steering
 
 if TYPE_CHECKING:
@@ -354,7 +355,6 @@ def run_show_profile(args: Namespace) -> int:
     """Run `inspector show profile`; its default prompt is the screen's. A trace of Metal is recorded alone: it slows a
     step down."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.measured import ProfileTables
 
     request = request_from(args, default_prompt=True)

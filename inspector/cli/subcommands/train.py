@@ -15,6 +15,7 @@ from engine.settings import MOST_STEPS, LoadSettings, Settings, TrainingSettings
 from inspector import places
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known
+from inspector.cli.writers.json_lines import EndFigures
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -68,7 +69,6 @@ def run_train(args: Namespace) -> int:
         EngineError: A value is out of range, or the directory can't be used.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.measured import TrainingLooks
 
     if args.save_every < 1:
