@@ -253,13 +253,6 @@ class CommandRunner:
             self.backend.send(Sent(protocol.Cancel(self.sent), 0))
         self._inbox.put(None)
 
-    def close(self) -> bool:
-        """Close the backend; returns whether it ended in time."""
-        try:
-            return self.backend.close()
-        except KeyboardInterrupt:
-            return False
-
 
 def drive(
     request: CliRequest,
@@ -348,7 +341,10 @@ def drive(
     except KeyboardInterrupt:  # pressed again, before the first was answered
         code = INTERRUPTED
     finally:
-        joined = runner.close()
+        try:
+            joined = runner.backend.close()
+        except KeyboardInterrupt:
+            joined = False
     return Outcome(code, failure, joined)
 
 

@@ -1,7 +1,7 @@
 """The flags that the commands share: groups of them, and how they are parsed.
 
 Sampler and stop flags are made from `engine.settings.FIELDS`, so that a flag, its bounds and the settings screen can't
-differ. Standard library alone, so that `--help` is instant.
+differ. Nothing heavy is imported, so that `--help` is instant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
@@ -333,7 +333,6 @@ def flag_errors() -> Iterator[None]:
 
 SURE, POSSIBLE = 0.75, 0.6
 """Likeness from which on a flag of the command itself is meant, and any flag, though another may be nearer."""
-HUB_ID = r"[\w.-]+/[\w.-]+"
 LONGEST_ECHO = 60
 """Characters of a text that a message repeats as it should be typed."""
 FOREIGN: Mapping[str, str] = {
@@ -363,12 +362,7 @@ FOREIGN: Mapping[str, str] = {
     for foreign in named.split()
 }
 """Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
-WORDS: Mapping[str, str] = {
-    "help": "--help",
-    "version": "--version",
-    "resume": "--resume",
-    "list": "sessions",
-}
+WORDS = {"help": "--help", "version": "--version", "resume": "--resume", "list": "sessions"}
 """Words of other programs' command lines, and what is typed here after `inspector`."""
 
 
@@ -391,69 +385,52 @@ def answer(
 
 def _flag(flag: str, parser: Parser, parsers: Mapping[str, Parser]) -> EngineError:
     plain = "--" + flag.strip("-").lower().replace("_", "-")
-    having = {command: _long_flags(other) for command, other in {parser.prog: parser, **parsers}.items()}
-    own, others = having[parser.prog], [name for names in having.values() for name in names]
-    known = {**dict(zip(others, others, strict=True)), **FOREIGN, **dict(zip(own, own, strict=True))}
+    having = {
+        command: [name for name in other._option_string_actions if name.startswith("--")]
+        for command, other in {parser.prog: parser, **parsers}.items()
+    }
+    own = {name: name for name in having[parser.prog]}
+    known = {**{name: name for names in having.values() for name in names}, **FOREIGN, **own}
     meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
-    tried = ((meant, 1.0), (own, SURE), (list(known), 1.0), (meant, SURE), (list(known), POSSIBLE))
-    near = next(filter(None, (_nearest(plain, *each) for each in tried)), [])
-    message, wanted = f"{parser.prog} has no flag {shorter(flag)}.", known[near[0]] if near else ""
-    if near and near[0] in meant:
+    tried = ((meant, 1.0), (own, SURE), (known, 1.0), (meant, SURE), (known, POSSIBLE))
+    near = next(filter(None, (_nearest(plain, *each) for each in tried)), "")
+    message, wanted = f"{parser.prog} has no flag {shorter(flag)}.", known.get(near, "")
+    if near in meant:
         return EngineError(message, f"Did you mean {wanted}?")
     commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
     there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
     return EngineError(message, f"{there}See `{parser.prog} --help`.")
 
 
-def _long_flags(parser: Parser) -> list[str]:
-    return [name for name in parser._option_string_actions if name.startswith("--")]
-
-
-def _nearest(flag: str, known: Sequence[str], cutoff: float) -> list[str]:
-    """The nearest flag, compared without the hyphens that all of them begin with."""
+def _nearest(word: str, known: Iterable[str], likeness: float) -> str:
+    """The nearest of some words or flags; the hyphens that all flags begin with don't count. Empty if none is near."""
     from difflib import get_close_matches  # not needed for --help
 
-    return [f"--{name}" for name in get_close_matches(flag[2:], [name[2:] for name in known], 1, cutoff)]
+    words = {each.removeprefix("--"): each for each in known}
+    return next((words[each] for each in get_close_matches(word.removeprefix("--"), words, 1, likeness)), "")
 
 
 def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[str]) -> EngineError:
-    prog, before = parser.prog, argv[: argv.index(word)]
-    message = f"{prog} takes no {shorter(word)!r}."
+    before, message = argv[: argv.index(word)], f"{parser.prog} takes no {shorter(word)!r}."
     if "-p" in before or "--prompt" in before:
         return EngineError(message, "Put a prompt of several words in quotes.")
-    if prog == "inspector" and word:
+    if parser.prog == "inspector" and word:
         if word in subcommands:
             return EngineError(message, f"Put {word} first: inspector {word} ...")
         message = f"{shorter(word)!r} is not a subcommand of inspector."
-        if near := _near(word, subcommands):
+        if word.endswith((".trace", ".trace.zst")):
+            return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
+        a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
+        near = _nearest(word.lower(), subcommands, POSSIBLE) if a_name else ""
+        if near := WORDS.get(word.lower(), near):
             return EngineError(message, f"Did you mean inspector {near}?")
-    return EngineError(message, _as_value(word, parser))
-
-
-def _as_value(word: str, parser: Parser) -> str:
-    """The flag with which a word is given, as a sentence."""
+    names_model = word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word)
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (
-        # the bundled model, a directory, or written as a hub id is
-        (
-            "--model",
-            "A model",
-            lambda word: word == "pocket" or os.path.isdir(word) or re.fullmatch(HUB_ID, word),
-        ),
-        ("--prompt-file", "The file of a prompt", os.path.isfile),
-        ("-p", "A prompt", bool),
+        ("--model", "A model", names_model),
+        ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
+        ("-p", "A prompt", word),
     ):
-        if flag in parser._option_string_actions and fits(word):
-            return f"{what} is given with {flag}: {parser.prog} {flag} {typed}"
-    return f"See `{parser.prog} --help`."
-
-
-def _near(word: str, subcommands: Sequence[str]) -> str:
-    """The words to type after `inspector` for a mistyped subcommand or a recording; empty if a word is neither."""
-    from difflib import get_close_matches
-
-    if word.endswith((".trace", ".trace.zst")):
-        return f"replay {shlex.quote(word)}"
-    a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
-    near = get_close_matches(word.lower(), subcommands, 1) if a_name else []
-    return WORDS.get(word.lower(), near[0] if near else "")
+        if fits and flag in parser._option_string_actions:
+            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}")
+    return EngineError(message, f"See `{parser.prog} --help`.")

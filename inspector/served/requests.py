@@ -275,10 +275,9 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
         PromptError: They are no conversation.
     """
     found, tools = fields.get("messages"), fields.get("tools")
-    if not isinstance(found, list):
-        raise PromptError(f"{source} has no list of messages.", CONVERSATION)
-    if not found:
-        raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
+    if not isinstance(found, list) or not found:
+        what = "an empty" if found == [] else "no"
+        raise PromptError(f"{source} has {what} list of messages.", CONVERSATION)
     messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
     if tools is not None and not _is_objects(tools):
         raise PromptError(

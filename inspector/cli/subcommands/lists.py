@@ -11,14 +11,14 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from engine.errors import EngineError
 from engine.models_on_disk.download import DownloadProgress, download
-from engine.models_on_disk.models import DiskModel, listed
+from engine.models_on_disk.models import listed
 from engine.settings import BY_NAME
 from inspector import keys
 from inspector.cli import flags
@@ -91,7 +91,12 @@ def run_models(args: Namespace) -> int:
     available = memory_for_models()
     models = listed(args.directories, () if args.directories else sessions.recent_models())
     if args.jsonl:
-        return _listed((_model_values(model, available) for model in models), (), True)
+        values = (
+            {**to_builtins(each, enc_hook=str), "available": available,
+             "fits": None if each.problem else each.fits(available)}
+            for each in models
+        )  # fmt: skip
+        return _listed(values, (), True)
     found = list(models)
     columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
@@ -100,11 +105,6 @@ def run_models(args: Namespace) -> int:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
     return OK
-
-
-def _model_values(model: DiskModel, available: int | None) -> dict[str, Any]:
-    fits = None if model.problem else model.fits(available)
-    return {**to_builtins(model, enc_hook=str), "available": available, "fits": fits}
 
 
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
