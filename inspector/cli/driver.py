@@ -120,42 +120,34 @@ class Summary:
             case protocol.Prefilled():
                 self.prefilled = self.latest = record
                 self.first_token_ms = (time.perf_counter() - self._begun) * 1000
-                return self._take_first(record)
+                window = self.facts.context_window if self.facts else None
+                if (
+                    self._runs and len(record.tokens) != window
+                ):  # there is room for the token that a run begins with
+                    self._first = record.next.picked
+                    return self._add(next(each for each in record.next.candidates if each.id == self._first))
             case protocol.Step():
                 self.latest, self.pending = record, record.pending
-                if not self._of_prompt(record):
-                    return self._take_step(record)
+                prompt = self.prefilled.tokens if self.prefilled is not None else ()
+                if record.origin == "intervened" and prompt and record.position <= prompt[-1].position:
+                    return ""  # a token of the prompt, run again under interventions
+                self.steps += 1
+                if record.ms.cold:
+                    self.cold_ms = record.ms.total
+                else:
+                    self._ms.append(record.ms.total)
+                self.pipelined |= record.ms.pipelined
+                first, self._first = self._first, None
+                return "" if first == record.id else self._add(record)
             case protocol.Finished():
                 self.reason, self.detail = record.reason, record.detail
                 return self.completion.close()
         return ""
 
-    def _take_first(self, prefilled: protocol.Prefilled) -> str:
-        """Text of the token that a run begins with; empty if the context window has no room for it."""
-        picked, window = prefilled.next.picked, self.facts.context_window if self.facts else None
-        if not self._runs or self._ends(picked) or len(prefilled.tokens) == window:
-            return ""
-        self._first = picked
-        text = next(candidate.text for candidate in prefilled.next.candidates if candidate.id == picked)
-        return self.completion.add(text)
-
-    def _take_step(self, step: protocol.Step) -> str:
-        self.steps += 1
-        if step.ms.cold:
-            self.cold_ms = step.ms.total
-        else:
-            self._ms.append(step.ms.total)
-        self.pipelined |= step.ms.pipelined
-        first, self._first = self._first, None
-        return "" if first == step.id or self._ends(step.id) else self.completion.add(step.text)
-
-    def _of_prompt(self, step: protocol.Step) -> bool:
-        """True if it is a token of the prompt, run again under interventions."""
-        tokens = self.prefilled.tokens if self.prefilled is not None else ()
-        return step.origin == "intervened" and bool(tokens) and step.position <= tokens[-1].position
-
-    def _ends(self, token: int) -> bool:
-        return self.facts is not None and token in self.facts.eos_ids
+    def _add(self, token: protocol.Step | protocol.Candidate) -> str:
+        """Add the text of a token, except for an end of sequence; returns what is certain now."""
+        ends = self.facts is not None and token.id in self.facts.eos_ids
+        return "" if ends else self.completion.add(token.text)
 
     @property
     def tpot(self) -> Tpot | None:
