@@ -21,6 +21,7 @@ from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors, unescaped
+from inspector.config.presets import Presets
 from inspector.served.requests import conversation_of, last_of, parsed_json
 from inspector.texts import decoded, read_text_file
 
@@ -112,20 +113,13 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check(LoadSettings(**load_values(given(args))))
-
-
-def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The load settings among some values, as `LoadSettings` takes them."""
-    own = known(LoadSettings, values)
-    if "extra_eos_token" in own:
-        own["extra_eos_token"] = tuple(own["extra_eos_token"])
-    return own
+        return check(LoadSettings(**known(LoadSettings, given(args))))
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The values of the flags that were given."""
-    return {name: value for name, value in vars(args).items() if value is not None}
+    """The values of the flags that were given, lists as tuples."""
+    values = {name: value for name, value in vars(args).items() if value is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,16 +128,8 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    own: dict[str, Any] = {"seed": random.SystemRandom().randrange(2**32)}
-    if "preset" in values:
-        from inspector.config.presets import Presets  # reads a file
-
-        own |= Presets().values(values["preset"])
-    own |= known(Settings, values)
-    if "stop" in values:
-        own["stop"] = tuple(unescaped(text) for text in values["stop"])
-    own["logit_bias"] = tuple(own.get("logit_bias", ()))
-    return Settings(**own)
+    preset = Presets().values(values["preset"]) if "preset" in values else {}
+    return Settings(**{"seed": random.SystemRandom().randrange(2**32), **preset, **known(Settings, values)})
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:

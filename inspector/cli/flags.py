@@ -186,7 +186,7 @@ def add_setting(
             add(*names, metavar=metavar, help=field.help)
         case "texts":
             help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
-            add(*names, action="append", metavar=metavar, help=help_text)
+            add(*names, action="append", type=unescaped, metavar=metavar, help=help_text)
         case "biases":
             help_text = f"{field.help}; may be repeated"
             add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)

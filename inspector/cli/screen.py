@@ -23,7 +23,7 @@ from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
 from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import given, known, load_values, request_from
+from inspector.cli.arguments import given, known, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
@@ -215,7 +215,7 @@ def _resumed(args: argparse.Namespace) -> Opening | None:
             f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
             f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} starts another prompt.",
         )
-    return Opening(checked(sessions.find(args.resume)), live=True, load=load_values(values))
+    return Opening(checked(sessions.find(args.resume)), live=True, load=known(LoadSettings, values))
 
 
 # ---- the terminal: whether the screen can be drawn here, and running it to its exit status ---

@@ -16,6 +16,7 @@ from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettin
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
 from inspector.config.directions import steering
+from inspector.config.presets import lanes
 
 if TYPE_CHECKING:
     from inspector.cli.driver import Summary
@@ -259,8 +260,6 @@ def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iter
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    from inspector.config.presets import lanes
-
     like = protocol.LanePrompt("", request.chat, request.system, request.options)
     each = tuple(replace(like, text=text) for text in texts)
     prompts = lanes(texts, like, request.settings) if args.lines else each

@@ -89,7 +89,6 @@ def _settings(args: Namespace) -> TrainingSettings:
     values = given(args)
     if args.batch is not None:
         values["rows"], values["row_tokens"] = args.batch
-    values["texts"] = tuple(args.texts or ())
     try:
         with flags.flag_errors():
             return check(TrainingSettings(**known(TrainingSettings, values)))
