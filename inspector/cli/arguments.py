@@ -23,7 +23,7 @@ from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaul
 from inspector.cli.flags import flag_errors, unescaped
 from inspector.config.presets import Presets
 from inspector.served.requests import conversation_of, last_of, parsed_json
-from inspector.texts import decoded, read_text_file
+from inspector.texts import decoded, few, read_text_file
 
 STDIN = "-"
 """Stands for standard input, instead of a file or a text."""
@@ -366,13 +366,8 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
     notes: tuple[str, ...] = ()
     if unused := sorted(fields.keys() - {"messages", "tools"}):
         instead = "set it with flags, or take the whole request with `inspector open`"
-        notes += (f"{source}: {_listed(unused)} has no effect here: {instead}.",)
+        notes += (f"{source}: {few([name[:40] for name in unused], 4)} has no effect here: {instead}.",)
     if messages[-1].role == "assistant":
         answer = "ends with an answer; another one would follow it. --prefill-response begins an answer."
         notes += (f"{source} {answer}",)
     return messages, tools, notes
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(name[:40] for name in names[:4])
-    return f"{shown} and {len(names) - 4} more" if len(names) > 4 else shown

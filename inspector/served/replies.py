@@ -310,10 +310,11 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
 def _completion_entries(named: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The entries of OpenAI's completions, which has tokens, logprobs and alternatives in three lists."""
     logprobs, tops = _list(named.get("token_logprobs")), _list(named.get("top_logprobs"))
-    for place, text in enumerate(_list(named["tokens"])[:MOST_TOKENS]):
-        top = _dict(tops[place]) if place < len(tops) else {}
-        logprob = logprobs[place] if place < len(logprobs) else None
-        listed = [{"token": token, "logprob": each} for token, each in list(top.items())[:MOST_LISTED]]
+    tokens = _list(named["tokens"])[:MOST_TOKENS]
+    for text, logprob, top in zip(
+        tokens, chain(logprobs, repeat(None)), chain(tops, repeat(None)), strict=False
+    ):
+        listed = [{"token": token, "logprob": each} for token, each in list(_dict(top).items())[:MOST_LISTED]]
         yield {"token": text, "logprob": logprob, "top_logprobs": listed}
 
 

@@ -173,11 +173,10 @@ def facing_from(text: str) -> Facing:
         named = _STRETCH.fullmatch(part.strip())
         if named is None:
             raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
-        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
-        assert first is not None
-        assert partner is not None
-        length = (last if last is not None else first) - first
-        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
+        one, last, other, end = named.groups()
+        first, partner = int(one), int(other)
+        length = int(last or one) - first
+        if length < 0 or length != int(end or other) - partner or length > MOST_FACING:
             raise argparse.ArgumentTypeError(f"{part.strip()!r}: both stretches must have the same length")
         pairs += [(first + at, partner + at) for at in range(length + 1)]
     return tuple(pairs)
