@@ -187,10 +187,9 @@ def _read_condition(condition: Setting, text: str) -> Any:
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
     """The conditions at which runs stop; None, if no flag is given, for the saved breakpoints."""
-    values = given(args)
-    names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
-    set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
-    return Breakpoints(**set_conditions) if set_conditions else None
+    values = {field.name: getattr(args, f"break_{field.name}") for field in fields(Breakpoints)}
+    given = {name: value for name, value in values.items() if value is not None}
+    return Breakpoints(**given) if given else None
 
 
 # ---- a session that is resumed ----------------------------------------------------------------

@@ -272,8 +272,7 @@ def completion_parser() -> flags.Parser:
     made = flags.command_parser(
         "completion",
         "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
-        "values "
-        f"with tab. Put one line into your shell's start-up file. {ways}.",
+        f"values with tab. Put one line into your shell's start-up file. {ways}.",
     )
     made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
     return made
@@ -309,24 +308,19 @@ def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
         under.add_parser(name, parents=[made], add_help=False)
     for each in (screen, *subcommands):
         for action in each._actions:
-            if (values := _known(action.dest)) is not None and not action.choices:
+            if (values := KNOWN_VALUES.get(action.dest)) is not None and not action.choices:
                 completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
                 setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
     # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
     autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
 
 
-def _known(name: str) -> Callable[[], Iterable[str]] | None:
-    """The values of an argument that are known beforehand."""
-    field = BY_NAME.get(name)
-    return field.choices.keys if field is not None and field.choices else VALUES.get(name)
-
-
-VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
+KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
+    **{name: field.choices.keys for name, field in BY_NAME.items() if field.choices},
     "trace": sessions.names,
     "resume": sessions.names,
     "preset": lambda: Presets().names,
     "model": lambda: ("pocket",),
     "views": lambda: (*show.VIEWS, "race", "profile"),
 }
-"""Values that are known beforehand, beside those of settings, by the name of their argument."""
+"""Values that are known beforehand, by the name of their argument."""
