@@ -48,6 +48,9 @@ ROUNDING = 0.1
 model and in mlx_lm's batches at most 0.06."""
 
 
+NO_REPLY = ServedReply("")
+
+
 class ServedStep(Struct, frozen=True):
     """A token that a server sent, and what is computed here."""
 
@@ -70,6 +73,8 @@ class Rescored(Struct, frozen=True):
     """A reply that was computed again."""
 
     prompt_tokens: int
+    reply: ServedReply
+    """The reply as it was read; `NO_REPLY` if there is none."""
     source: Source | None
     """The way in which the tokens are known; None without any."""
     steps: tuple[ServedStep, ...]
@@ -108,7 +113,7 @@ class Rescoring:
     """
 
     def __init__(self, request: ServedRequest, reply: ServedReply | None) -> None:
-        self._request, self._reply = request, reply
+        self._request, self._reply = request, reply or NO_REPLY
         self._facts: protocol.ModelFacts | None = None
         self._eos: tuple[int, ...] = ()
         self._format = protocol.ReplyFormat()
@@ -143,7 +148,7 @@ class Rescoring:
     def commands(self) -> Iterator[Command]:
         """The commands that find the served tokens, take them, and read their logprobs."""
         reply, request = self._reply, self._request
-        if not self._prompt or reply is None or reply.error or self._too_long:
+        if not self._prompt or reply is NO_REPLY or reply.error or self._too_long:
             return
         node = self._prompt[-1].node
         if request.settings.temp == 0 or request.seed is not None:
@@ -166,7 +171,7 @@ class Rescoring:
 
     @property
     def _too_long(self) -> bool:
-        return self._reply is not None and len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
+        return len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
     def _served(self, reply: ServedReply) -> tuple[Source | None, tuple[int, ...]]:
         """The ids of the served tokens and the way in which they are known; no ids if the text is tokenized again."""
@@ -247,9 +252,8 @@ class Rescoring:
 
     def result(self) -> Rescored:
         """The result of the comparison."""
-        reply, same, notes = self._reply, True, [*self._request.notes]
-        notes += reply.notes if reply is not None else ()
-        if reply is None:
+        reply, same, notes = self._reply, True, [*self._request.notes, *self._reply.notes]
+        if reply is NO_REPLY:
             notes.append("The recording has no reply: what the engine generates is all there is.")
         elif reply.error:
             notes.append(f"The server refused it: {reply.error}")
@@ -274,19 +278,19 @@ class Rescoring:
             if self._ended:
                 notes.append(f"The last token is known by the finish reason alone, {reply.finish[:40]!r}.")
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
-        return Rescored(len(self._prompt), self._source, judged, same, tuple(notes))
+        return Rescored(len(self._prompt), reply, self._source, judged, same, tuple(notes))
 
     @property
     def _unseen(self) -> int:
         """Number of tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request
         with a seed, which it serves alone; in a batch they see all."""
         reply = self._reply
-        if reply is None or not reply.by_mlx_lm or self._request.seed is None:
+        if not reply.by_mlx_lm or self._request.seed is None:
             return 0
         return min(reply.cached_tokens or 0, len(self._prompt) - 1)
 
     def _judged(self, place: int, step: Step) -> ServedStep:
-        tokens = self._reply.tokens if self._reply is not None else ()
+        tokens = self._reply.tokens
         token, other = tokens[place] if place < len(tokens) else None, None
         if token is not None and not _is(token, step):
             other = token.shown

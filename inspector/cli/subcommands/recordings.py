@@ -37,7 +37,7 @@ from inspector.version import program
 
 if TYPE_CHECKING:
     from inspector.cli.driver import Summary
-    from inspector.served.replies import Exchange, ServedReply
+    from inspector.served.replies import Exchange
     from inspector.served.rescoring import Rescored, Rescoring
 
 _SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
@@ -422,7 +422,7 @@ class Checks:
             try:
                 opened = opened_request(self._file, exchange)
             except EngineError as error:
-                self._write(exchange, None, None, str(error))
+                self._write(exchange, None, str(error))
                 continue
             request = opened.request.within(summary.facts.vocabulary)
             self._failure, self._rescoring = None, Rescoring(request, opened.reply)
@@ -433,21 +433,19 @@ class Checks:
                 yield from self._rescoring.commands()
             if self._failure is None:
                 self._results.append(result := self._rescoring.result())
-                self._write(exchange, opened.reply, result, "")
+                self._write(exchange, result, "")
             else:
                 why = f"{self._failure.message} {self._failure.hint}".rstrip()
-                self._write(exchange, opened.reply, None, why)
+                self._write(exchange, None, why)
 
-    def _write(
-        self, exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
-    ) -> None:
+    def _write(self, exchange: Exchange, result: Rescored | None, why: str) -> None:
         from inspector.served.listing import checked_line, checked_reply
 
         if self._jsonl:
-            self._out.write(json_line(checked_reply(exchange, reply, result, why)))
+            self._out.write(json_line(checked_reply(exchange, result, why)))
         else:
             alone = len(self._file.exchanges) == 1
-            self._out.write(checked_line(exchange, reply, result, why, detailed=alone))
+            self._out.write(checked_line(exchange, result, why, detailed=alone))
         self._out.flush()
 
     def end(self, summary: Summary) -> None:
