@@ -65,8 +65,7 @@ def command_parser(name: str, description: str | None, epilog: str | None = EXIT
 
 def add_generation(parser: Parser) -> None:
     """The groups of a generation: prompt, settings, model."""
-    prompt = parser.add_argument_group("prompt")
-    add_prompt(prompt)
+    add_prompt(parser.add_argument_group("prompt"))
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)

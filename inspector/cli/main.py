@@ -122,5 +122,4 @@ def _parser(name: str) -> Parser:
 
 def _parsers() -> dict[str, Parser]:
     """The parsers of all commands, by what is typed."""
-    made = [screen.screen_parser(), *map(_parser, SUBCOMMANDS)]
-    return {parser.prog: parser for parser in made}
+    return {parser.prog: parser for parser in (screen.screen_parser(), *map(_parser, SUBCOMMANDS))}

@@ -127,8 +127,7 @@ def beam_parser() -> flags.Parser:
     """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
     decoding."""
     made = flags.command_parser("beam", beam_parser.__doc__)
-    prompt = made.add_argument_group("prompt")
-    flags.add_prompt(prompt)
+    flags.add_prompt(made.add_argument_group("prompt"))
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
     width = f"number of beams, 1 to {WIDEST} (default: {default.width})"

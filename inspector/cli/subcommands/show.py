@@ -65,8 +65,7 @@ def show_parser() -> flags.Parser:
     _add_readings(made)
     _add_patching(made)
     flags.add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("sampling of --steps")
-    flags.add_named(sampling, "temp", "top_p", "min_p", "top_k", "seed")
+    flags.add_named(made.add_argument_group("sampling of --steps"), "temp", "top_p", "min_p", "top_k", "seed")
     flags.add_load(made.add_argument_group("model"))
     flags.add_jsonl(made, "tables")
     return made

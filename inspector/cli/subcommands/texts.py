@@ -243,8 +243,7 @@ def tokens_parser() -> flags.Parser:
         f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}",
     )
     text = made.add_argument_group("text")
-    file = "a UTF-8 text (default: -, standard input)"
-    text.add_argument("file", nargs="?", metavar="FILE", help=file)
+    text.add_argument("file", nargs="?", metavar="FILE", help="a UTF-8 text (default: -, standard input)")
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
     template = "cut it as a user's message in the model's chat template"
     text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
