@@ -154,12 +154,12 @@ class Rescoring:
         if request.settings.temp == 0 or request.seed is not None:
             yield protocol.RepeatReply(node, request.seed, cached=self._unseen)
             self._drawn = self._repeated.ids if self._repeated is not None else ()
-        self._source, ids = self._served(reply)
+        self._source, ids = self._served()
         if self._source == "cut":
-            yield protocol.Insert(node, self._written(reply), leave_grammar=True)
+            yield protocol.Insert(node, self._written(), leave_grammar=True)
         elif ids:
             yield protocol.Take(node, ids, "served", leave_grammar=True)
-        if self._end_is_missing(reply):
+        if self._end_is_missing():
             following = self._steps[-1].next if self._steps else self._following
             listed = following.candidates if following is not None else ()
             end = next((each.id for each in listed if each.id in self._eos), self._eos[0])
@@ -173,19 +173,19 @@ class Rescoring:
     def _too_long(self) -> bool:
         return len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
-    def _served(self, reply: ServedReply) -> tuple[Source | None, tuple[int, ...]]:
+    def _served(self) -> tuple[Source | None, tuple[int, ...]]:
         """The ids of the served tokens and the way in which they are known; no ids if the text is tokenized again."""
-        if reply.exact_ids:
-            return "named", reply.exact_ids
-        if (repeated := self._repeated_part(reply)) is not None:
+        if self._reply.exact_ids:
+            return "named", self._reply.exact_ids
+        if (repeated := self._repeated_part()) is not None:
             return "repeated" if repeated else None, repeated
-        by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
+        by_lists = repaired(self._reply) if any(each.top for each in self._reply.tokens) else ()
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
             return "repaired", ids
-        return "cut" if self._written(reply) else None, ()
+        return "cut" if self._written() else None, ()
 
-    def _repeated_part(self, reply: ServedReply) -> tuple[int, ...] | None:
+    def _repeated_part(self) -> tuple[int, ...] | None:
         """The part of the repeated tokens that the reply has; None if they spell another text.
 
         mlx_lm's generator continues where other servers stop: at a stop string whose tokens are others, or at an end
@@ -198,55 +198,57 @@ class Rescoring:
             return decode(b"", b"".join(text[:length]))[0]
 
         def spells_it(length: int) -> bool:
-            return 0 <= length <= len(drawn) and self._compared(written(length), reply)[0]
+            return 0 <= length <= len(drawn) and self._compared(written(length))[0]
 
         if not drawn:
             return None
-        count = reply.completion_tokens
-        if reply.cut or (count is None and reply.by_mlx_lm):
+        count = self._reply.completion_tokens
+        if self._reply.cut or (count is None and self._reply.by_mlx_lm):
             return drawn if spells_it(len(drawn)) else None
         if count is not None:
             # some servers don't count the end of sequence
             uncounted = count < len(drawn) and drawn[count] in self._eos
-            lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends(reply) else [])]
+            lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends() else [])]
             return next((drawn[:length] for length in lengths if spells_it(length)), None)
-        said = len("".join((reply.reasoning + reply.text).split()))
+        said = len("".join((self._reply.reasoning + self._reply.text).split()))
         sizes = accumulate((len("".join(decode(b"", raw)[0].split())) for raw in text), initial=0)
         first = next((length for length, size in enumerate(sizes) if size >= said), len(drawn) + 1)
         found = [length for length in range(first, first + _MORE) if spells_it(length)]
         if not found:
             return None
         stops = self._request.settings.stop
-        exact = (n for n in found if written(n) == reply.text or any(stop in written(n) for stop in stops))
+        exact = (
+            n for n in found if written(n) == self._reply.text or any(stop in written(n) for stop in stops)
+        )
         length = next(exact, found[0])
         return drawn[: length + (length < len(drawn) and drawn[length] in self._eos)]
 
-    def _ends(self, reply: ServedReply) -> bool:
+    def _ends(self) -> bool:
         """True if an end-of-sequence token ended the reply, by its finish reason."""
-        if reply.finish in STOPPED:
+        if self._reply.finish in STOPPED:
             return not self._request.settings.stop
-        return reply.finish in ENDED
+        return self._reply.finish in ENDED
 
-    def _end_is_missing(self, reply: ServedReply) -> bool:
+    def _end_is_missing(self) -> bool:
         """True if an end of sequence was served that is not among the tokens that were taken."""
-        if reply.cut or not self._eos or not self._ends(reply) or reply.completion_tokens == 0:
+        if self._reply.cut or not self._eos or not self._ends() or self._reply.completion_tokens == 0:
             return False
-        if reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
+        if self._reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
             return False
         return not self._steps or self._steps[-1].id not in self._eos
 
-    def _written(self, reply: ServedReply) -> str:
+    def _written(self) -> str:
         """The reply's text as the model must have written it, with the marks of its thinking."""
-        if not reply.reasoning:
-            return reply.text
+        if not self._reply.reasoning:
+            return self._reply.text
         begins = next((each.text for each in self._format.marks if each.to == "thinking"), THINK[0])
         ends = next((each.text for each in self._format.marks if each.at == "thinking"), THINK[1])
         opened = "" if self._format.begin == "thinking" else begins
-        return f"{opened}{reply.reasoning}" + (f"{ends}{reply.text}" if reply.text else "")
+        return f"{opened}{self._reply.reasoning}" + (f"{ends}{self._reply.text}" if self._reply.text else "")
 
-    def _compared(self, written: str, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
+    def _compared(self, written: str) -> tuple[bool, tuple[str, ...]]:
         marks = [each.text for each in self._format.marks] or THINK
-        return said_as(written, reply, self._request.settings, marks)
+        return said_as(written, self._reply, self._request.settings, marks)
 
     # ---- the result -------------------------------------------------------------------------
 
@@ -262,7 +264,7 @@ class Rescoring:
             notes.append(f"The reply has {characters}: more than {MOST_CHARACTERS:,} are not computed again.")
         elif self._source is not None:
             taken = "".join(step.text for step in self._steps if step.id not in self._eos)
-            same, said = self._compared(taken, reply)
+            same, said = self._compared(taken)
             notes += said
             settings = self._request.settings
             penalties = settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty
