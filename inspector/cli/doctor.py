@@ -47,9 +47,10 @@ Answer = TypeVar("Answer", bound=Record)
 
 
 class FoundDifference(Struct, frozen=True):
-    """The finding of a check: a few words, or a sentence on what is wrong."""
+    """The finding of a check."""
 
     said: str = ""
+    """A few words, or a sentence on what is wrong."""
     difference: float | None = None
     """The largest difference; None if nothing was compared."""
     allowed: float | None = None
