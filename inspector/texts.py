@@ -1,6 +1,8 @@
-"""Texts in files that the user names: read whole, within bounds, as UTF-8. Standard library alone."""
+"""Texts in files that the user names: read whole, within bounds, as UTF-8; and lists of names in messages."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from engine.errors import PromptError
 from engine.files import TEXT_LIMIT, read_regular, shorter, typed
@@ -44,3 +46,9 @@ def decoded(raw: bytes, source: str) -> str:
         raise PromptError(
             f"{source} is not UTF-8 ({where}).", "Convert it first, with iconv for example."
         ) from None
+
+
+def few(names: Sequence[str], most: int) -> str:
+    """The first names of a list, for a message, and the number of the others."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

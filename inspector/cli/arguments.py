@@ -1,40 +1,36 @@
-"""The request that the flags of a generation make, checked.
-
-Standard library alone, so that `--help` is instant.
-"""
+"""The request that the flags of a command make, checked, and the texts that they name: typed, in a file, in a pipe."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from pathlib import Path, PurePath
+from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from engine.errors import PromptError
+from engine.errors import EngineError, PromptError, SettingsError
+from engine.files import TEXT_LIMIT, free, read_at_most, shorter, typed
+from engine.grammar_settings import Grammar, choices
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
 from engine.setting import check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
-from inspector.cli.flags import flag_errors
-from inspector.cli.inputs import STDIN, chat_from, grammar_from, read_file, read_text, unescaped
-from inspector.served.requests import last_of
-from inspector.texts import decoded
+from inspector.cli.flags import flag_errors, unescaped
+from inspector.config.presets import Presets
+from inspector.served.requests import conversation_of, last_of, parsed_json
+from inspector.texts import decoded, few, read_text_file
 
-if TYPE_CHECKING:
-    from engine.protocol import ChatOptions, Message, ModelFacts
-
+STDIN = "-"
+"""Stands for standard input, instead of a file or a text."""
 STORY = "Once upon a time"
 """The screen's prompt on the bundled model, as raw text: it continues stories."""
 GREETING = "hello"
 """The screen's prompt on any other model: mlx_lm.generate's own default."""
-
-
-def no_options() -> ChatOptions:
-    """Nothing but the messages; imported when it is asked for, which the help never does."""
-    from engine.protocol import NO_OPTIONS
-
-    return NO_OPTIONS
 
 
 class CliRequest(Struct):
@@ -53,7 +49,7 @@ class CliRequest(Struct):
     """Flags that have no effect together with the others: one sentence each."""
     messages: tuple[Message, ...] = ()
     """A whole conversation; the prompt is then its last user's message."""
-    options: ChatOptions = field(default_factory=no_options)
+    options: ChatOptions = NO_OPTIONS
     """Other variables of the chat template."""
     given: Mapping[str, Any] | None = None
     """The values of the flags; the settings that they don't name are the model's. None if none is."""
@@ -92,6 +88,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     with flag_errors():
         settings = check(replace(_settings(values), grammar=grammar_from(args)))
     messages, options, notes = chat_from(args)
+    # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
+    unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
     return CliRequest(
         load=load,
@@ -99,7 +97,7 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         prompt=prompt,
         chat=chat,
         system=args.system_prompt,
-        echo=_prompt_logprobs(args),
+        echo=False if unseen and args.prompt_logprobs is None else args.prompt_logprobs,
         jsonl=getattr(args, "jsonl", False),
         notes=notes,
         messages=messages,
@@ -115,20 +113,13 @@ def load_settings(args: argparse.Namespace) -> LoadSettings:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check(LoadSettings(**load_values(given(args))))
-
-
-def load_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The load settings among some values, as `LoadSettings` takes them."""
-    own = known(LoadSettings, values)
-    if "extra_eos_token" in own:
-        own["extra_eos_token"] = tuple(own["extra_eos_token"])
-    return own
+        return check(LoadSettings(**known(LoadSettings, given(args))))
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
-    """The values of the flags that were given."""
-    return {name: value for name, value in vars(args).items() if value is not None}
+    """The values of the flags that were given, lists as tuples."""
+    values = {name: value for name, value in vars(args).items() if value is not None}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
 
 
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,16 +128,8 @@ def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(values: Mapping[str, Any]) -> Settings:
-    own: dict[str, Any] = {"seed": random.SystemRandom().randrange(2**32)}
-    if "preset" in values:
-        from inspector.config.presets import Presets  # reads a file
-
-        own |= Presets().values(values["preset"])
-    own |= known(Settings, values)
-    if "stop" in values:
-        own["stop"] = tuple(unescaped(text) for text in values["stop"])
-    own["logit_bias"] = tuple(own.get("logit_bias", ()))
-    return Settings(**own)
+    preset = Presets().values(values["preset"]) if "preset" in values else {}
+    return Settings(**{"seed": random.SystemRandom().randrange(2**32), **preset, **known(Settings, values)})
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
@@ -166,33 +149,225 @@ def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) ->
     return tuple(notes)
 
 
-# ---- the prompt -------------------------------------------------------------------------------
+def place(output: str | None, force: bool, instead: str) -> Path | None:
+    """The path of the recording, checked before the work of making it; None if none is wanted.
+
+    Args:
+        output: As it was typed.
+        force: Whether an existing file may be replaced.
+        instead: What is written to standard output: the end of a sentence.
+
+    Raises:
+        EngineError: It is standard output, the file exists, or no file can be written there.
+    """
+    if output is None:
+        return None
+    if output == "-":
+        message = f"The recording can't go to standard output: {instead}."
+        raise EngineError(message, "Name a file: -o story.trace.zst.")
+    return free(typed(output), force)
+
+
+# ---- texts ------------------------------------------------------------------------------------
 
 
 def _prompt(args: argparse.Namespace, default: bool, model: str) -> tuple[str, bool | None]:
     """The prompt's text, and whether the flags want the chat template; None if they don't say."""
-    text, chat = _given_prompt(args), False if args.ignore_chat_template else args.chat
-    if text is None:
-        if not default:
-            hint = "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
-            raise PromptError("No prompt was given.", hint)
-        text = STORY if model == "pocket" else GREETING
-    if not text:
-        raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")
-    return text, chat
-
-
-def _prompt_logprobs(args: argparse.Namespace) -> bool | None:
-    """As for `CliRequest.echo`; off by default where a text or a table is written, which have no place for them."""
-    unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
-    return False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
-
-
-def _given_prompt(args: argparse.Namespace) -> str | None:
     if args.prompt is not None and args.prompt_file is not None:
         raise PromptError("--prompt and --prompt-file were both given.", "Leave one of them out.")
-    if args.prompt == STDIN:
-        return read_text(STDIN, "Give the prompt with --prompt TEXT.")
-    if args.prompt_file is not None:
-        return decoded(read_file(args.prompt_file, "prompt file"), args.prompt_file)
-    return None if args.prompt is None else unescaped(args.prompt)
+    if args.prompt is not None:
+        text = typed_text(args.prompt, "Give the prompt with --prompt TEXT.")
+    elif args.prompt_file is not None:
+        text = read_file(args.prompt_file, "prompt file")
+    elif default:
+        text = STORY if model == "pocket" else GREETING
+    else:
+        hint = "Add --prompt TEXT, --prompt-file FILE, or -p - for a pipe."
+        raise PromptError("No prompt was given.", hint)
+    if not text:
+        raise PromptError("The prompt is empty.", "Give some text with --prompt or --prompt-file.")
+    return text, False if args.ignore_chat_template else args.chat
+
+
+def typed_text(text: str, instead: str) -> str:
+    """A text of the command line with its escapes, or as `-` that of standard input; errors as for `read_stdin`."""
+    return read_stdin(instead) if text == STDIN else unescaped(text)
+
+
+def read_stdin(instead: str, source: str = "Standard input") -> str:
+    """The text of standard input.
+
+    Args:
+        instead: What to do if it can't be read, as a sentence.
+        source: What it is called in a message.
+
+    Raises:
+        PromptError: It is closed, can't be read, isn't UTF-8, or has more than `TEXT_LIMIT` bytes.
+    """
+    if sys.stdin is None:
+        raise PromptError("Standard input is closed.", instead)
+    try:
+        content = read_at_most(sys.stdin.buffer, TEXT_LIMIT)
+    except OSError as error:
+        raise PromptError(f"Standard input can't be read: {error.strerror}.", instead) from error
+    if len(content) > TEXT_LIMIT:
+        raise PromptError(f"Standard input has more than {TEXT_LIMIT >> 20} MiB.", "Give a shorter text.")
+    return decoded(content, source)
+
+
+def read_file(name: str, kind: str = "file", mend: str = "Check the path's spelling.") -> str:
+    """The text of a file; of standard input if the path leads there, as /dev/stdin does.
+
+    Args:
+        name: Its path.
+        kind: What it is called in a message.
+        mend: What to do if it isn't there, as a sentence.
+
+    Raises:
+        PromptError: It isn't there, can't be read, isn't a regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
+    """
+    with suppress(OSError, ValueError):
+        if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
+            return read_stdin("Give the text in a file.", name)
+    otherwise = "Give a regular file, or pipe it into standard input (-)."
+    return decoded(read_text_file(name, kind, mend, otherwise), name)
+
+
+def given_text(file: str | None, prompt: str | None, command: str, purpose: str, flag: str = "") -> str:
+    """The text that a command reads, from a file, from standard input (`-`) or as typed.
+
+    Args:
+        file: Its path.
+        prompt: The text as it was typed.
+        command: Named if the text is missing: `inspector score`.
+        purpose: What is done with it: `score`.
+        flag: That names the file; empty for a positional argument.
+
+    Raises:
+        EngineError: None was given, or two; it can't be read, or is empty.
+    """
+    if (file is None) == (prompt is None):
+        which = "No text was given." if file is None else f"{flag or 'A FILE'} and --prompt were both given."
+        named = f"Name a file with {flag}" if flag else "Name a file"
+        raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
+    if file is None or file == STDIN:
+        text = typed_text(
+            STDIN if prompt is None else prompt,
+            f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE.",
+        )
+    else:
+        text = read_file(file, mend=f"Check the path's spelling, or give the text itself: {command} -p TEXT.")
+    if not text:
+        raise PromptError(f"The text is empty: there is nothing to {purpose}.", "Give some text.")
+    return text
+
+
+# ---- a grammar: what the generated text must match -------------------------------------------
+
+GRAMMAR_FLAGS = {
+    "regex": "--regex", "json_schema": "--json-schema", "grammar_file": "--grammar", "choices": "--choices",
+}  # fmt: skip
+"""The flags by the names of their values."""
+
+
+def grammar_from(args: argparse.Namespace) -> Grammar | None:
+    """The grammar that the flags ask for; None without one.
+
+    Raises:
+        EngineError: Two are given, a file can't be read, or it is no grammar.
+    """
+    values = ((flag, getattr(args, name, None)) for name, flag in GRAMMAR_FLAGS.items())
+    given = {flag: value for flag, value in values if value is not None}
+    if not given:
+        return None
+    if len(given) > 1:
+        raise PromptError(f"{' and '.join(given)} were given.", "Give one of them: a text has one grammar.")
+    ((flag, value),) = given.items()
+    try:
+        return check(_grammar(flag, value))
+    except SettingsError as error:
+        raise EngineError(f"{flag}: {error.message}", error.hint) from None
+
+
+def _grammar(flag: str, value: str) -> Grammar:
+    if flag == "--regex":
+        return Grammar("regex", unescaped(value))
+    if flag == "--choices":
+        return choices(tuple(value.split(",")))
+    if flag == "--json-schema" and value.lstrip().startswith("{"):
+        return Grammar("json-schema", value)
+    text = read_file(value, "grammar file")
+    if flag == "--json-schema":
+        return Grammar("json-schema", text)
+    return Grammar("gbnf" if PurePath(value).suffix == ".gbnf" or "::=" in text else "lark", text)
+
+
+# ---- a chat: a whole conversation from a file, and what else the model's chat template gets ---
+
+INSTEAD = {
+    "prompt": "--prompt", "prompt_file": "--prompt-file", "file": "FILE", "system_prompt": "--system-prompt",
+    "ignore_chat_template": "--ignore-chat-template",
+}  # fmt: skip
+"""Flags that a conversation takes the place of."""
+
+
+def chat_from(args: argparse.Namespace) -> tuple[tuple[Message, ...], ChatOptions, tuple[str, ...]]:
+    """Check what the flags of a chat ask for, and read the conversation.
+
+    Returns:
+        Its messages, none if no file was given; the options; and the flags that have no effect, one sentence each.
+
+    Raises:
+        PromptError: The file can't be read or is no conversation, or two flags exclude each other.
+    """
+    config, response = args.chat_template_config, args.prefill_response
+    if config is not None and not isinstance(parsed_json("--chat-template-config", config), dict):
+        hint = """Such as '{"enable_thinking": false}'."""
+        raise PromptError("--chat-template-config must be a JSON object.", hint)
+    messages, tools, notes = _conversation(args) if args.messages is not None else ((), "", ())
+    if getattr(args, "ignore_chat_template", None):
+        notes = (*notes, *idle(args, "--ignore-chat-template", "with"))
+    options = ChatOptions(
+        config=config or "",
+        tools=tools,
+        default_template=bool(args.use_default_chat_template),
+        response=None if response is None else unescaped(response),
+    )
+    return messages, options, notes
+
+
+def idle(args: argparse.Namespace, flag: str, so: str = "without") -> tuple[str, ...]:
+    """The notes on the flags that need the chat template, where it is not filled.
+
+    Args:
+        args: As parsed.
+        flag: That would fill it, or that forbids it.
+        so: `without` or `with` that flag.
+    """
+    needing = ("system_prompt", "chat_template_config", "use_default_chat_template", "prefill_response")
+    names = [name.replace("_", "-") for name in needing if getattr(args, name) is not None]
+    return tuple(f"--{name} has no effect {so} {flag}." for name in names)
+
+
+def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, tuple[str, ...]]:
+    clash = next((flag for name, flag in INSTEAD.items() if getattr(args, name, None)), None)
+    if clash is not None:
+        system = 'Put it into the file as {"role": "system", ...}.'
+        hint = system if "system" in clash else "Leave one of them out."
+        raise PromptError(f"--messages and {clash} were both given.", hint)
+    name = args.messages
+    if name == STDIN:
+        text, source = read_stdin("Give the conversation in a file."), "Standard input"
+    else:
+        text, source = read_file(name, "file of messages"), shorter(name)
+    value = parsed_json(source, text)
+    fields = value if isinstance(value, dict) else {"messages": value}
+    messages, tools = conversation_of(source, fields)
+    notes: tuple[str, ...] = ()
+    if unused := sorted(fields.keys() - {"messages", "tools"}):
+        instead = "set it with flags, or take the whole request with `inspector open`"
+        notes += (f"{source}: {few([name[:40] for name in unused], 4)} has no effect here: {instead}.",)
+    if messages[-1].role == "assistant":
+        answer = "ends with an answer; another one would follow it. --prefill-response begins an answer."
+        notes += (f"{source} {answer}",)
+    return messages, tools, notes

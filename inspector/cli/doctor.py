@@ -13,16 +13,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Literal, TextIO, TypeVar
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
+from engine.child import EngineProcess
 from engine.errors import EngineError
 from engine.protocol import Command, Failure, MachineRead, Record, Step, Verified
 from engine.settings import LoadSettings, Settings
+from engine.thread import EngineThread
 from inspector.cli.driver import CommandRunner, Failed, MakeBackend
+from inspector.cli.exit import NOT_SHOWN, OK, output
 from inspector.cli.writers.json_lines import json_line
 from inspector.display import visible
 from inspector.scales import size
@@ -52,11 +55,6 @@ class FoundDifference(Struct, frozen=True):
     """The largest difference; None if nothing was compared."""
     allowed: float | None = None
     """The difference that rounding explains, in the same unit."""
-
-    @property
-    def within(self) -> bool:
-        """True if rounding explains the difference; not that of a number that is none."""
-        return self.difference is None or self.allowed is None or self.difference <= self.allowed
 
 
 class CheckResult(Struct, frozen=True):
@@ -134,7 +132,8 @@ class ModelChecks:
         self._steps: list[Step] = []
         self.apart: list[float] = []
         """Differences of each token's logprob from mlx_lm's."""
-        self._verified = Verified(0, 0, 0.0, True, 0.0)
+        self._allowed = 0.0
+        """Twice the rounding of a logit: of both logits, and of what they are normalized with."""
 
     def run(self) -> Iterator[CheckResult]:
         """Make one check after another, up to the first that can't be done.
@@ -162,11 +161,6 @@ class ModelChecks:
         """
         return made("two ranks", lambda: self._ranked(ranks))
 
-    @property
-    def _allowed(self) -> float:
-        """Twice the rounding of a logit: of both logits, and of what they are normalized with."""
-        return 2 * self._verified.rounding
-
     def _loaded(self) -> FoundDifference:
         try:
             facts = ask(self._engine, protocol.Load(self._load), protocol.ModelFacts)
@@ -184,7 +178,8 @@ class ModelChecks:
         return FoundDifference(f"{len(self._steps)} tokens")
 
     def _recomputed(self) -> FoundDifference:
-        self._verified = found = ask(self._engine, protocol.Verify(), Verified)
+        found = ask(self._engine, protocol.Verify(), Verified)
+        self._allowed = 2 * found.rounding
         said = f"{found.tokens} tokens recomputed from the start"
         return FoundDifference(said, found.largest_difference, found.rounding)
 
@@ -197,8 +192,8 @@ class ModelChecks:
         return FoundDifference("the first token's logprob", self.apart[0], self._allowed)
 
     def _steps_compared(self) -> FoundDifference:
-        others = self.apart[1:]
-        return FoundDifference(f"the logprobs of {len(others)} more", max(others), self._allowed)
+        said = f"the logprobs of {len(self.apart) - 1} more"
+        return FoundDifference(said, max(self.apart[1:]), self._allowed)
 
     def _ranked(self, ranks: CommandRunner) -> FoundDifference:
         answers(ranks, protocol.Load(replace(self._load, ranks=2)))
@@ -213,7 +208,9 @@ def made(name: str, check: Callable[[], FoundDifference]) -> CheckResult:
     began = time.perf_counter()
     try:
         found = check()
-        status: Status = "ok" if found.within else "differs"
+        difference, allowed = found.difference, found.allowed  # a NaN is not within what is allowed
+        fits = difference is None or allowed is None or difference <= allowed
+        status: Status = "ok" if fits else "differs"
     except Failed as refused:
         failure = refused.failure
         found = FoundDifference(without_names(f"{failure.message} {failure.hint}".strip()))
@@ -232,9 +229,6 @@ def results(load: LoadSettings) -> Iterator[CheckResult | MachineRead]:
     Raises:
         EngineError: The model can't be loaded.
     """
-    from engine.child import EngineProcess
-    from engine.thread import EngineThread
-
     with started(EngineThread) as engine:
         checks = ModelChecks(engine, load)
         for place, each in enumerate(checks.run()):
@@ -267,51 +261,36 @@ class DoctorReport(Struct, frozen=True, tag_field="event"):
     checks: tuple[CheckResult, ...]
 
 
-class Report:
-    """Writes a line a check, or one JSON object at the end.
+def run(load: LoadSettings, jsonl: bool) -> int:
+    """Make the checks, and write a line for each, or one JSON object at the end; returns the exit status.
 
-    Args:
-        out: Receives it.
-        jsonl: Whether it is the object.
+    Raises:
+        EngineError: The model can't be loaded.
     """
-
-    def __init__(self, out: TextIO, *, jsonl: bool) -> None:
-        self._out, self._json = out, jsonl
-        self._began = time.monotonic()
-        self._results: list[CheckResult] = []
-        self._machine: MachineRead | None = None
-
-    @property
-    def holds(self) -> bool:
-        """True if nothing is wrong."""
-        return all(each.holds for each in self._results)
-
-    def take(self, result: CheckResult | MachineRead) -> None:
-        """Write the facts of the machine, or the result of a check."""
-        if isinstance(result, MachineRead):
-            nameless = replace(result.machine, blas=without_names(result.machine.blas))
-            self._machine = replace(result, machine=nameless)
-            lines = [*_machine(self._machine), ("terminal", ", ".join(terminal()))]
+    out, began = output(), time.monotonic()
+    machine: MachineRead | None = None
+    found: list[CheckResult] = []
+    for each in results(load):
+        if isinstance(each, CheckResult):
+            found.append(each)
+            text = f"  {each.check:<20}{each.status:<9}{_figures(each.found)}\n"
+        else:
+            machine = replace(each, machine=replace(each.machine, blas=without_names(each.machine.blas)))
+            lines = [*_machine(machine), ("terminal", ", ".join(terminal()))]
             text = "".join(f"{name:<12}{said}\n" for name, said in lines) + "\n"
-        else:
-            self._results.append(result)
-            text = f"  {result.check:<20}{result.status:<9}{_figures(result.found)}\n"
-        if not self._json:
-            self._out.write(text)
-            self._out.flush()
-
-    def end(self) -> None:
-        """Write the verdict."""
-        seconds, count = time.monotonic() - self._began, len(self._results)
-        wrong = ", ".join(each.check for each in self._results if not each.holds)
-        if self._json:
-            parts = self.holds, seconds, self._machine, terminal(), tuple(self._results)
-            self._out.write(json_line(DoctorReport(program(), *parts)))
-        elif wrong:
-            said = "Please report it with these lines: they have no path, prompt or token."
-            self._out.write(f"\nWrong: {wrong}. {said}\n")
-        else:
-            self._out.write(f"\nAll {count} checks hold, in {seconds:.0f} s.\n")
+        if not jsonl:
+            out.write(text)
+            out.flush()
+    seconds = time.monotonic() - began
+    wrong = ", ".join(each.check for each in found if not each.holds)
+    if jsonl:
+        out.write(json_line(DoctorReport(program(), not wrong, seconds, machine, terminal(), tuple(found))))
+    elif wrong:
+        said = "Please report it with these lines: they have no path, prompt or token."
+        out.write(f"\nWrong: {wrong}. {said}\n")
+    else:
+        out.write(f"\nAll {len(found)} checks hold, in {seconds:.0f} s.\n")
+    return NOT_SHOWN if wrong else OK
 
 
 def _figures(found: FoundDifference) -> str:

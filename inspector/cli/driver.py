@@ -14,14 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from engine import protocol
 from engine.child import EngineProcess
-from engine.errors import EngineError
-from engine.files import free, typed
 from engine.protocol import Command, Failure, ModelFacts, Received, Record, Sent
 from engine.recording import Entry, save_as, worth_keeping
 from engine.settings import Settings
@@ -29,9 +27,11 @@ from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from inspector.cli.arguments import CliRequest
 from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
-from inspector.session.client import Backend
 from inspector.state.speculation import Speculation
 from inspector.version import program
+
+if TYPE_CHECKING:
+    from inspector.session.client import Backend
 
 # ---- the result of a generation -----------------------------------------------------------------
 
@@ -52,28 +52,25 @@ class Completion:
     def add(self, text: str) -> str:
         """Add the text of a token; returns what is certain now and was not before."""
         held = self._held + text
-        cut = self._begins(held)
+        cut = min((_begin_of(stop, held) for stop in self._stops), default=len(held))
         self._held = held[cut:]
         self.text += held[:cut]
         return held[:cut]
 
     def close(self) -> str:
         """Add the text that was held back, without a stop string and what follows it, and return it."""
-        places = [at for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        rest = self._held[: min(places)] if places else self._held
+        rest = min((self._held.partition(stop)[0] for stop in self._stops), key=len, default=self._held)
         self._held = ""
         self.text += rest
         return rest
 
-    def _begins(self, text: str) -> int:
-        """The earliest place at which a stop string begins, or the beginning of one at the text's end."""
-        places = [len(text)]
-        for stop in self._stops:
-            at = text.find(stop)
-            lengths = range(min(len(stop) - 1, len(text)), 0, -1)
-            partial = next((length for length in lengths if text.endswith(stop[:length])), 0)
-            places.append(at if at >= 0 else len(text) - partial)
-        return min(places)
+
+def _begin_of(stop: str, text: str) -> int:
+    """The place at which a stop string begins, or the beginning of one at the text's end; the end if there is none."""
+    if (at := text.find(stop)) >= 0:
+        return at
+    ends = range(max(0, len(text) - len(stop) + 1), len(text))
+    return next((at for at in ends if stop.startswith(text[at:])), len(text))
 
 
 class Summary:
@@ -97,9 +94,13 @@ class Summary:
         self.completion = Completion(settings.stop)
         self.facts: ModelFacts | None = None
         self.prefilled: protocol.Prefilled | None = None
+        self.latest: protocol.Step | protocol.Prefilled | None = None
+        """The record that has the state of the KV cache and the memory at the end."""
         self.steps = 0
-        self._last: protocol.Step | None = None
-        self._finished: protocol.Finished | None = None
+        self.pending = b""
+        """Bytes of a character that the last token left unfinished."""
+        self.reason: protocol.FinishReason = "cancelled"
+        self.detail = ""
         self._ms: list[float] = []
         """Times of the steps, without a cold start."""
         self.cold_ms: float | None = None
@@ -117,71 +118,45 @@ class Summary:
             case protocol.PromptOpened():
                 self._begun = time.perf_counter()
             case protocol.Prefilled():
-                self.prefilled = record
+                self.prefilled = self.latest = record
                 self.first_token_ms = (time.perf_counter() - self._begun) * 1000
-                return self._take_first(record)
+                window = self.facts.context_window if self.facts else None
+                if (
+                    self._runs and len(record.tokens) != window
+                ):  # there is room for the token that a run begins with
+                    self._first = record.next.picked
+                    return self._add(next(each for each in record.next.candidates if each.id == self._first))
             case protocol.Step():
-                self._last = record
-                if not self._of_prompt(record):
-                    return self._take_step(record)
+                self.latest, self.pending = record, record.pending
+                prompt = self.prefilled.tokens if self.prefilled is not None else ()
+                if record.origin == "intervened" and prompt and record.position <= prompt[-1].position:
+                    return ""  # a token of the prompt, run again under interventions
+                self.steps += 1
+                if record.ms.cold:
+                    self.cold_ms = record.ms.total
+                else:
+                    self._ms.append(record.ms.total)
+                self.pipelined |= record.ms.pipelined
+                first, self._first = self._first, None
+                return "" if first == record.id else self._add(record)
             case protocol.Finished():
-                self._finished = record
+                self.reason, self.detail = record.reason, record.detail
                 return self.completion.close()
         return ""
 
-    def _take_first(self, prefilled: protocol.Prefilled) -> str:
-        """Text of the token that a run begins with; empty if the context window has no room for it."""
-        picked, window = prefilled.next.picked, self.facts.context_window if self.facts else None
-        if not self._runs or self._ends(picked) or len(prefilled.tokens) == window:
-            return ""
-        self._first = picked
-        text = next(candidate.text for candidate in prefilled.next.candidates if candidate.id == picked)
-        return self.completion.add(text)
-
-    def _take_step(self, step: protocol.Step) -> str:
-        self.steps += 1
-        if step.ms.cold:
-            self.cold_ms = step.ms.total
-        else:
-            self._ms.append(step.ms.total)
-        self.pipelined |= step.ms.pipelined
-        first, self._first = self._first, None
-        return "" if first == step.id or self._ends(step.id) else self.completion.add(step.text)
-
-    def _of_prompt(self, step: protocol.Step) -> bool:
-        """True if it is a token of the prompt, run again under interventions."""
-        tokens = self.prefilled.tokens if self.prefilled is not None else ()
-        return step.origin == "intervened" and bool(tokens) and step.position <= tokens[-1].position
-
-    def _ends(self, token: int) -> bool:
-        return self.facts is not None and token in self.facts.eos_ids
-
-    @property
-    def reason(self) -> protocol.FinishReason:
-        return self._finished.reason if self._finished else "cancelled"
-
-    @property
-    def detail(self) -> str:
-        return self._finished.detail if self._finished else ""
-
-    @property
-    def pending(self) -> bytes:
-        """Bytes of a character that the last token left unfinished."""
-        return self._last.pending if self._last else b""
+    def _add(self, token: protocol.Step | protocol.Candidate) -> str:
+        """Add the text of a token, except for an end of sequence; returns what is certain now."""
+        ends = self.facts is not None and token.id in self.facts.eos_ids
+        return "" if ends else self.completion.add(token.text)
 
     @property
     def tpot(self) -> Tpot | None:
         return tpot(self._ms)
 
-    @property
-    def latest(self) -> protocol.Step | protocol.Prefilled | None:
-        """The record that has the state of the KV cache and the memory at the end."""
-        return self._last or self.prefilled
-
 
 # ---- commands carried out -----------------------------------------------------------------------
 
-MakeBackend = Callable[[Callable[[Received], None]], Backend]
+MakeBackend = Callable[[Callable[[Received], None]], "Backend"]
 
 
 class Writer(Protocol):
@@ -269,13 +244,6 @@ class CommandRunner:
         if self.sent:
             self.backend.send(Sent(protocol.Cancel(self.sent), 0))
         self._inbox.put(None)
-
-    def close(self) -> bool:
-        """Close the backend; returns whether it ended in time."""
-        try:
-            return self.backend.close()
-        except KeyboardInterrupt:
-            return False
 
 
 def drive(
@@ -365,7 +333,10 @@ def drive(
     except KeyboardInterrupt:  # pressed again, before the first was answered
         code = INTERRUPTED
     finally:
-        joined = runner.close()
+        try:
+            joined = runner.backend.close()
+        except KeyboardInterrupt:
+            joined = False
     return Outcome(code, failure, joined)
 
 
@@ -385,7 +356,7 @@ def run(
         request: The model, the settings and the prompt.
         writer: Receives the records and the summary.
         then: Commands after the prompt.
-        trace: Where a recording is written too, from `place`; None for none.
+        trace: Where a recording is written too, from `arguments.place`; None for none.
         force: Whether the recording replaces a file.
         told: Makes the failure that is reported of the engine's.
         how: As for `drive`.
@@ -408,22 +379,3 @@ def run(
     if not outcome.joined:
         leave_at_once(code)
     return code
-
-
-def place(output: str | None, force: bool, instead: str) -> Path | None:
-    """The path of the recording, checked before the work of making it; None if none is wanted.
-
-    Args:
-        output: As it was typed.
-        force: Whether an existing file may be replaced.
-        instead: What is written to standard output: the end of a sentence.
-
-    Raises:
-        EngineError: It is standard output, the file exists, or no file can be written there.
-    """
-    if output is None:
-        return None
-    if output == "-":
-        message = f"The recording can't go to standard output: {instead}."
-        raise EngineError(message, "Name a file: -o story.trace.zst.")
-    return free(typed(output), force)

@@ -1,23 +1,26 @@
 """The flags that the commands share: groups of them, and how they are parsed.
 
 Sampler and stop flags are made from `engine.settings.FIELDS`, so that a flag, its bounds and the settings screen can't
-differ. Standard library alone, so that `--help` is instant.
+differ. Nothing heavy is imported, so that `--help` is instant.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import re
+import shlex
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from engine.errors import EngineError, SettingsError
+from engine.files import shorter
 from engine.setting import Setting, grouped
 from engine.settings import BY_NAME, FIELDS, LOAD_FIELDS, LOAD_GROUPS, MODELS_OWN
 from inspector.cli.exit import output
-from inspector.cli.inputs import add_chat, add_grammar, unescaped
 
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
@@ -62,8 +65,7 @@ def command_parser(name: str, description: str | None, epilog: str | None = EXIT
 
 def add_generation(parser: Parser) -> None:
     """The groups of a generation: prompt, settings, model."""
-    prompt = parser.add_argument_group("prompt")
-    add_prompt(prompt)
+    add_prompt(parser.add_argument_group("prompt"))
     add_settings(parser.add_argument_group("sampling and stops"))
     load = parser.add_argument_group("model and cache")
     add_load(load)
@@ -115,6 +117,34 @@ def add_prompt(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt-logprobs", action=argparse.BooleanOptionalAction, help=logprobs)
 
 
+def add_chat(group: argparse._ArgumentGroup) -> None:
+    """The flags of a chat, named as mlx_lm.generate names them."""
+    add = group.add_argument
+    add("--messages", metavar="FILE", help="a conversation as JSON, in place of a prompt: a list of objects with role "
+        'and content, or {"messages": [...], "tools": [...]}; - reads standard input')  # fmt: skip
+    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object, "
+        """such as '{"enable_thinking": false}'""")  # fmt: skip
+    add("--use-default-chat-template", action="store_true", default=None, help="if the model has no chat template, use "
+        "that of its tokenizer's class (few have one)")  # fmt: skip
+    add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
+
+
+def add_grammar(group: argparse._ArgumentGroup) -> None:
+    """The flags, of which one may be given."""
+    add = group.add_argument
+    expression = (
+        "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
+    )
+    add("--regex", metavar="REGEX", help=expression)
+    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. " \
+             "Formats are checked by their form alone"  # fmt: skip
+    add("--json-schema", metavar="FILE|TEXT", help=schema)
+    grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
+    add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
+    texts = r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t as escapes"
+    add("--choices", metavar="A,B,C", help=texts)
+
+
 def add_settings(group: argparse._ArgumentGroup) -> None:
     """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
     preset = (
@@ -155,7 +185,7 @@ def add_setting(
             add(*names, metavar=metavar, help=field.help)
         case "texts":
             help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
-            add(*names, action="append", metavar=metavar, help=help_text)
+            add(*names, action="append", type=unescaped, metavar=metavar, help=help_text)
         case "biases":
             help_text = f"{field.help}; may be repeated"
             add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)
@@ -212,6 +242,11 @@ def add_load(group: argparse._ArgumentGroup) -> None:
             add_setting(group, field, whole)
 
 
+def unescaped(text: str) -> str:
+    r"""A text of the command line, its \n and \t replaced by a newline and a tab."""
+    return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
 # ---- parsing ------------------------------------------------------------------------------------
 
 
@@ -244,8 +279,6 @@ def parsed(
         unknown = [argument for argument in left if argument != "--"]
     if not unknown:
         return args
-    from inspector.cli.suggestions import answer
-
     raise answer(unknown, argv, parser, parsers)
 
 
@@ -293,3 +326,110 @@ def flag_errors() -> Iterator[None]:
         yield
     except SettingsError as error:
         raise EngineError(f"--{error.field.replace('_', '-')}: {error.message}", error.hint) from None
+
+
+# ---- an argument that no parser knows: by the argument alone, as argparse's messages differ between versions ----
+
+SURE, POSSIBLE = 0.75, 0.6
+"""Likeness from which on a flag of the command itself is meant, and any flag, though another may be nearer."""
+LONGEST_ECHO = 60
+"""Characters of a text that a message repeats as it should be typed."""
+FOREIGN: Mapping[str, str] = {
+    foreign: own
+    for own, named in {
+        "--temp": "--temperature",
+        "--preset greedy": "--greedy",
+        "--max-tokens": "--max-new-tokens --max-completion-tokens --max-length --n-predict --num-predict --n",
+        "--min-tokens": "--min-new-tokens --min-length",
+        "--min-tokens-to-keep": "--min-keep",
+        "--width": "--num-beams --beam-width --beam-size",
+        "--repetition-penalty": "--repeat-penalty",
+        "--repetition-context-size": "--repeat-last-n",
+        "--sampler-order": "--samplers",
+        "--stop": "--stop-sequence --reverse-prompt",
+        "--extra-eos-token": "--eos-token-id",
+        "--candidates": "--top-logprobs --n-probs",
+        "--system-prompt": "--system --system-message",
+        "--prompt-file": "--file --f",
+        "--model": "--model-path --model-name-or-path",
+        "--adapter-path": "--lora",
+        "--max-kv-size": "--ctx-size",
+        "--no-kv-cache": "--use-cache",
+        "--jsonl": "--json-lines",
+        "--to": "--format",
+    }.items()
+    for foreign in named.split()
+}
+"""Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
+WORDS = {"help": "--help", "version": "--version", "resume": "--resume", "list": "sessions"}
+"""Words of other programs' command lines, and what is typed here after `inspector`."""
+
+
+def answer(
+    unknown: Sequence[str], argv: Sequence[str], parser: Parser, parsers: Callable[[], Mapping[str, Parser]]
+) -> EngineError:
+    """The answer to arguments that a command doesn't know, with its probable meaning.
+
+    Args:
+        unknown: As typed; the first flag among them is answered, or else the first word.
+        argv: All arguments.
+        parser: Of the command.
+        parsers: Of all commands, for flags of other commands.
+    """
+    flags = [each for each in unknown if each.startswith("-") and len(each) > 1 and " " not in each]
+    if flags:
+        return _flag(flags[0].partition("=")[0], parser, parsers())
+    return _word(unknown[0], argv, parser, [command.partition(" ")[2] for command in parsers()])
+
+
+def _flag(flag: str, parser: Parser, parsers: Mapping[str, Parser]) -> EngineError:
+    plain = "--" + flag.strip("-").lower().replace("_", "-")
+    having = {
+        command: [name for name in other._option_string_actions if name.startswith("--")]
+        for command, other in {parser.prog: parser, **parsers}.items()
+    }
+    own = {name: name for name in having[parser.prog]}
+    known = {**{name: name for names in having.values() for name in names}, **FOREIGN, **own}
+    meant = [name for name, ours in known.items() if ours.partition(" ")[0] in own]
+    tried = ((meant, 1.0), (own, SURE), (known, 1.0), (meant, SURE), (known, POSSIBLE))
+    near = next(filter(None, (_nearest(plain, *each) for each in tried)), "")
+    message, wanted = f"{parser.prog} has no flag {shorter(flag)}.", known.get(near, "")
+    if near in meant:
+        return EngineError(message, f"Did you mean {wanted}?")
+    commands = [command for command, names in having.items() if wanted.partition(" ")[0] in names]
+    there = f"{wanted} is a flag of {', '.join(commands[:3])}. " if commands else ""
+    return EngineError(message, f"{there}See `{parser.prog} --help`.")
+
+
+def _nearest(word: str, known: Iterable[str], likeness: float) -> str:
+    """The nearest of some words or flags; the hyphens that all flags begin with don't count. Empty if none is near."""
+    from difflib import get_close_matches  # not needed for --help
+
+    words = {each.removeprefix("--"): each for each in known}
+    return next((words[each] for each in get_close_matches(word.removeprefix("--"), words, 1, likeness)), "")
+
+
+def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[str]) -> EngineError:
+    before, message = argv[: argv.index(word)], f"{parser.prog} takes no {shorter(word)!r}."
+    if "-p" in before or "--prompt" in before:
+        return EngineError(message, "Put a prompt of several words in quotes.")
+    if parser.prog == "inspector" and word:
+        if word in subcommands:
+            return EngineError(message, f"Put {word} first: inspector {word} ...")
+        message = f"{shorter(word)!r} is not a subcommand of inspector."
+        if word.endswith((".trace", ".trace.zst")):
+            return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
+        a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`
+        near = _nearest(word.lower(), subcommands, POSSIBLE) if a_name else ""
+        if near := WORDS.get(word.lower(), near):
+            return EngineError(message, f"Did you mean inspector {near}?")
+    names_model = word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word)
+    typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
+    for flag, what, fits in (
+        ("--model", "A model", names_model),
+        ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
+        ("-p", "A prompt", word),
+    ):
+        if fits and flag in parser._option_string_actions:
+            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}")
+    return EngineError(message, f"See `{parser.prog} --help`.")

@@ -15,7 +15,7 @@ from types import ModuleType
 from engine.errors import EngineError
 from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush, not_written
-from inspector.cli.flags import Parser, parsed
+from inspector.cli.flags import Parser, answer, parsed
 
 SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("generate", "write one completion, as text or JSON lines"),
@@ -29,15 +29,15 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "diff": ("texts", "compare two models over one text: KL, perplexity, equal top tokens"),
     "tokens": ("texts", "cut a text into tokens with ids and bytes; loads only the tokenizer"),
     "train": ("train", "train a small model on a text of yours, and watch it learn"),
-    "open": ("open", "open a recorded request as a session, and compare its reply"),
+    "open": ("recordings", "open a recorded request as a session, and compare its reply"),
     "replay": ("recordings", "show a recorded session on the screen, without a model"),
     "export": ("recordings", "a recorded session or a lesson as a web page, Markdown, CSV, text or SVG"),
     "learn": ("lessons", "take a lesson: predict, try it, and see"),
     "lesson": ("lessons", "write a lesson of your own: new, check, record, run"),
     "models": ("lists", "list the models on the disk; --get downloads one"),
     "sessions": ("lists", "list the saved sessions"),
-    "doctor": ("doctor", "check that everything works on this machine; the output is for a report"),
-    "completion": ("completion", "print the code for tab completion in bash, zsh or fish"),
+    "doctor": ("lists", "check that everything works on this machine; the output is for a report"),
+    "completion": ("lists", "print the code for tab completion in bash, zsh or fish"),
 }  # fmt: skip
 """Module in `inspector.cli.subcommands` and purpose of each, in the order of the help. The parser of `show race` is
 made by `show_race_parser` there, and `run_show_race` runs it. A module is imported when its subcommand is run."""
@@ -93,7 +93,7 @@ def _guarded(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
-        from inspector.cli.subcommands.completion import complete
+        from inspector.cli.subcommands.lists import complete
 
         complete(*_parsers().values())
     if argv and argv[0] in REPLACED:
@@ -107,8 +107,6 @@ def _run(argv: Sequence[str]) -> int:
         lines = [f"  {name:<14}{purpose}" for name, (_, purpose) in SUBCOMMANDS.items()]
         parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
     if argv and argv[0][:1] not in ("", "-"):
-        from inspector.cli.suggestions import answer
-
         raise answer(argv[:1], argv, parser, _parsers)
     return screen.run_screen(parsed(parser, argv, _parsers))
 
@@ -124,5 +122,4 @@ def _parser(name: str) -> Parser:
 
 def _parsers() -> dict[str, Parser]:
     """The parsers of all commands, by what is typed."""
-    made = [screen.screen_parser(), *map(_parser, SUBCOMMANDS)]
-    return {parser.prog: parser for parser in made}
+    return {parser.prog: parser for parser in (screen.screen_parser(), *map(_parser, SUBCOMMANDS))}

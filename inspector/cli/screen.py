@@ -9,7 +9,8 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,19 @@ from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
+from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import given, known, load_values, request_from
+from inspector.cli.arguments import given, known, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
-from inspector.cli.inputs import unescaped
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
 from inspector.cli.subcommands.texts import add_against, against_from
+from inspector.config import own_keys
+from inspector.config.directions import steering
 from inspector.keys import key_for
+from inspector.version import version
 
 if TYPE_CHECKING:
+    from inspector.export.recording import Recording
     from inspector.session.playback import Opening
 
 PURPOSE = "Step through a language model's generation, token by token."
@@ -36,9 +41,6 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 def screen_parser() -> flags.Parser:
     """The parser of `inspector`."""
-    from inspector import places
-    from inspector.config import own_keys
-
     made = flags.command_parser("", PURPOSE, None)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     flags.add_generation(made)
@@ -84,8 +86,6 @@ def run_screen(args: argparse.Namespace) -> int:
         EngineError: There is no terminal, a value is out of range, or there is no such prompt or session.
     """
     if args.version:
-        from inspector.version import version
-
         print(f"inspector {version()}", file=output())
         return OK
     if args.keys:
@@ -110,7 +110,6 @@ def run_screen(args: argparse.Namespace) -> int:
             "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
             f"Leave --steer out; {key_for('steering')} steers from a token on.",
         )
-    from inspector.config.directions import steering
     from inspector.views import TOOLS, with_against, with_steering
 
     tools = TOOLS if against is None else with_against(against)
@@ -181,17 +180,16 @@ def add_breakpoints(group: argparse._ArgumentGroup) -> None:
 def _read_condition(condition: Setting, text: str) -> Any:
     """The value of a condition's flag."""
     try:
-        return condition.parse(unescaped(text) if condition.form == "text" else text)
+        return condition.parse(flags.unescaped(text) if condition.form == "text" else text)
     except SettingsError as error:
         raise argparse.ArgumentTypeError(f"{error.message.removesuffix('.')}") from None
 
 
 def breakpoints(args: argparse.Namespace) -> Breakpoints | None:
     """The conditions at which runs stop; None, if no flag is given, for the saved breakpoints."""
-    values = given(args)
-    names = {f"break_{field.name}": field.name for field in fields(Breakpoints)}
-    set_conditions = {name: values[flag] for flag, name in names.items() if flag in values}
-    return Breakpoints(**set_conditions) if set_conditions else None
+    values = {field.name: getattr(args, f"break_{field.name}") for field in fields(Breakpoints)}
+    given = {name: value for name, value in values.items() if value is not None}
+    return Breakpoints(**given) if given else None
 
 
 # ---- a session that is resumed ----------------------------------------------------------------
@@ -216,7 +214,7 @@ def _resumed(args: argparse.Namespace) -> Opening | None:
             f"--resume continues with the session's own prompt and settings, not with --{clash[0].replace('_', '-')}.",
             f"Leave it out; {key_for('sampling')} changes settings, {key_for('prompt')} starts another prompt.",
         )
-    return Opening(checked(sessions.find(args.resume)), live=True, load=load_values(values))
+    return Opening(checked(sessions.find(args.resume)), live=True, load=known(LoadSettings, values))
 
 
 # ---- the terminal: whether the screen can be drawn here, and running it to its exit status ---
@@ -328,3 +326,78 @@ def is_terminal(name: str) -> bool:
     """True if a standard stream is a terminal."""
     stream = getattr(sys, name)
     return stream is not None and not stream.closed and bool(stream.isatty())
+
+
+# ---- a picture of the screen as it shows a recording, drawn without a terminal -----------------
+
+SETTLING = 8
+"""Drawn at most so many times, until two in a row are alike: a panel that got its size may scroll or fold only then."""
+
+
+def picture(recording: Recording, size: tuple[int, int], light: bool = False) -> str:
+    """The screen as it shows a recording, as SVG. In a thread of its own: a notebook has a loop running already.
+
+    Args:
+        recording: Its path is shown, with the chosen token selected, or else the one to come.
+        size: Columns and rows of the terminal.
+        light: In the light theme.
+    """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    with _anywhere(), ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(_picture(recording, size, light))).result()
+
+
+@contextmanager
+def _anywhere() -> Iterator[None]:
+    """A picture has all colours, whatever the terminal can show in which it is made, and a notebook shows no frames.
+
+    Textual records the screen with a console of rich, which prints what it records where it finds a notebook; Textual
+    has no argument that would tell it otherwise (rich 15, `Console(force_jupyter=False)`).
+    """
+    import rich.console
+
+    before, in_notebook = dict(os.environ), rich.console._is_jupyter
+    rich.console._is_jupyter = lambda: False
+    os.environ.update(COLORTERM="truecolor", TERM="xterm-256color")
+    os.environ.pop("NO_COLOR", None)
+    try:
+        yield
+    finally:
+        rich.console._is_jupyter = in_notebook
+        os.environ.clear()
+        os.environ.update(before)
+
+
+async def _picture(recording: Recording, size: tuple[int, int], light: bool) -> str:
+    from inspector.app import InspectorApp
+    from inspector.config.preferences import Preferences
+    from inspector.export.documents import alone
+    from inspector.session.client import IdleBackend
+
+    app = InspectorApp(
+        recording.load or LoadSettings(),
+        recording.settings or Settings(),
+        engine=IdleBackend(),
+        breakpoints=Breakpoints(),
+        theme="light" if light else "dark",
+        begins=Preferences(),
+    )
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        client = app.controller.client
+        client.forget()
+        client.timeline = timeline = recording.timeline
+        if recording.items and recording.tip != timeline.tip:
+            timeline.visit(recording.tip)
+        chosen = (place for place, item in enumerate(recording.items) if item.node == recording.chosen)
+        timeline.select(next(chosen, None))
+        app.main.show()
+        drawn = ""
+        for _ in range(SETTLING):
+            await pilot.pause()
+            before, drawn = drawn, app.export_screenshot(title=recording.heading)
+            if drawn == before:
+                break
+        return alone(drawn, recording.made)

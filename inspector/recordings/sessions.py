@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct
@@ -23,6 +22,7 @@ from engine.protocol import DraftRound, InterventionsHeld
 from engine.recording import Peek, RecordingReader, in_use, peek
 from engine.settings import Settings
 from inspector import places
+from inspector.texts import few
 
 MOST = 50
 """Number of sessions that are kept."""
@@ -199,21 +199,20 @@ def find(name: str, directory: Path | None = None, growing: bool = False) -> Pat
         return directory / f"{begun[0]}{ENDING}"
     short = repr(shorter(name))
     if begun:
-        raise EngineError(f"{len(begun)} sessions begin with {short}.", f"Say which: {_some(begun)}.")
+        raise EngineError(
+            f"{len(begun)} sessions begin with {short}.", f"Say which: {few(begun, MOST_NAMED)}."
+        )
+
+    from difflib import get_close_matches  # not needed for --help
+
     near = [each for each in known if name in each] or get_close_matches(name, known, MOST_NAMED)
-    meant = f"Did you mean {_some(near)}? " if near else ""
+    meant = f"Did you mean {few(near, MOST_NAMED)}? " if near else ""
     raise EngineError(f"There is no file and no session {short}.", f"{meant}See `inspector sessions`.")
 
 
 def names(directory: Path | None = None) -> list[str]:
     """The names of all sessions, the one last written to first; reads no file."""
     return [name_of(path) for _, path in _newest(directory or folder())]
-
-
-def _some(known: Sequence[str]) -> str:
-    """A few names for a message, and how many there are beyond them."""
-    more = len(known) - MOST_NAMED
-    return ", ".join(known[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _last(directory: Path, growing: bool) -> Path:

@@ -8,8 +8,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from inspector.display import truncate, visible
-from inspector.served.exchange import Exchange
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served.replies import Exchange, read_reply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, ServedStep, Source, Verdict
 
 _WORDS = 48
@@ -77,22 +76,19 @@ def listed_request(exchange: Exchange) -> ListedRequest:
 # ---- replies that were computed again -------------------------------------------------------------
 
 
-def checked_line(
-    exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str, detailed: bool
-) -> str:
+def checked_line(exchange: Exchange, result: Rescored | None, why: str, detailed: bool) -> str:
     """The comparison of a reply, as lines of text.
 
     Args:
         exchange: The request and its reply.
-        reply: The reply as it was read.
         result: The comparison; None if the request can't be read.
         why: The failure; empty if there was none.
         detailed: Whether each token has a line.
     """
     head = f"{exchange.number:>5}  {asked(exchange)[1]:10}  "
-    if why or result is None:
+    if result is None:
         return f"{head}{visible(why)}\n"
-    lines = [head + "; ".join(_parts(reply, result))]
+    lines = [head + "; ".join(_parts(result))]
     if detailed:
         lines += [f"  note     {visible(each)}" for each in result.notes]
         lines += map(token_line, result.steps)
@@ -101,8 +97,8 @@ def checked_line(
     return "".join(f"{line}\n" for line in lines)
 
 
-def _parts(reply: ServedReply | None, result: Rescored) -> Iterator[str]:
-    served, counted = (reply.prompt_tokens, reply.completion_tokens) if reply is not None else (None, None)
+def _parts(result: Rescored) -> Iterator[str]:
+    served, counted = result.reply.prompt_tokens, result.reply.completion_tokens
     differs = "" if served in (None, result.prompt_tokens) else f" here, {served:,} at the server"
     yield f"prompt {result.prompt_tokens:,} tokens{differs}"
     if result.source is None:
@@ -163,20 +159,17 @@ class CheckedReply(Struct, frozen=True, tag_field="event"):
     tokens: tuple[CheckedToken, ...] = ()
 
 
-def checked_reply(
-    exchange: Exchange, reply: ServedReply | None, result: Rescored | None, why: str
-) -> CheckedReply:
+def checked_reply(exchange: Exchange, result: Rescored | None, why: str) -> CheckedReply:
     """The comparison of a reply as values; arguments as for `checked_line`."""
-    if why or result is None:
+    if result is None:
         return CheckedReply(exchange.number, why or None)
-    served = reply.prompt_tokens if reply is not None else None
     tokens = tuple(
         CheckedToken(each.step.id, each.step.text, each.verdict, each.served, each.computed, each.misnamed)
         for each in result.steps
     )
     return CheckedReply(
-        exchange.number, None, result.prompt_tokens, served, result.source, result.same_text, result.first,
-        result.largest, result.misnamed, result.notes, tokens,
+        exchange.number, None, result.prompt_tokens, result.reply.prompt_tokens, result.source, result.same_text,
+        result.first, result.largest, result.misnamed, result.notes, tokens,
     )  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError
 from engine.files import MIB, open_regular, shorter, typed
-from inspector.served.exchange import Exchange, Reply, events_of, json_lines, json_of, reply_with
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served import replies
+from inspector.served.replies import Exchange, Reply, ServedReply, events_of, json_lines, json_of
 from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
 
 MOST_BYTES = 256 * MIB
@@ -59,7 +59,7 @@ def opened_request(file: ServedFile, exchange: Exchange) -> OpenedRequest:
     Raises:
         PromptError: It is no request for text.
     """
-    reply = read_reply(exchange.reply) if exchange.reply is not None else None
+    reply = replies.read_reply(exchange.reply) if exchange.reply is not None else None
     request = served_request(exchange.body, f"Request {exchange.number}", reply is None or reply.by_mlx_lm)
     if exchange.note:
         request = replace(request, notes=(*request.notes, exchange.note))
@@ -108,7 +108,7 @@ def _exchanges(name: str, text: str) -> Iterator[Exchange]:
         return
     for number, parts in enumerate(_streams(whole if isinstance(whole, list) else [whole]), 1):
         if len(parts) > 1:
-            yield Exchange(number, 0.0, None, reply_with(parts))
+            yield Exchange(number, 0.0, None, replies.reply_with(parts))
         elif (made := _of_object(parts[0], number)) is not None:
             yield made
 
@@ -147,20 +147,20 @@ def _of_object(value: Mapping[str, Any], number: int) -> Exchange | None:
         reply = _answer(value.get("response", value.get("reply")), value.get("error"))
         return Exchange(number, 0.0, body if isinstance(body, dict) else None, reply)
     if any(name in value for name in _REPLY) and "messages" not in value:
-        return Exchange(number, 0.0, None, reply_with(value))
+        return Exchange(number, 0.0, None, replies.reply_with(value))
     return Exchange(number, 0.0, value, None) if asks_for_text(value) else None
 
 
 def _answer(reply: Any, error: Any) -> Reply | None:
     """The reply of an object, also of a line of a batch, which has a status and an error; None without any."""
     if error and not reply:
-        return reply_with({"error": error}, 0)
+        return replies.reply_with({"error": error}, 0)
     if isinstance(reply, str):
         return Reply(200, False, None, events) if (events := events_of(reply)) else None
     if isinstance(reply, dict) and "status_code" in reply:
         status = reply["status_code"]
-        return reply_with(reply.get("body"), status if type(status) is int else 0)
-    return reply_with(reply) if isinstance(reply, dict | list) else None
+        return replies.reply_with(reply.get("body"), status if type(status) is int else 0)
+    return replies.reply_with(reply) if isinstance(reply, dict | list) else None
 
 
 # ---- HAR ------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def _reply(status: Any, content: Mapping[str, Any]) -> Reply | None:
     if events := events_of(text):
         return Reply(status, cut, None, events)
     with suppress(ValueError):
-        return reply_with(json_of(text), status, cut)
+        return replies.reply_with(json_of(text), status, cut)
     parts = tuple(each for each in json_lines(text) if isinstance(each, dict))
     if len(parts) > 1:  # as ollama streams
         return Reply(status, cut, None, parts)

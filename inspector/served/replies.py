@@ -1,4 +1,4 @@
-"""Replies of servers in the forms in which they write them: texts, tokens and their logprobs.
+"""Requests to servers, and their replies in the forms in which they write them: texts, tokens and their logprobs.
 
 Known forms: OpenAI's chat and completions, whole and streamed, which mlx_lm.server, vLLM and llama.cpp write too;
 llama.cpp's own, SGLang's, TGI's and ollama's. Standard library alone.
@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from typing import Any
 
@@ -17,7 +18,68 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.token_texts import alphabet
-from inspector.served.exchange import Reply
+
+
+class Reply(Struct, frozen=True):
+    """The reply of a server."""
+
+    status: int
+    """HTTP status; 0 if unknown."""
+    cut: bool
+    """True if it broke off."""
+    body: Any
+    """A JSON value, or else the text; None for a stream."""
+    events: tuple[Any, ...]
+    """Events of the stream: each a JSON value or a text such as `[DONE]`."""
+
+
+class Exchange(Struct, frozen=True):
+    """A request to a server, and the reply to it."""
+
+    number: int
+    """Number in its file, from 1."""
+    at: float
+    """Beginning in seconds since 1970; 0 if unknown."""
+    body: Any
+    """The request as a JSON value; None if only the reply is known."""
+    reply: Reply | None
+    note: str = ""
+    """Reason that there is a reply that can't be read; otherwise empty."""
+
+
+def json_of(text: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        ValueError: The text is not JSON, or too deep to be worked with.
+    """
+    try:
+        return json.loads(text.removeprefix("\ufeff"))
+    except RecursionError:
+        raise ValueError("too deep") from None
+
+
+def json_lines(text: str) -> Iterator[Any]:
+    """The values of the lines of a text that are JSON."""
+    for line in text.split("\n"):
+        with suppress(ValueError):
+            yield json_of(line)
+
+
+def reply_with(value: Any, status: int = 200, cut: bool = False) -> Reply:
+    """Make a reply of its JSON value; a list holds the parts of a stream."""
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        return Reply(status, cut, None, tuple(value))
+    return Reply(status, cut, value, ())
+
+
+def events_of(text: str) -> tuple[Any, ...]:
+    """The events of a stream, each a JSON value or a text; empty if the text is not a stream."""
+    datas = (each.strip() for each in re.findall(r"(?:^|[\r\n])data:([^\r\n]*)", text))
+    return tuple(next(json_lines(data), data) for data in datas)
+
+
+# ---- a reply, read ------------------------------------------------------------------------------
 
 UNKNOWN = -9000.0
 """Upper bound of what vLLM and OpenAI write for an unknown logprob (-9999)."""
@@ -248,10 +310,11 @@ def _openai(body: Mapping[str, Any], choice: Mapping[str, Any]) -> ServedReply:
 def _completion_entries(named: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The entries of OpenAI's completions, which has tokens, logprobs and alternatives in three lists."""
     logprobs, tops = _list(named.get("token_logprobs")), _list(named.get("top_logprobs"))
-    for place, text in enumerate(_list(named["tokens"])[:MOST_TOKENS]):
-        top = _dict(tops[place]) if place < len(tops) else {}
-        logprob = logprobs[place] if place < len(logprobs) else None
-        listed = [{"token": token, "logprob": each} for token, each in list(top.items())[:MOST_LISTED]]
+    tokens = _list(named["tokens"])[:MOST_TOKENS]
+    for text, logprob, top in zip(
+        tokens, chain(logprobs, repeat(None)), chain(tops, repeat(None)), strict=False
+    ):
+        listed = [{"token": token, "logprob": each} for token, each in list(_dict(top).items())[:MOST_LISTED]]
         yield {"token": text, "logprob": logprob, "top_logprobs": listed}
 
 

@@ -15,8 +15,7 @@ from engine.protocol import MADE_UP
 from engine.recording import Entry
 from engine.settings import LoadSettings
 from engine.token_texts import decode
-from inspector.served.exchange import Exchange
-from inspector.served.replies import ServedReply, ServedToken, read_reply, repaired, spells
+from inspector.served.replies import Exchange, ServedReply, ServedToken, read_reply, repaired, spells
 from inspector.served.requests import ServedRequest, served_request
 
 NO_KV, NO_MEMORY = protocol.KVReading(0, 0, 0, ()), protocol.Memory(0, 0)

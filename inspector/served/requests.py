@@ -1,25 +1,23 @@
 """Requests to a server: the conversation, and each parameter as the setting that does the same, or a remark.
 
 The parameters are those of mlx_lm.server 0.32.2 (`APIHandler.do_POST`), and those of OpenAI's API and of other servers
-that it doesn't read. Standard library alone.
+that it doesn't read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from engine.errors import PromptError, SettingsError
 from engine.grammar_settings import Grammar
+from engine.protocol import NO_OPTIONS, ChatOptions, Message, Prefill
 from engine.setting import check
 from engine.settings import BY_NAME, MOST, Settings, changed
-
-if TYPE_CHECKING:
-    from engine.protocol import ChatOptions, Message, Prefill
 
 CONVERSATION = 'A conversation is a list such as [{"role": "user", "content": "Hello"}].'
 MAX_TOKENS = 512
@@ -120,8 +118,6 @@ class ServedRequest(Struct, frozen=True):
         Args:
             echo: As `Prefill` has it.
         """
-        from engine.protocol import NO_OPTIONS, ChatOptions, Prefill
-
         options = ChatOptions(config="{}") if self.options == NO_OPTIONS else self.options
         return Prefill(self.prompt, self.chat, echo=echo, messages=self.messages, options=options)
 
@@ -142,8 +138,6 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
     Raises:
         PromptError: It is no request for text.
     """
-    from engine.protocol import ChatOptions
-
     if not asks_for_text(body):
         raise PromptError(
             f"{source} has neither messages nor a prompt.", "Give the body of a request for text."
@@ -281,10 +275,9 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
         PromptError: They are no conversation.
     """
     found, tools = fields.get("messages"), fields.get("tools")
-    if not isinstance(found, list):
-        raise PromptError(f"{source} has no list of messages.", CONVERSATION)
-    if not found:
-        raise PromptError(f"{source} has an empty list of messages.", CONVERSATION)
+    if not isinstance(found, list) or not found:
+        what = "an empty" if found == [] else "no"
+        raise PromptError(f"{source} has {what} list of messages.", CONVERSATION)
     messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
     if tools is not None and not _is_objects(tools):
         raise PromptError(
@@ -305,8 +298,6 @@ def _message(where: str, value: Any) -> Message:
     Raises:
         PromptError: It is none.
     """
-    from engine.protocol import Message
-
     if not isinstance(value, dict):
         raise PromptError(f"{where} must be an object, not {_kind(value)}.", CONVERSATION)
     role = value.get("role")

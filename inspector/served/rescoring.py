@@ -48,6 +48,9 @@ ROUNDING = 0.1
 model and in mlx_lm's batches at most 0.06."""
 
 
+NO_REPLY = ServedReply("")
+
+
 class ServedStep(Struct, frozen=True):
     """A token that a server sent, and what is computed here."""
 
@@ -70,6 +73,8 @@ class Rescored(Struct, frozen=True):
     """A reply that was computed again."""
 
     prompt_tokens: int
+    reply: ServedReply
+    """The reply as it was read; `NO_REPLY` if there is none."""
     source: Source | None
     """The way in which the tokens are known; None without any."""
     steps: tuple[ServedStep, ...]
@@ -108,7 +113,7 @@ class Rescoring:
     """
 
     def __init__(self, request: ServedRequest, reply: ServedReply | None) -> None:
-        self._request, self._reply = request, reply
+        self._request, self._reply = request, reply or NO_REPLY
         self._facts: protocol.ModelFacts | None = None
         self._eos: tuple[int, ...] = ()
         self._format = protocol.ReplyFormat()
@@ -143,18 +148,18 @@ class Rescoring:
     def commands(self) -> Iterator[Command]:
         """The commands that find the served tokens, take them, and read their logprobs."""
         reply, request = self._reply, self._request
-        if not self._prompt or reply is None or reply.error or self._too_long:
+        if not self._prompt or reply is NO_REPLY or reply.error or self._too_long:
             return
         node = self._prompt[-1].node
         if request.settings.temp == 0 or request.seed is not None:
             yield protocol.RepeatReply(node, request.seed, cached=self._unseen)
             self._drawn = self._repeated.ids if self._repeated is not None else ()
-        self._source, ids = self._served(reply)
+        self._source, ids = self._served()
         if self._source == "cut":
-            yield protocol.Insert(node, self._written(reply), leave_grammar=True)
+            yield protocol.Insert(node, self._written(), leave_grammar=True)
         elif ids:
             yield protocol.Take(node, ids, "served", leave_grammar=True)
-        if self._end_is_missing(reply):
+        if self._end_is_missing():
             following = self._steps[-1].next if self._steps else self._following
             listed = following.candidates if following is not None else ()
             end = next((each.id for each in listed if each.id in self._eos), self._eos[0])
@@ -166,21 +171,21 @@ class Rescoring:
 
     @property
     def _too_long(self) -> bool:
-        return self._reply is not None and len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
+        return len(self._reply.text + self._reply.reasoning) > MOST_CHARACTERS
 
-    def _served(self, reply: ServedReply) -> tuple[Source | None, tuple[int, ...]]:
+    def _served(self) -> tuple[Source | None, tuple[int, ...]]:
         """The ids of the served tokens and the way in which they are known; no ids if the text is tokenized again."""
-        if reply.exact_ids:
-            return "named", reply.exact_ids
-        if (repeated := self._repeated_part(reply)) is not None:
+        if self._reply.exact_ids:
+            return "named", self._reply.exact_ids
+        if (repeated := self._repeated_part()) is not None:
             return "repeated" if repeated else None, repeated
-        by_lists = repaired(reply) if any(each.top for each in reply.tokens) else ()
+        by_lists = repaired(self._reply) if any(each.top for each in self._reply.tokens) else ()
         ids = tuple(each.id for each in by_lists if each.id is not None)
         if by_lists and len(ids) == len(by_lists):
             return "repaired", ids
-        return "cut" if self._written(reply) else None, ()
+        return "cut" if self._written() else None, ()
 
-    def _repeated_part(self, reply: ServedReply) -> tuple[int, ...] | None:
+    def _repeated_part(self) -> tuple[int, ...] | None:
         """The part of the repeated tokens that the reply has; None if they spell another text.
 
         mlx_lm's generator continues where other servers stop: at a stop string whose tokens are others, or at an end
@@ -193,63 +198,64 @@ class Rescoring:
             return decode(b"", b"".join(text[:length]))[0]
 
         def spells_it(length: int) -> bool:
-            return 0 <= length <= len(drawn) and self._compared(written(length), reply)[0]
+            return 0 <= length <= len(drawn) and self._compared(written(length))[0]
 
         if not drawn:
             return None
-        count = reply.completion_tokens
-        if reply.cut or (count is None and reply.by_mlx_lm):
+        count = self._reply.completion_tokens
+        if self._reply.cut or (count is None and self._reply.by_mlx_lm):
             return drawn if spells_it(len(drawn)) else None
         if count is not None:
             # some servers don't count the end of sequence
             uncounted = count < len(drawn) and drawn[count] in self._eos
-            lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends(reply) else [])]
+            lengths = [count + 1 if uncounted else count, *([count - 1] if self._ends() else [])]
             return next((drawn[:length] for length in lengths if spells_it(length)), None)
-        said = len("".join((reply.reasoning + reply.text).split()))
+        said = len("".join((self._reply.reasoning + self._reply.text).split()))
         sizes = accumulate((len("".join(decode(b"", raw)[0].split())) for raw in text), initial=0)
         first = next((length for length, size in enumerate(sizes) if size >= said), len(drawn) + 1)
         found = [length for length in range(first, first + _MORE) if spells_it(length)]
         if not found:
             return None
         stops = self._request.settings.stop
-        exact = (n for n in found if written(n) == reply.text or any(stop in written(n) for stop in stops))
+        exact = (
+            n for n in found if written(n) == self._reply.text or any(stop in written(n) for stop in stops)
+        )
         length = next(exact, found[0])
         return drawn[: length + (length < len(drawn) and drawn[length] in self._eos)]
 
-    def _ends(self, reply: ServedReply) -> bool:
+    def _ends(self) -> bool:
         """True if an end-of-sequence token ended the reply, by its finish reason."""
-        if reply.finish in STOPPED:
+        if self._reply.finish in STOPPED:
             return not self._request.settings.stop
-        return reply.finish in ENDED
+        return self._reply.finish in ENDED
 
-    def _end_is_missing(self, reply: ServedReply) -> bool:
+    def _end_is_missing(self) -> bool:
         """True if an end of sequence was served that is not among the tokens that were taken."""
-        if reply.cut or not self._eos or not self._ends(reply) or reply.completion_tokens == 0:
+        if self._reply.cut or not self._eos or not self._ends() or self._reply.completion_tokens == 0:
             return False
-        if reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
+        if self._reply.calls and self._source in (None, "cut"):  # the calls' own tokens come before it
             return False
         return not self._steps or self._steps[-1].id not in self._eos
 
-    def _written(self, reply: ServedReply) -> str:
+    def _written(self) -> str:
         """The reply's text as the model must have written it, with the marks of its thinking."""
-        if not reply.reasoning:
-            return reply.text
+        if not self._reply.reasoning:
+            return self._reply.text
         begins = next((each.text for each in self._format.marks if each.to == "thinking"), THINK[0])
         ends = next((each.text for each in self._format.marks if each.at == "thinking"), THINK[1])
         opened = "" if self._format.begin == "thinking" else begins
-        return f"{opened}{reply.reasoning}" + (f"{ends}{reply.text}" if reply.text else "")
+        return f"{opened}{self._reply.reasoning}" + (f"{ends}{self._reply.text}" if self._reply.text else "")
 
-    def _compared(self, written: str, reply: ServedReply) -> tuple[bool, tuple[str, ...]]:
+    def _compared(self, written: str) -> tuple[bool, tuple[str, ...]]:
         marks = [each.text for each in self._format.marks] or THINK
-        return said_as(written, reply, self._request.settings, marks)
+        return said_as(written, self._reply, self._request.settings, marks)
 
     # ---- the result -------------------------------------------------------------------------
 
     def result(self) -> Rescored:
         """The result of the comparison."""
-        reply, same, notes = self._reply, True, [*self._request.notes]
-        notes += reply.notes if reply is not None else ()
-        if reply is None:
+        reply, same, notes = self._reply, True, [*self._request.notes, *self._reply.notes]
+        if reply is NO_REPLY:
             notes.append("The recording has no reply: what the engine generates is all there is.")
         elif reply.error:
             notes.append(f"The server refused it: {reply.error}")
@@ -258,7 +264,7 @@ class Rescoring:
             notes.append(f"The reply has {characters}: more than {MOST_CHARACTERS:,} are not computed again.")
         elif self._source is not None:
             taken = "".join(step.text for step in self._steps if step.id not in self._eos)
-            same, said = self._compared(taken, reply)
+            same, said = self._compared(taken)
             notes += said
             settings = self._request.settings
             penalties = settings.repetition_penalty or settings.presence_penalty or settings.frequency_penalty
@@ -274,19 +280,19 @@ class Rescoring:
             if self._ended:
                 notes.append(f"The last token is known by the finish reason alone, {reply.finish[:40]!r}.")
         judged = tuple(self._judged(place, step) for place, step in enumerate(self._steps))
-        return Rescored(len(self._prompt), self._source, judged, same, tuple(notes))
+        return Rescored(len(self._prompt), reply, self._source, judged, same, tuple(notes))
 
     @property
     def _unseen(self) -> int:
         """Number of tokens of the prompt that mlx_lm.server's penalties didn't see: those in its KV cache, of a request
         with a seed, which it serves alone; in a batch they see all."""
         reply = self._reply
-        if reply is None or not reply.by_mlx_lm or self._request.seed is None:
+        if not reply.by_mlx_lm or self._request.seed is None:
             return 0
         return min(reply.cached_tokens or 0, len(self._prompt) - 1)
 
     def _judged(self, place: int, step: Step) -> ServedStep:
-        tokens = self._reply.tokens if self._reply is not None else ()
+        tokens = self._reply.tokens
         token, other = tokens[place] if place < len(tokens) else None, None
         if token is not None and not _is(token, step):
             other = token.shown

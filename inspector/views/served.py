@@ -19,10 +19,9 @@ from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
-from inspector.served.exchange import Exchange
 from inspector.served.listing import asked, outcome, verdict_words
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
-from inspector.served.replies import ServedReply
+from inspector.served.replies import Exchange, ServedReply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, Rescoring, ServedStep
 from inspector.session.client import Request
 from inspector.state.branches import ROOT

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from engine import protocol
 from engine.errors import EngineError, PromptError
+from engine.protocol import Command
 from engine.setting import check
 from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
-from inspector.cli import flags
-from inspector.cli.arguments import CliRequest, given, known, request_from
-from inspector.cli.inputs import STDIN, add_grammar, read_file, read_text, unescaped
-from inspector.texts import decoded
+from inspector.cli import arguments, flags
+from inspector.cli.arguments import CliRequest
+from inspector.config.directions import steering
+from inspector.config.presets import lanes
 
 if TYPE_CHECKING:
-    from engine.protocol import Command
+    from inspector.cli.driver import Summary
 
 UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
@@ -39,20 +41,20 @@ def run_generate(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from engine.protocol import HoldInterventions, LoadDraft, Run, RunRounds
-    from inspector.cli.driver import Summary, place
     from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
-    from inspector.config.directions import steering
 
-    path, request = place(args.output, args.force, "the text does"), request_from(args)
+    path, request = arguments.place(args.output, args.force, "the text does"), arguments.request_from(args)
     if request.load.record_logits and path is None:
         request = replace(request, notes=(*request.notes, UNKEPT))
     speculation, figures = speculation_from(args), GenerationFigures(request)
     how = {"trace": path, "force": args.force}
     first: list[Command] = []
-    commands: list[Command] = [Run()]
+    commands: list[Command] = [protocol.Run()]
     if speculation is not None:  # loaded before the prompt: a draft may be refused, and then there is no text
-        first, commands = [LoadDraft(speculation)], [RunRounds(speculation, plain=PLAIN_STEPS)]
+        first, commands = (
+            [protocol.LoadDraft(speculation)],
+            [protocol.RunRounds(speculation, plain=PLAIN_STEPS)],
+        )
     if args.steer is None:
         return report(request, GeneratedText, figures, commands, first=first, **how)
     if request.settings.grammar is not None:
@@ -63,7 +65,7 @@ def run_generate(args: Namespace) -> int:
     def steered(summary: Summary) -> list[Command]:
         """The prompt's last token, and all after it, are steered."""
         assert summary.prefilled is not None
-        return [HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
+        return [protocol.HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
     return report(request, GeneratedText, figures, first=first, after=steered, **how)
 
@@ -125,8 +127,7 @@ def beam_parser() -> flags.Parser:
     """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
     decoding."""
     made = flags.command_parser("beam", beam_parser.__doc__)
-    prompt = made.add_argument_group("prompt")
-    flags.add_prompt(prompt)
+    flags.add_prompt(made.add_argument_group("prompt"))
     group, default = made.add_argument_group("beam search"), BeamSettings()
     add = group.add_argument
     width = f"number of beams, 1 to {WIDEST} (default: {default.width})"
@@ -137,7 +138,7 @@ def beam_parser() -> flags.Parser:
     early = "end once as many beams are finished as --width, even if a live beam could still become better"
     add("--early-stopping", action="store_true", default=None, help=early)
     flags.add_named(group, "max_tokens", "min_tokens")
-    add_grammar(group)
+    flags.add_grammar(group)
     flags.add_extra_eos(group)
     flags.add_load(made.add_argument_group("model and cache"))
     flags.add_jsonl(made, "ranking")
@@ -146,11 +147,10 @@ def beam_parser() -> flags.Parser:
 
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
-    from engine.protocol import SearchBeams
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport, SearchResult
 
-    request, search = request_from(args), SearchBeams(beam_settings(args))
+    request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
     return report(request, BeamReport, SearchResult(), [search])
 
 
@@ -161,7 +161,7 @@ def beam_settings(args: Namespace) -> BeamSettings:
         EngineError: A value is out of range.
     """
     with flags.flag_errors():
-        return check(BeamSettings(**known(BeamSettings, given(args))))
+        return check(BeamSettings(**arguments.known(BeamSettings, arguments.given(args))))
 
 
 # ---- inspector batch -------------------------------------------------------------------------
@@ -211,11 +211,10 @@ def run_batch(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.driver import place
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BatchEnd, BatchTable
 
-    path, texts = place(args.output, args.force, "the lanes do"), prompts_from(args)
+    path, texts = arguments.place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
     list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
     commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
@@ -230,12 +229,10 @@ def prompts_from(args: Namespace) -> list[str]:
     """
     texts: list[str] = []
     for text in args.prompt or ():
-        if text == STDIN:
-            texts += _cut(args, read_text(STDIN, "Give prompts with --prompt TEXT."))
-        else:
-            texts.append(unescaped(text))
+        given_one = arguments.typed_text(text, "Give prompts with --prompt TEXT.")
+        texts += _cut(args, given_one) if text == arguments.STDIN else [given_one]
     if args.prompt_file is not None:
-        texts += _cut(args, decoded(read_file(args.prompt_file, "prompt file"), args.prompt_file))
+        texts += _cut(args, arguments.read_file(args.prompt_file, "prompt file"))
     if not texts:
         hint = "Add --prompt TEXT for each, --prompt-file FILE --lines, or -p - for a pipe."
         raise PromptError("No prompt was given.", hint)
@@ -253,7 +250,7 @@ def _cut(args: Namespace, text: str) -> list[str]:
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
     """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
-    return replace(request_from(one), prompt=texts[0] if args.draws is not None else "")
+    return replace(arguments.request_from(one), prompt=texts[0] if args.draws is not None else "")
 
 
 def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
@@ -262,19 +259,16 @@ def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iter
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    from engine.protocol import CompareBatch, DrawMany, LanePrompt, StartBatch
-    from inspector.config.presets import lanes
-
-    like = LanePrompt("", request.chat, request.system, request.options)
+    like = protocol.LanePrompt("", request.chat, request.system, request.options)
     each = tuple(replace(like, text=text) for text in texts)
     prompts = lanes(texts, like, request.settings) if args.lines else each
     tokens = request.settings.max_tokens
     if args.draws is None:
-        yield StartBatch(prompts, args.batch_size, args.static)
+        yield protocol.StartBatch(prompts, args.batch_size, args.static)
     elif prompts[0].text != texts[0]:
         message = "--draws continues one prompt, under the settings of the flags."
         raise PromptError(message, "Give it with --prompt.")
     else:
-        yield DrawMany(args.draws, tokens=tokens, size=args.batch_size)
+        yield protocol.DrawMany(args.draws, tokens=tokens, size=args.batch_size)
     if args.compare and (args.draws is None or tokens > 1):
-        yield CompareBatch()
+        yield protocol.CompareBatch()

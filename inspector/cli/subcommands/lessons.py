@@ -17,12 +17,13 @@ from engine.files import replacing, typed
 from engine.settings import LoadSettings
 from inspector.cli import flags, screen
 from inspector.cli.exit import BAD_INPUT, OK, note, output, write
+from inspector.lessons import catalogue
+from inspector.lessons.catalogue import Listed, Progress
+from inspector.lessons.errors import LessonError
 
 if TYPE_CHECKING:
-    from inspector.lessons.catalogue import Listed
     from inspector.lessons.check import Examination
     from inspector.lessons.courses import CoursePlace
-    from inspector.lessons.errors import LessonError
     from inspector.lessons.headless import HeadlessSession
     from inspector.lessons.lesson import Lesson
     from inspector.lessons.play import LessonPlay
@@ -61,18 +62,18 @@ def run_learn(args: Namespace) -> int:
     Raises:
         EngineError: There is no such lesson or course, or no terminal.
     """
-    from inspector.lessons.catalogue import find
-
     if args.lesson is None and args.course is None:
         return write(_list())
     place = _place(args) if args.course is not None else None
-    listed = place.listed if place is not None else find(args.lesson)
-    beat = _beat(listed, args.beat)
+    listed = place.listed if place is not None else catalogue.find(args.lesson)
+    beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
+    if beat is not None and beat >= beats:
+        hint = f"It has {beats}: --from 1 to {beats}."
+        raise EngineError(f"{listed.lesson.title} has no beat {args.beat}.", hint)
+    if args.plain and place is not None:
+        return _plain_course(place, args.recorded, beat)
     if args.plain:
-        if place is not None:
-            _plain_course(place, args.recorded, beat)
-        else:
-            _plain(listed, args.recorded, beat)
+        _plain(listed, args.recorded, beat)
         return OK
     screen.check_terminal(instead="Without one, use inspector learn --plain.")
     from inspector.session.playback import Opening, checked
@@ -87,11 +88,10 @@ def run_learn(args: Namespace) -> int:
 
 def _list() -> Iterator[str]:
     """All lessons, and all courses with their progress."""
-    from inspector.lessons.catalogue import Progress, shipped
     from inspector.lessons.courses import shipped_courses
 
     progress = Progress().read()
-    for each in shipped():
+    for each in catalogue.shipped():
         own = each.lesson
         yield f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}"
     yield from ("", "Courses, with --course NAME:")
@@ -102,7 +102,6 @@ def _list() -> Iterator[str]:
 
 def _place(args: Namespace) -> CoursePlace:
     """The part of a course to begin with: the one that is named, or else the first that isn't done."""
-    from inspector.lessons.catalogue import Progress
     from inspector.lessons.courses import CoursePlace, find_course
 
     course = find_course(args.course)
@@ -114,29 +113,23 @@ def _place(args: Namespace) -> CoursePlace:
     return CoursePlace(course, 0 if args.present else course.next(progress))
 
 
-def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> None:
+# ---- lessons as dialogues --------------------------------------------------------------------
+
+
+def _plain_course(place: CoursePlace, recorded: bool, beat: int | None) -> int:
     """Hold the lessons of a course as dialogues, one after another, until the user leaves."""
     following: CoursePlace | None = place
     while following is not None:
         write([f"{following.course.title}, {following.named}."])
         if not _plain(following.listed, recorded, beat):
-            return
+            return OK
         following, beat = following.following, None
-    write(["The course is at its end."])
-
-
-def _beat(listed: Listed, number: int | None) -> int | None:
-    """The beat to begin with, from 0; None if none is named."""
-    beats = len(listed.lesson.beats)
-    if number is None or number <= beats:
-        return None if number is None else number - 1
-    raise EngineError(f"{listed.lesson.title} has no beat {number}.", f"It has {beats}: --from 1 to {beats}.")
+    return write(["The course is at its end."])
 
 
 def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
     """Hold a lesson as a dialogue, from its recording if its model can't be loaded; returns whether it came to its
     end."""
-    from inspector.lessons.catalogue import LessonProgress, Progress
     from inspector.lessons.dialogue import LessonDialogue
 
     out = output()
@@ -145,13 +138,12 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
     if isinstance(sys.stdin, TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")
 
-    def tell(line: str) -> None:
-        out.write(f"{line}\n")
+    def tell(text: str, end: str = "\n") -> None:
+        out.write(f"{text}{end}")
         out.flush()
 
     def ask(prompt: str) -> str | None:
-        out.write(prompt)
-        out.flush()
+        tell(prompt, "")
         answer = sys.stdin.readline(LONGEST_ANSWER)
         if not sys.stdin.isatty():
             out.write("\n")  # which a terminal shows as it is typed
@@ -166,7 +158,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
 
     with ExitStack() as stack:
         session, play = _begun(listed, recorded, stack)
-        known = LessonProgress(beat or 0)
+        known = catalogue.LessonProgress(beat or 0)
         if beat is None:
             known = Progress().read().get(listed.lesson.id, known)
         play.know(known, known.beat)
@@ -235,9 +227,6 @@ def run_lesson(args: Namespace) -> int:
     return VERBS[args.verb](args)
 
 
-# ---- new, run ---------------------------------------------------------------------------------
-
-
 def _lesson_path(args: Namespace) -> Path:
     path = typed(args.file)
     if path.suffix != ".md":
@@ -247,12 +236,10 @@ def _lesson_path(args: Namespace) -> Path:
 
 
 def _new(args: Namespace) -> int:
-    from inspector.lessons.catalogue import new_lesson
-
     path = _lesson_path(args)
     title = path.stem.replace("-", " ").replace("_", " ").strip().capitalize()
     with replacing(path, args.force) as file:
-        file.write(new_lesson(title).encode())
+        file.write(catalogue.new_lesson(title).encode())
     next_one = f"inspector lesson check {shlex.quote(args.file)}"
     return write([f"{args.file}: written. Change it, then: {next_one}"])
 
@@ -263,11 +250,8 @@ def _learn(args: Namespace) -> int:
     return run_learn(begun)
 
 
-# ---- check ------------------------------------------------------------------------------------
-
-
 def _check(args: Namespace) -> int:
-    from inspector.lessons.check import OWN_DTYPES, check_live
+    from inspector.lessons.check import OWN_DTYPES, check_live, find_seed
     from inspector.lessons.courses import ENDING, read_course
 
     if args.dtype and args.all_dtypes:
@@ -276,22 +260,31 @@ def _check(args: Namespace) -> int:
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
-    beats = len(lesson.beats) if lesson is not None else 0
-    if lesson is None or faults or args.static:
-        return _report(args, faults, beats)
+    if lesson is None:
+        return _report(args, faults, 0)
+    if faults or args.static:
+        return _report(args, faults, len(lesson.beats))
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
-        return _find_seed(args, lesson, load)
+        tried = args.seeds or SEEDS
+        seed, examined = find_seed(lesson, load, range(tried), _tell_faults)
+        if seed is None or examined is None:
+            write([f"None of {tried} seeds will do. Try more with --seeds, or ask for another quantity."])
+            return BAD_INPUT
+        return write([*_computed(examined), f"With seed = {seed} nothing is wrong."])
     dtypes = OWN_DTYPES if args.all_dtypes else (args.dtype or load.dtype,)
     runs, faults = check_live(lesson, load, dtypes, note if args.verbose else lambda _: None)
     if args.verbose:
         write(line for examined in runs for line in _computed(examined))
-    return _report(args, faults, beats)
+    return _report(args, faults, len(lesson.beats))
+
+
+def _tell_faults(seed: int, wrong: int) -> None:
+    note(f"seed {seed}: " + {0: "nothing is wrong", 1: "1 fault"}.get(wrong, f"{wrong} faults"))
 
 
 def _read_checked(path: Path) -> tuple[Lesson | None, list[LessonError]]:
     from inspector.lessons.check import read_checked
-    from inspector.lessons.errors import LessonError
     from inspector.lessons.reading import text_of
 
     try:
@@ -317,37 +310,21 @@ def _computed(examined: Examination) -> Iterator[str]:
         yield f"  {each.beat + 1} {each.title}: {answer}{right}{margin}"
 
 
-def _find_seed(args: Namespace, lesson: Lesson, load: LoadSettings) -> int:
-    from inspector.lessons.check import find_seed
-
-    tried = args.seeds or SEEDS
-
-    def tell(seed: int, wrong: int) -> None:
-        note(f"seed {seed}: " + {0: "nothing is wrong", 1: "1 fault"}.get(wrong, f"{wrong} faults"))
-
-    seed, examined = find_seed(lesson, load, range(tried), tell)
-    if seed is None or examined is None:
-        write([f"None of {tried} seeds will do. Try more with --seeds, or ask for another quantity."])
-        return BAD_INPUT
-    return write([*_computed(examined), f"With seed = {seed} nothing is wrong."])
-
-
-# ---- record -----------------------------------------------------------------------------------
-
-
 def _record(args: Namespace) -> int:
-    from inspector.lessons.catalogue import recording_of
     from inspector.lessons.check import check_live
     from inspector.lessons.headless import record
 
     path = _lesson_path(args)
     lesson, faults = _read_checked(path)
-    if lesson is not None and not faults:
-        _, faults = check_live(lesson, LoadSettings(lesson.model), ("auto",))
-    if lesson is None or (faults and not args.force):
-        return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
-    trace = recording_of(path)
-    size = record(lesson, trace, LoadSettings(lesson.model), note)
+    if lesson is None:
+        return _report(args, faults, 0)
+    load = LoadSettings(lesson.model)
+    if not faults:
+        _, faults = check_live(lesson, load, ("auto",))
+    if faults and not args.force:
+        return _report(args, faults, len(lesson.beats))
+    trace = catalogue.recording_of(path)
+    size = record(lesson, trace, load, note)
     return write([f"{trace}: {size / 1024:,.0f} KiB"])
 
 

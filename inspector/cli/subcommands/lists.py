@@ -1,40 +1,55 @@
-"""`inspector models` and `sessions`, and `inspector --keys`: lists, as tables or JSON lines."""
+"""`inspector models`, `sessions`, `doctor` and `completion`, and `inspector --keys`: what there is on this machine.
+
+Tab completes by argcomplete: the shell's function runs the program with `_ARGCOMPLETE` set.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
-from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from engine.errors import EngineError
+from engine.models_on_disk.download import DownloadProgress, download
+from engine.models_on_disk.models import listed
+from engine.settings import BY_NAME
+from inspector import keys
 from inspector.cli import flags
-from inspector.cli.exit import OK, note, output, write
+from inspector.cli.arguments import load_settings
+from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
+from inspector.cli.subcommands import show
+from inspector.cli.writers.json_lines import json_line
+from inspector.config import own_keys
+from inspector.config.presets import Presets
+from inspector.recordings import sessions
 
 if TYPE_CHECKING:
-    from engine.models_on_disk.download import DownloadProgress
-    from engine.models_on_disk.models import DiskModel
-    from inspector.recordings.sessions import SavedSession
+    from inspector.blocks.blocks import Column
     from inspector.widgets.actions import Action
 
 ERASE = "\r\x1b[K"
 """Takes a line of progress away."""
-_NAME = 60
-"""Cells of a name at most; the path follows in JSON."""
-_PROMPT = 40
-"""Characters of a prompt that the table of sessions shows."""
+_NAME, _PROMPT = 60, 40
+"""Cells of a model's name, and characters of a prompt, that a table shows at most; JSON has all of them."""
 
 
 def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     """Write a list, as JSON lines or as a table."""
-    from inspector.cli.writers.json_lines import json_line
-
     return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
+
+
+def _table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    from inspector.blocks.blocks import Table, TableRow
+    from inspector.blocks.paint import plain_lines
+
+    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
 
 
 # ---- inspector models ------------------------------------------------------------------------
@@ -69,42 +84,31 @@ def run_models(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from engine.models_on_disk.models import listed
-    from inspector.recordings.sessions import recent_models
+    from inspector.blocks.blocks import Column
+    from inspector.display import truncate, visible
+    from inspector.documents.disk_models import COLUMNS, cells
 
     available = memory_for_models()
-    models = listed(args.directories, () if args.directories else recent_models())
+    models = listed(args.directories, () if args.directories else sessions.recent_models())
     if args.jsonl:
-        return _listed((_model_values(model, available) for model in models), (), True)
+        values = (
+            {**to_builtins(each, enc_hook=str), "available": available,
+             "fits": None if each.problem else each.fits(available)}
+            for each in models
+        )  # fmt: skip
+        return _listed(values, (), True)
     found = list(models)
-    write(_model_lines(found, available))
+    columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
+    rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
+    write(_table(columns, rows) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
     return OK
 
 
-def _model_values(model: DiskModel, available: int | None) -> dict[str, Any]:
-    fits = None if model.problem else model.fits(available)
-    return {**to_builtins(model, enc_hook=str), "available": available, "fits": fits}
-
-
-def _model_lines(found: Sequence[DiskModel], available: int | None) -> Iterator[str]:
-    from inspector.display import pad, visible  # drawn with characters; not needed for --help
-    from inspector.documents.disk_models import cells
-
-    rows = [{"name": visible(model.name), **cells(model, available)} for model in found]
-    rows = [{column: column for column in rows[0]}, *rows] if rows else []
-    widths = {column: min(_NAME, max(len(row[column]) for row in rows)) for column in (rows or [{}])[0]}
-    for row in rows:
-        cells_of = ((row[each], width, each not in ("name", "family")) for each, width in widths.items())
-        yield "  ".join(pad(text, width, right=right) for text, width, right in cells_of).rstrip()
-
-
 def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
     """Download a model, and write how far it is."""
-    from engine.models_on_disk.download import download
-    from inspector.cli.writers.json_lines import json_line
     from inspector.documents.disk_models import far
 
     if directories:
@@ -135,8 +139,6 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 def sessions_parser() -> flags.Parser:
     """List the saved sessions, the most recently written one first."""
-    from inspector.recordings import sessions
-
     made = flags.command_parser(
         "sessions",
         sessions_parser.__doc__,
@@ -150,34 +152,53 @@ def sessions_parser() -> flags.Parser:
 
 def run_sessions(args: Namespace) -> int:
     """Run `inspector sessions`."""
-    from inspector.recordings.sessions import saved_sessions
+    found = sessions.saved_sessions()
+    if args.jsonl or not found:
+        values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
+        return _listed(values, [f"No session is saved in {sessions.folder()}."], args.jsonl)
+    from inspector.blocks.blocks import Column
+    from inspector.display import visible
 
-    listed = saved_sessions()
-    values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in listed)
-    return _listed(values, _session_lines(listed), args.jsonl)
-
-
-def _session_lines(listed: Sequence[SavedSession]) -> Iterator[str]:
-    from inspector.display import pad, visible
-    from inspector.recordings import sessions
-
-    if not listed:
-        yield f"No session is saved in {sessions.folder()}."
-        return
-    names = max(len("name"), *(len(visible(s.name)) for s in listed))
-    yield f"{pad('name', names)}  {'last written':16}  {'tokens':>7}  {'size':>9}  prompt"
-    for s in listed:
-        when = datetime.fromtimestamp(s.changed).strftime("%Y-%m-%d %H:%M")
-        yield f"{pad(visible(s.name), names)}  {when}  {s.tokens:7,}  {s.size / 1024:7,.0f} K  {_about(s)}"
+    columns = Column("name"), Column("last written"), Column(" tokens", "right"), Column("     size", "right")
+    rows = (
+        (visible(each.name), f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
+         f"{each.size / 1024:,.0f} K", _about(each))
+        for each in found
+    )  # fmt: skip
+    return write(_table((*columns, Column("prompt")), rows))
 
 
-def _about(session: SavedSession) -> str:
+def _about(session: sessions.SavedSession) -> str:
     from inspector.display import truncate, visible
 
     if session.peek is None:
         return session.problem
     runs, made = "(runs) " * session.peek.in_use, f" · {session.made}" if session.made else ""
     return runs + truncate(visible(session.peek.user_message), _PROMPT) + made
+
+
+# ---- inspector doctor ------------------------------------------------------------------------
+
+
+def doctor_parser() -> flags.Parser:
+    """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
+    computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
+    has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
+    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
+    flags.add_jsonl(made, "lines", "one JSON object")
+    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
+    flags.add_named(made.add_argument_group("model"), *names)
+    return made
+
+
+def run_doctor(args: Namespace) -> int:
+    """Run `inspector doctor`; errors as for `inspector.cli.doctor.run`."""
+    from inspector.cli.doctor import run
+
+    try:
+        return run(load_settings(args), args.jsonl)
+    except KeyboardInterrupt:
+        leave_at_once(INTERRUPTED)  # a forward pass may be under way
 
 
 # ---- inspector --keys ------------------------------------------------------------------------
@@ -198,8 +219,6 @@ class ListedAction(Struct, frozen=True):
 
 def list_keys(jsonl: bool) -> int:
     """Run `inspector --keys`: all actions with their ids and keys, and what is wrong in keys.toml."""
-    from inspector import keys
-    from inspector.config import own_keys
     from inspector.main.key_table import key_table
     from inspector.views import TOOLS
 
@@ -235,3 +254,73 @@ def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Ite
             yield f"  {pad(each.id, ids)}  {pad(' '.join(each.keys), 14)}  {each.help or each.label}"
         yield ""
     yield from problems
+
+
+# ---- inspector completion: what a shell's start-up file runs, and the answers to the shell ----
+
+SHELLS = {
+    "bash": 'eval "$(inspector completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(inspector completion zsh)" in ~/.zshrc, after compinit',
+    "fish": "inspector completion fish | source in ~/.config/fish/config.fish",
+}
+"""The line in each shell's start-up file."""
+
+
+def completion_parser() -> flags.Parser:
+    """The parser of `inspector completion`."""
+    ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
+    made = flags.command_parser(
+        "completion",
+        "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
+        f"values with tab. Put one line into your shell's start-up file. {ways}.",
+    )
+    made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
+    return made
+
+
+def run_completion(args: Namespace) -> int:
+    """Run `inspector completion`."""
+    from argcomplete.shell_integration import shellcode
+
+    output().write(shellcode(["inspector"], shell=args.shell))
+    return OK
+
+
+# ---- the shell asks ---------------------------------------------------------------------------
+
+
+def complete(screen: ArgumentParser, *subcommands: ArgumentParser) -> None:
+    """Answer a shell that asks what may come next, and end the process; returns if none asks.
+
+    Args:
+        screen: The parser of `inspector` alone; the subcommands are put under it.
+        subcommands: Their parsers.
+    """
+    from argcomplete import autocomplete
+    from argcomplete.completers import SuppressCompleter
+
+    under, words = screen.add_subparsers(), os.environ.get("COMP_LINE", "").split()[:3]
+    names = {made: made.prog.split() for made in subcommands}
+    chosen = {name[1]: made for made, name in names.items() if len(name) == 2 or name == words}
+    for name, made in chosen.items():
+        if len(names[made]) == 3:
+            made.add_argument("view")  # the second word of `show race`
+        under.add_parser(name, parents=[made], add_help=False)
+    for each in (screen, *subcommands):
+        for action in each._actions:
+            if (values := KNOWN_VALUES.get(action.dest)) is not None and not action.choices:
+                completer = lambda values=values, **_: list(values())  # noqa: E731 (argcomplete takes the prefix itself)
+                setattr(action, "completer", completer)  # noqa: B010 (argcomplete's own attribute)
+    # Flags once a hyphen is typed; where nothing is offered, the shell itself completes files.
+    autocomplete(screen, always_complete_options=False, default_completer=SuppressCompleter())
+
+
+KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
+    **{name: field.choices.keys for name, field in BY_NAME.items() if field.choices},
+    "trace": sessions.names,
+    "resume": sessions.names,
+    "preset": lambda: Presets().names,
+    "model": lambda: ("pocket",),
+    "views": lambda: (*show.VIEWS, "race", "profile"),
+}
+"""Values that are known beforehand, by the name of their argument."""

@@ -1,25 +1,46 @@
-"""`inspector replay` and `export`: what was recorded, on the screen and as a document; without MLX."""
+"""`inspector replay`, `export` and `open`: sessions that were recorded, and requests to servers.
+
+A recording is shown and written without MLX; what a server answered is compared with what the engine computes.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
+import tempfile
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from engine.errors import EngineError
+from msgspec.structs import replace
+
+from engine.errors import EngineError, PromptError
 from engine.files import free, replacing, typed
+from engine.models_on_disk.models import all_places
+from engine.protocol import Command, Configure, Failure, Record
+from engine.recording import save_as
+from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
-from inspector.cli.exit import OK, note, output
+from inspector.cli.arguments import CliRequest, load_settings, place
+from inspector.cli.exit import OK, note, output, write
+from inspector.cli.writers.json_lines import json_line
+from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.keys import key_for
+from inspector.lessons import catalogue
+from inspector.lessons.catalogue import Listed
+from inspector.lessons.errors import LessonError
+from inspector.recordings import sessions
+from inspector.served.opening import ServedFile, exchanges_of, opened_request
+from inspector.version import program
 
 if TYPE_CHECKING:
-    from inspector.lessons.catalogue import Listed
+    from inspector.cli.driver import Summary
+    from inspector.served.replies import Exchange
+    from inspector.served.rescoring import Rescored, Rescoring
 
-_SPEEDS = {"0.25": 0.25, "0.5": 0.5, "1": 1.0, "2": 2.0, "5": 5.0, "10": 10.0, "max": float("inf")}
-_NAMES = ", ".join(_SPEEDS)
+_SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
 
 
 def replay_parser() -> flags.Parser:
@@ -35,7 +56,7 @@ def replay_parser() -> flags.Parser:
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
         "lockstep, which come with the program (default: the demonstration)")  # fmt: skip
     add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_NAMES}")
+    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_SPEEDS}")
     follow = "follow a recording that another program is writing; you can look around, and change nothing"
     add("--follow", action="store_true", help=follow)
     add("--no-save", action="store_true", help="do not save what you add when you continue live")
@@ -49,9 +70,9 @@ def speed(text: str) -> float:
     Raises:
         ArgumentTypeError: It is none of them.
     """
-    if text not in _SPEEDS:
-        raise ArgumentTypeError(f"must be one of {_NAMES}, not {text!r}")
-    return _SPEEDS[text]
+    if text not in _SPEEDS.split(", "):
+        raise ArgumentTypeError(f"must be one of {_SPEEDS}, not {text!r}")
+    return float("inf" if text == "max" else text)
 
 
 def named(name: str | None) -> tuple[Path, bool]:
@@ -63,9 +84,6 @@ def named(name: str | None) -> tuple[Path, bool]:
     Raises:
         EngineError: There is none.
     """
-    from inspector.demo import DEMONSTRATION, SCENES
-    from inspector.recordings import sessions
-
     if name is None:
         return DEMONSTRATION, True
     if name in SCENES and not os.path.exists(name):
@@ -79,8 +97,6 @@ def run_replay(args: Namespace) -> int:
     Raises:
         EngineError: There is no such file, it is no recording, or there is no terminal.
     """
-    from inspector.demo import LESSON
-    from inspector.recordings import sessions
     from inspector.session.playback import Opening, checked
 
     if args.follow and args.play:
@@ -91,14 +107,13 @@ def run_replay(args: Namespace) -> int:
     path = checked(path)
     screen.check_terminal(instead="Without one, use inspector export.")
     from inspector.config.preferences import SavedPreferences
-    from inspector.lessons.catalogue import listed
     from inspector.views import FOLLOWING, TOOLS, with_lesson
 
     if args.follow:
         look, opening = SavedPreferences().read().values, Opening(path, follow=True, speed=args.speed)
         return screen.run_app(trace=opening, theme=args.theme or look.theme, begins=look, tools=FOLLOWING)
     opening = Opening(path, play=args.play or shipped, speed=args.speed)
-    tools = with_lesson(listed(LESSON)) if args.trace is None else TOOLS
+    tools = with_lesson(catalogue.listed(LESSON)) if args.trace is None else TOOLS
     return screen.run_app(save=screen.saved_in(args), trace=opening, theme=args.theme, tools=tools)
 
 
@@ -164,8 +179,6 @@ def dimensions(text: str) -> tuple[int, int]:
 
 def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
-    from inspector.demo import DEMONSTRATION
-    from inspector.lessons.catalogue import of_recording
     from inspector.scales import size
 
     listed, trace = _source(args)
@@ -173,7 +186,7 @@ def run_export(args: Namespace) -> int:
     if out is not None:
         free(out, args.force)
     if name == "html" and trace is not None and listed is None:
-        listed = _read_lesson(str(trace), lambda: of_recording(trace))
+        listed = _read_lesson(str(trace), lambda: catalogue.of_recording(trace))
     if name == "html" and listed is not None:
         document = _lesson(args, listed, trace or listed.trace)
     elif args.lesson is not None:
@@ -201,9 +214,7 @@ def _session(args: Namespace, name: str, trace: Path) -> str:
     if args.node is not None:
         line(recording, args.node)
     if name == "svg":
-        from inspector.cli.picture import picture
-
-        return picture(recording, args.size, args.light)
+        return screen.picture(recording, args.size, args.light)
     return FORMATS[name].make(recording)
 
 
@@ -218,23 +229,20 @@ def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     """The lesson, where one is named, and the recording; no recording for the demonstration."""
-    from inspector.lessons.catalogue import find, is_name
-    from inspector.recordings import sessions
-
     name = args.trace
-    listed = _read_lesson(args.lesson, lambda: find(args.lesson)) if args.lesson is not None else None
+    listed = (
+        _read_lesson(args.lesson, lambda: catalogue.find(args.lesson)) if args.lesson is not None else None
+    )
     if name is None:
         return listed, listed.trace if listed is not None else None
-    if is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
-        own = _read_lesson(name, lambda: find(name))
+    if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
+        own = _read_lesson(name, lambda: catalogue.find(name))
         return listed or own, own.trace
     return listed, sessions.find(name)
 
 
 def _read_lesson(name: str, read: Callable[[], Found]) -> Found:
     """Call `read`; an error in a lesson's file is reported with its line."""
-    from inspector.lessons.errors import LessonError
-
     try:
         return read()
     except LessonError as error:
@@ -259,3 +267,190 @@ def stem(trace: Path | None) -> str:
     if trace is None:
         return "demonstration"
     return trace.name.removesuffix(".zst").removesuffix(".trace") or "session"
+
+
+# ---- inspector open --------------------------------------------------------------------------
+
+
+def open_parser() -> flags.Parser:
+    """Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply
+    becomes a branch, token by token, beside the tokens that are computed here."""
+    made = flags.command_parser(
+        "open",
+        open_parser.__doc__,
+        "FILE is a HAR file of mitmdump or a browser, the body of a request "
+        f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
+        f"{flags.EXIT_STATUS}",
+    )
+    made.add_argument("file", metavar="FILE", help="what to open")
+    made.add_argument("number", metavar="N", nargs="?", type=flags.whole, help="number of the request in a recording; "
+        "without it the requests are listed, if there are several")  # fmt: skip
+    no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
+    made.add_argument("--no-model", action="store_true", help=no_model)
+    out = "write that recording instead of opening the screen"
+    made.add_argument("--output", "-o", metavar="RECORDING", help=out)
+    made.add_argument("--force", action="store_true", help="replace the file if it exists")
+    check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
+    made.add_argument("--check", action="store_true", help=check)
+    flags.add_jsonl(made, "table")
+    flags.add_load(made.add_argument_group("model and cache"))
+    session = made.add_argument_group("session")
+    session.add_argument("--no-save", action="store_true", help="do not save the session")
+    flags.add_theme(session)
+    return made
+
+
+def run_open(args: Namespace) -> int:
+    """Run `inspector open`.
+
+    Raises:
+        EngineError: The file can't be read or has no request, there is no such number, or no model is known.
+    """
+    from inspector.served.listing import listed_line, listed_request
+
+    exchanges = every = exchanges_of(args.file)
+    if args.number is not None:
+        exchanges = [each for each in every if each.number == args.number]
+    if not exchanges:
+        hint = f"They go from {every[0].number} to {every[-1].number}."
+        raise PromptError(f"There is no request {args.number}.", hint)
+    if args.check:
+        return _check(args, exchanges)
+    if len(exchanges) > 1:
+        lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
+        write(lines if args.jsonl else map(listed_line, exchanges))
+        note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
+        return OK
+    if args.no_model or exchanges[0].body is None:
+        return _replay(args, exchanges[0])
+    opened = opened_request(ServedFile(args.file, tuple(every)), exchanges[0])
+    load, request = loaded_for(args, exchanges), opened.request
+    screen.check_terminal(instead="Without one, compare its reply with --check.")
+    from inspector.views import with_request
+
+    return screen.run_app(
+        load,
+        request.settings,
+        prompt=request.prompt,
+        chat=request.chat,
+        messages=request.messages,
+        options=request.options,
+        save=screen.saved_in(args),
+        tools=with_request(opened),
+        theme=args.theme,
+    )
+
+
+def _replay(args: Namespace, exchange: Exchange) -> int:
+    """Show a reply without its model, from a recording that lasts as long as the screen; or write that recording."""
+    from inspector.served.reply_recording import recording_of
+    from inspector.session.playback import Opening, checked
+
+    entries, path = recording_of(exchange), place(args.output, args.force, "the recording does")
+    if path is not None:
+        save_as(path, entries, program(), args.force)
+        return OK
+    screen.check_terminal(instead="Without one, write it with -o RECORDING.")
+    with tempfile.TemporaryDirectory(prefix="inspector-") as folder:
+        path = Path(folder) / "reply.trace"
+        save_as(path, entries, program())
+        return screen.run_app(trace=Opening(checked(path)), theme=args.theme)
+
+
+# ---- checking all replies ---------------------------------------------------------------------------
+
+
+def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
+    from inspector.cli.driver import run
+
+    load = loaded_for(args, exchanges)
+    checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), args.jsonl)
+    request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
+    return run(request, checks, after=checks.commands, forgives=checks.forgives)
+
+
+def loaded_for(args: Namespace, exchanges: Sequence[Exchange]) -> LoadSettings:
+    """The model that answered, as the flags or the requests name it.
+
+    Raises:
+        PromptError: Neither does.
+    """
+    load = load_settings(args)
+    if args.model is not None:
+        return load
+    bodies = (each.body for each in exchanges if isinstance(each.body, dict))
+    named = next((name for body in bodies if isinstance(name := body.get("model"), str)), "")
+    there = (each for each in all_places() if not each.problem)
+    if named and any(named in (each.name, each.hub_id, str(each.path)) for each in there):
+        return replace(load, model=named)
+    which = f"asks for {named[:80]!r}, which isn't on the disk" if named else "names no model"
+    raise PromptError(f"The request {which}.", "Give the model that answered with --model.")
+
+
+class Checks:
+    """Computes replies again one after another, and writes what each came to.
+
+    Args:
+        file: What was asked and answered.
+        out: Receives it; the sums go to standard error.
+        jsonl: Whether as JSON lines.
+    """
+
+    def __init__(self, file: ServedFile, out: TextIO, jsonl: bool) -> None:
+        self._file, self._out, self._jsonl = file, out, jsonl
+        self._rescoring: Rescoring | None = None
+        self._failure: Failure | None = None
+        self._results: list[Rescored] = []
+
+    def take(self, record: Record, text: str) -> None:
+        """Compare what a record says with the reply that is computed again, or note why one can't be."""
+        if isinstance(record, Failure):
+            self._failure = record
+        elif self._rescoring is not None:
+            self._rescoring.take(record)
+
+    def forgives(self, failure: Failure) -> bool:
+        """True if the next one is checked after the failure of one: the program isn't at fault."""
+        return failure.expected and self._rescoring is not None
+
+    def commands(self, summary: Summary) -> Iterator[Command]:
+        """The commands of each, one after another; the summary has the facts of the model."""
+        from inspector.served.rescoring import Rescoring
+
+        assert summary.facts is not None
+        for exchange in self._file.exchanges:
+            try:
+                opened = opened_request(self._file, exchange)
+            except EngineError as error:
+                self._write(exchange, None, str(error))
+                continue
+            request = opened.request.within(summary.facts.vocabulary)
+            self._failure, self._rescoring = None, Rescoring(request, opened.reply)
+            self._rescoring.take(summary.facts)
+            yield Configure(request.settings)
+            yield request.prompted(echo=False)
+            if self._failure is None:
+                yield from self._rescoring.commands()
+            if self._failure is None:
+                self._results.append(result := self._rescoring.result())
+                self._write(exchange, result, "")
+            else:
+                why = f"{self._failure.message} {self._failure.hint}".rstrip()
+                self._write(exchange, None, why)
+
+    def _write(self, exchange: Exchange, result: Rescored | None, why: str) -> None:
+        from inspector.served.listing import checked_line, checked_reply
+
+        if self._jsonl:
+            self._out.write(json_line(checked_reply(exchange, result, why)))
+        else:
+            alone = len(self._file.exchanges) == 1
+            self._out.write(checked_line(exchange, result, why, detailed=alone))
+        self._out.flush()
+
+    def end(self, summary: Summary) -> None:
+        """Write the sums."""
+        from inspector.served.listing import sums
+
+        if len(self._file.exchanges) > 1:
+            sys.stderr.write(sums(self._results, len(self._file.exchanges)))

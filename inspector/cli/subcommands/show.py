@@ -6,17 +6,22 @@ import argparse
 import os
 import re
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+from engine import protocol
 from engine.errors import EngineError
+from engine.files import free, typed
+from engine.protocol import Command, Facing, Intervention, PatchPair, units_from
 from engine.settings import BY_NAME, FIELDS
 from inspector.cli import flags
-from inspector.cli.arguments import request_from
+from inspector.cli.arguments import read_file, request_from
 from inspector.cli.exit import NOT_SHOWN, OK, bad_input
+from inspector.cli.writers.json_lines import EndFigures
+from inspector.config.directions import read_pairs, steering
 
 if TYPE_CHECKING:
-    from engine.protocol import Command, Facing, Intervention, PatchPair
+    from inspector.cli.driver import Summary
 
 VIEWS = (
     "attention", "lens", "contributions", "gradients", "scores", "heads", "interventions", "steering", "patching",
@@ -60,8 +65,7 @@ def show_parser() -> flags.Parser:
     _add_readings(made)
     _add_patching(made)
     flags.add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("sampling of --steps")
-    flags.add_named(sampling, "temp", "top_p", "min_p", "top_k", "seed")
+    flags.add_named(made.add_argument_group("sampling of --steps"), "temp", "top_p", "min_p", "top_k", "seed")
     flags.add_load(made.add_argument_group("model"))
     flags.add_jsonl(made, "tables")
     return made
@@ -136,20 +140,12 @@ def _add_patching(parser: flags.Parser) -> None:
 # ---- values of flags --------------------------------------------------------------------------
 
 
-def _read(read: Callable[[str], Any], text: str) -> Any:
-    """The value that a function reads from a text; argparse reports why it can't."""
+def _units(text: str) -> tuple[Intervention, ...]:
+    """The units that a list names; argparse reports why it can't be read."""
     try:
-        return read(text)
+        return units_from(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _units(text: str) -> tuple[Intervention, ...]:
-    """The units that a list names."""
-    from engine.protocol import units_from
-
-    units: tuple[Intervention, ...] = _read(units_from, text)
-    return units
 
 
 def _head(text: str) -> Intervention:
@@ -176,11 +172,10 @@ def facing_from(text: str) -> Facing:
         named = _STRETCH.fullmatch(part.strip())
         if named is None:
             raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
-        first, last, partner, end = (None if each is None else int(each) for each in named.groups())
-        assert first is not None
-        assert partner is not None
-        length = (last if last is not None else first) - first
-        if length < 0 or length != (end if end is not None else partner) - partner or length > MOST_FACING:
+        one, last, other, end = named.groups()
+        first, partner = int(one), int(other)
+        length = int(last or one) - first
+        if length < 0 or length != int(end or other) - partner or length > MOST_FACING:
             raise argparse.ArgumentTypeError(f"{part.strip()!r}: both stretches must have the same length")
         pairs += [(first + at, partner + at) for at in range(length + 1)]
     return tuple(pairs)
@@ -199,13 +194,15 @@ def _views(text: str) -> tuple[str, ...]:
 
 def _texts(text: str) -> tuple[int, ...]:
     """Length, count and seed of repeated texts; the last ones may be left out."""
-    from engine.protocol import HALF_TOKENS, MOST_TEXTS
-
     given = tuple(flags.whole(part.strip()) for part in text.split(","))
     if len(given) > 3:
         raise argparse.ArgumentTypeError("give a length, a count and a seed")
-    if not 2 <= given[0] <= HALF_TOKENS or not all(1 <= count <= MOST_TEXTS for count in given[1:2]):
-        raise argparse.ArgumentTypeError(f"give 1 to {MOST_TEXTS} texts of twice 2 to {HALF_TOKENS} tokens")
+    if not 2 <= given[0] <= protocol.HALF_TOKENS or not all(
+        1 <= count <= protocol.MOST_TEXTS for count in given[1:2]
+    ):
+        raise argparse.ArgumentTypeError(
+            f"give 1 to {protocol.MOST_TEXTS} texts of twice 2 to {protocol.HALF_TOKENS} tokens"
+        )
     return given
 
 
@@ -225,8 +222,6 @@ def run_show(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
-    from engine.protocol import Intervene, TakeStep
-    from inspector.cli.driver import Summary
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.inside import InsideTables, Known, place_of, questions, refused
 
@@ -240,9 +235,9 @@ def run_show(args: Namespace) -> int:
         for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)
         if args.off:
-            yield Intervene(node, args.off, args.scope, begin=args.begin)
+            yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
-    steps = [TakeStep() for _ in range(args.steps)]
+    steps = [protocol.TakeStep() for _ in range(args.steps)]
     status = report(request, InsideTables, known, steps, after=after, forgives=refused)
     if status != OK or not (failed := known.failed):
         return status
@@ -257,9 +252,6 @@ def _shown(args: Namespace) -> tuple[str, ...]:
     Raises:
         EngineError: A flag has no effect, or nothing is given to steer by.
     """
-    from engine.files import free, typed
-    from inspector.config.directions import read_pairs, steering
-
     if args.steer is not None:
         args.steering = steering(args.steer)
     if args.pairs is not None:
@@ -290,11 +282,9 @@ def _pairs(args: Namespace) -> tuple[PatchPair, ...]:
     """
     if args.patch_pairs is None:
         return ()
-    from inspector.cli.inputs import read_file
     from inspector.state.patching import pairs_from
-    from inspector.texts import decoded
 
-    pairs = pairs_from(decoded(read_file(args.patch_pairs), args.patch_pairs), args.patch_pairs)
+    pairs = pairs_from(read_file(args.patch_pairs), args.patch_pairs)
     if args.prompt is None and args.prompt_file is None:
         args.prompt, args.ignore_chat_template = pairs[0].text, not args.chat
     return pairs
@@ -309,9 +299,7 @@ UNUSED = ("max_tokens", "min_tokens", "stop", "candidates")
 def show_race_parser() -> flags.Parser:
     """Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,
     their sums, and whether both take the same tokens."""
-    from engine.protocol import Race
-
-    default = Race()
+    default = protocol.Race()
     made = flags.command_parser("show race", show_race_parser.__doc__)
     add = made.add_argument_group("race").add_argument
     first = f"tokens of context at the first measured step (default: {default.first})"
@@ -328,12 +316,11 @@ def show_race_parser() -> flags.Parser:
 
 def run_show_race(args: Namespace) -> int:
     """Run `inspector show race`; its default prompt is the screen's."""
-    from engine.protocol import Race
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.measured import RaceSteps, RaceTable
 
     request = request_from(args, default_prompt=True)
-    return report(request, RaceTable, RaceSteps(), [Race(args.first, args.last)])
+    return report(request, RaceTable, RaceSteps(), [protocol.Race(args.first, args.last)])
 
 
 # ---- inspector show profile ------------------------------------------------------------------
@@ -345,10 +332,8 @@ BEFORE = 16
 def show_profile_parser() -> flags.Parser:
     """Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's
     roofline; and the same text with a quantized KV cache."""
-    from engine.protocol import Profile
-
     made = flags.command_parser("show profile", show_profile_parser.__doc__)
-    add, default = made.add_argument_group("profile").add_argument, Profile()
+    add, default = made.add_argument_group("profile").add_argument, protocol.Profile()
     repeats = f"how often to measure the step (default: {default.repeats})"
     add("--repeats", type=flags.whole, metavar="N", default=default.repeats, help=repeats)
     trace = "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace"
@@ -367,14 +352,12 @@ def show_profile_parser() -> flags.Parser:
 def run_show_profile(args: Namespace) -> int:
     """Run `inspector show profile`; its default prompt is the screen's. A trace of Metal is recorded alone: it slows a
     step down."""
-    from engine.protocol import CaptureMetal, CompareKV, MeasureRoofline, Profile, Run
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.measured import ProfileTables
 
     request = request_from(args, default_prompt=True)
-    then = [Run(), Profile(args.repeats), MeasureRoofline(), CompareKV()]
+    then = [protocol.Run(), protocol.Profile(args.repeats), protocol.MeasureRoofline(), protocol.CompareKV()]
     if args.metal_trace is not None:
         os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
-        then = [Run(), CaptureMetal(args.metal_trace)]
+        then = [protocol.Run(), protocol.CaptureMetal(args.metal_trace)]
     return report(request, ProfileTables, EndFigures(), then)

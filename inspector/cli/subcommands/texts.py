@@ -7,20 +7,16 @@ import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
+from engine.protocol import CutText, DiffText, Failure, OpenLockstep, TakeApart
 from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings
-from inspector.cli import flags
-from inspector.cli.arguments import CliRequest, given, load_settings
-from inspector.cli.inputs import STDIN, add_chat, chat_from, given_text, idle, read_text, unescaped
+from inspector.cli import arguments, flags
+from inspector.cli.arguments import CliRequest
 from inspector.served.requests import last_of
-
-if TYPE_CHECKING:
-    from engine.protocol import Failure, OpenLockstep
 
 MOST = 20
 """Candidates that the engine records for a token of the prompt."""
@@ -42,7 +38,7 @@ def score_parser() -> flags.Parser:
     template = "score it as a user's message in the model's chat template"
     text.add_argument("--chat-template", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_chat(text)
+    flags.add_chat(text)
     out = made.add_argument_group("output")
     flags.add_jsonl(out, "table")
     summary = "print the figures of the whole text only, not its tokens"
@@ -60,11 +56,10 @@ def run_score(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, the text can't be read or is empty, or the recording can't be written.
     """
-    from inspector.cli.driver import place
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.tokens import Score, ScoreTable
 
-    path, request = place(args.output, args.force, "the scores do"), score_request_from(args)
+    path, request = arguments.place(args.output, args.force, "the scores do"), score_request_from(args)
     how = {"trace": path, "force": args.force, "told": _of_text}
     return report(request, ScoreTable, Score(not args.summary), **how)
 
@@ -84,10 +79,10 @@ def score_request_from(args: Namespace) -> CliRequest:
         EngineError: A value is out of range, or the text can't be read or is empty.
     """
     shown = args.jsonl or args.output is not None
-    candidates = given(args).get("candidates", MOST if shown else 1)
+    candidates = arguments.given(args).get("candidates", MOST if shown else 1)
     with flags.flag_errors():
         settings = check(Settings(candidates=candidates))
-    text = lambda: given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
+    text = lambda: arguments.given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
     return replace(_request(args, args.chat_template, "--chat-template", text), settings=settings, echo=True)
 
 
@@ -100,7 +95,7 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
         flag: That says so.
         text: Reads it.
     """
-    load, (messages, options, notes) = load_settings(args), chat_from(args)
+    load, (messages, options, notes) = arguments.load_settings(args), arguments.chat_from(args)
     return CliRequest(
         load=load,
         settings=Settings(),
@@ -108,7 +103,7 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
         chat=chat or bool(messages),
         system=args.system_prompt,
         jsonl=args.jsonl,
-        notes=(*notes, *(() if chat or messages else idle(args, flag))),
+        notes=(*notes, *(() if chat or messages else arguments.idle(args, flag))),
         messages=messages,
         options=options,
     )
@@ -164,22 +159,21 @@ def run_diff(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
-    from engine.protocol import DiffText
     from inspector.cli.writers.diff import Bounds, DiffReading, DiffTable
     from inspector.cli.writers.generation import report
 
     if args.model is not None:
         raise EngineError("The first model was named twice: as A and with --model.", "Leave --model out.")
     args.model = args.first
-    load = load_settings(args)
+    load = arguments.load_settings(args)
     against = against_from(args, load, args.second)
     if against is None:
         hint = "Name one after the first, or give --bits or --adapter."
         raise EngineError("There is no second model.", hint)
-    if (args.text or []).count(STDIN) > 1:
+    if (args.text or []).count(arguments.STDIN) > 1:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     how = args.prompt, "inspector diff A B", "compare", "--text"
-    texts = [given_text(file, *how) for file in args.text or [None]]
+    texts = [arguments.given_text(file, *how) for file in args.text or [None]]
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
@@ -222,8 +216,6 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
     Raises:
         EngineError: A group size was given without bits.
     """
-    from engine.protocol import OpenLockstep
-
     bits, group, adapter = args.against_bits, args.against_group_size, args.against_adapter
     if group is not None and bits is None:
         hint = "Add the bits, or leave it out."
@@ -251,13 +243,12 @@ def tokens_parser() -> flags.Parser:
         f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}",
     )
     text = made.add_argument_group("text")
-    file = "a UTF-8 text (default: -, standard input)"
-    text.add_argument("file", nargs="?", metavar="FILE", help=file)
+    text.add_argument("file", nargs="?", metavar="FILE", help="a UTF-8 text (default: -, standard input)")
     text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
     template = "cut it as a user's message in the model's chat template"
     text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
     text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_chat(text)
+    flags.add_chat(text)
     model = made.add_argument_group("model")
     model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
     own_code = "run code that comes with the tokenizer"
@@ -279,7 +270,6 @@ def run_tokens(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    from engine.protocol import CutText, TakeApart
     from inspector.cli.writers import tokens
     from inspector.cli.writers.generation import report
 
@@ -311,10 +301,11 @@ def _text_to_cut(args: Namespace) -> str:
         raise PromptError("A file and --prompt were both given.", "Leave one of them out.")
     if args.prompt is None and args.file is None and (sys.stdin is None or sys.stdin.isatty()):
         raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
-    if args.prompt is not None and args.prompt != STDIN:
-        text = unescaped(args.prompt)
+    if args.file in (None, arguments.STDIN):
+        typed = arguments.STDIN if args.prompt is None else args.prompt
+        text = arguments.typed_text(typed, "Give the text as a file, or with -p.")
     else:
-        text = read_text(STDIN if args.file is None else args.file, "Give the text as a file, or with -p.")
+        text = arguments.read_file(args.file)
     if not text:
         hint = "Give some text: inspector tokens -p TEXT."
         raise PromptError("The text is empty: there is nothing to cut.", hint)

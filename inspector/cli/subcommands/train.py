@@ -6,17 +6,16 @@ import argparse
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from engine.errors import EngineError, PathError
 from engine.files import message_and_hint, shorter, typed
-from engine.settings import LoadSettings, Settings
+from engine.protocol import BeginTraining, ResumeTraining, Train
+from engine.setting import check, settings_of
+from engine.settings import MOST_STEPS, LoadSettings, Settings, TrainingSettings
+from inspector import places
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known
-
-if TYPE_CHECKING:
-    from engine.protocol import ResumeTraining
-    from engine.settings import TrainingSettings
+from inspector.cli.writers.json_lines import EndFigures
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -29,9 +28,6 @@ def train_parser() -> flags.Parser:
     watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and the
     text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model that mlx_lm
     loads: inspector --model DIR/step-000300."""
-    from engine.setting import settings_of
-    from engine.settings import TrainingSettings
-
     default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
     made = flags.command_parser("train", train_parser.__doc__, flags.EXIT_STATUS)
     text = made.add_argument_group("text")
@@ -72,10 +68,7 @@ def run_train(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, or the directory can't be used.
     """
-    from engine.protocol import BeginTraining, Train
-    from engine.settings import MOST_STEPS
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import EndFigures
     from inspector.cli.writers.measured import TrainingLooks
 
     if args.save_every < 1:
@@ -93,13 +86,9 @@ def run_train(args: Namespace) -> int:
 
 
 def _settings(args: Namespace) -> TrainingSettings:
-    from engine.setting import check
-    from engine.settings import TrainingSettings
-
     values = given(args)
     if args.batch is not None:
         values["rows"], values["row_tokens"] = args.batch
-    values["texts"] = tuple(args.texts or ())
     try:
         with flags.flag_errors():
             return check(TrainingSettings(**known(TrainingSettings, values)))
@@ -110,8 +99,6 @@ def _settings(args: Namespace) -> TrainingSettings:
 
 def _resumed(args: Namespace) -> ResumeTraining:
     """Continue from the checkpoint that was named, or from the last one in the directory."""
-    from engine.protocol import ResumeTraining
-
     begun = ("texts", "prompt", "layers", "width", "vocabulary", "batch", "rate", "seed", "every", "output")
     if clash := [name for name in begun if getattr(args, name) is not None]:
         flag = {"texts": "text"}.get(clash[0], clash[0])
@@ -133,23 +120,17 @@ def checkpoints(directory: Path) -> list[Path]:
 
 
 def _new_directory(name: str | None) -> Path:
-    if name is None:
-        from inspector import places
-
-        return _made(places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S"))
-    directory = typed(name)
+    """A directory that is there, before the work that will be saved in it."""
+    usual = places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S")
+    directory = usual if name is None else typed(name)
     if directory.exists() and not directory.is_dir():
         raise EngineError(f"{shorter(directory)} is a file.", "Name a directory with -o.")
     if checkpoints(directory):
         hint = f"Continue it with --resume {shorter(directory)}, or name another directory."
         raise EngineError(f"{shorter(directory)} has the checkpoints of another training.", hint)
-    return _made(directory.absolute())
-
-
-def _made(directory: Path) -> Path:
-    """A directory that is there, before the work that is to be saved in it."""
+    made = directory.absolute()
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        made.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise PathError(*message_and_hint(directory, error, "written")) from error
-    return directory
+        raise PathError(*message_and_hint(made, error, "written")) from error
+    return made

@@ -192,10 +192,8 @@ def for_terminal(text: str) -> str:
 
 def loading(record: protocol.Loading) -> str:
     """The progress of the loading, on one line."""
-    if not record.total:
-        return f"loading: {record.stage} {record.detail}".rstrip()
-    share = 100 * record.done // record.total
-    return f"loading: {record.stage} {share} % {record.detail}".rstrip()
+    share = f"{100 * record.done // record.total} % " if record.total else ""
+    return f"loading: {record.stage} {share}{record.detail}".rstrip()
 
 
 def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -> list[tuple[str, str]]:

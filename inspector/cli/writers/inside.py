@@ -24,7 +24,7 @@ from engine.protocol import (
 from inspector.blocks.blocks import Block, sentence
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
-from inspector.cli.inputs import unescaped
+from inspector.cli.flags import unescaped
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import name_of, write_direction

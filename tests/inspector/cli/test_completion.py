@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from inspector.cli.main import _parsers
-from inspector.cli.subcommands import completion
+from inspector.cli.subcommands.lists import KNOWN_VALUES, SHELLS
 from tests.inspector.cli.scripted import Complaint
 from tests.inspector.cli.test_main import light, run
 
@@ -92,12 +92,12 @@ def test_bash_completes_the_name_of_a_session(places: dict[str, str]) -> None:
 
 
 @pytest.mark.wide(1)
-@pytest.mark.parametrize("shell", completion.SHELLS)
+@pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_its_code_and_the_help_says_where_it_goes(shell: str) -> None:
     done = run("completion", shell)
     assert (done.returncode, done.stderr) == (0, "")
     assert "_ARGCOMPLETE" in done.stdout
-    assert completion.SHELLS[shell] in " ".join(light("completion", "--help").split())
+    assert SHELLS[shell] in " ".join(light("completion", "--help").split())
 
 
 def test_the_program_s_help_says_how_to_have_it() -> None:
@@ -110,4 +110,4 @@ def test_a_shell_that_is_none(complaint: Complaint) -> None:
 
 def test_values_are_offered_for_arguments_that_are_there() -> None:
     arguments = {action.dest for parser in _parsers().values() for action in parser._actions}
-    assert set(completion.VALUES) <= arguments
+    assert set(KNOWN_VALUES) <= arguments

@@ -468,7 +468,7 @@ def test_a_prompt_is_read_from_regular_files_and_standard_input(
     for command in (("generate", "--prompt-file"), ("score",)):
         for name, why in ((str(tmp_path / "pipe"), "it is a named pipe"), ("/dev/zero", "it is a device")):
             assert f"{name} can't be read: {why}, not a regular file." in complaint(*command, name)
-    monkeypatch.setattr("inspector.cli.inputs.TEXT_LIMIT", 2**20)
+    monkeypatch.setattr("inspector.cli.arguments.TEXT_LIMIT", 2**20)
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         assert "Standard input has more than 1 MiB." in complaint("generate", "-p", "-")

@@ -15,7 +15,7 @@ import pytest
 from engine.protocol import Undeleted
 from engine.recording import Entry
 from engine.recording.file import MAGIC, FrameWriter
-from inspector.cli.driver import place
+from inspector.cli.arguments import place
 from inspector.cli.main import main
 
 FLAGS = [

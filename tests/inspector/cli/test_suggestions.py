@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from inspector.cli import suggestions
-from inspector.cli.flags import parsed
+from inspector.cli.flags import FOREIGN, parsed
+from inspector.cli.flags import WORDS as FOREIGN_WORDS
 from inspector.cli.main import REPLACED, SUBCOMMANDS, _parsers
 from tests.inspector.cli.scripted import Complaint
 
@@ -99,9 +98,9 @@ def test_what_took_a_subcommands_place_is_there() -> None:
 
 def test_what_is_suggested_is_there() -> None:
     flags = {name for parser in _parsers().values() for name in parser._option_string_actions}
-    assert {wanted.partition(" ")[0] for wanted in suggestions.FOREIGN.values()} <= flags
-    assert not set(suggestions.FOREIGN) & flags
-    assert {word for word in suggestions.WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
+    assert {wanted.partition(" ")[0] for wanted in FOREIGN.values()} <= flags
+    assert not set(FOREIGN) & flags
+    assert {word for word in FOREIGN_WORDS.values() if word[0] != "-"} <= set(SUBCOMMANDS)
 
 
 def test_both_spellings_of_json_are_everywhere_where_one_is() -> None:
@@ -123,5 +122,5 @@ def test_values_that_look_like_flags_are_still_values() -> None:
 
 
 def test_a_good_command_line_makes_no_suggestion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "inspector.cli.suggestions", None)
+    monkeypatch.setattr("inspector.cli.flags.answer", None)
     assert parsed(_parsers()["inspector score"], ["-", "--jsonl"]).file == "-"

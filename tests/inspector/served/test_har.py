@@ -26,10 +26,9 @@ from msgspec.structs import replace
 
 from engine.errors import PromptError
 from inspector.cli.main import main
-from inspector.served.exchange import Exchange
 from inspector.served.listing import outcome
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served.replies import Exchange, ServedReply, read_reply
 from tests.inspector.served.test_replies import CHAT, COMPLETION, LLAMA, OLLAMA, SGLANG, TGI, VLLM
 
 SAMPLE = Path(__file__).with_name("mitmdump.har")

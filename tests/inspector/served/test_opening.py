@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from inspector.served.exchange import Exchange
 from inspector.served.listing import asked, outcome
 from inspector.served.opening import exchanges_of
-from inspector.served.replies import ServedReply, read_reply
+from inspector.served.replies import Exchange, ServedReply, read_reply
 from tests.inspector.served.test_har import ASK, WHOLE
 from tests.inspector.served.test_replies import CHAT
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.served.exchange import Reply
-from inspector.served.replies import ServedReply, ServedToken, read_reply, repaired, spelled, spells
+from inspector.served.replies import Reply, ServedReply, ServedToken, read_reply, repaired, spelled, spells
 
 CHAT = {
     "choices": [{

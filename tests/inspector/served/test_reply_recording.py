@@ -17,8 +17,8 @@ from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.cli.main import main
 from inspector.scales import METRIC
-from inspector.served.exchange import Exchange, Reply
 from inspector.served.opening import exchanges_of
+from inspector.served.replies import Exchange, Reply
 from inspector.served.reply_recording import recording_of
 from inspector.session.playback import Opening, checked
 from tests.inspector.served.test_replies import (

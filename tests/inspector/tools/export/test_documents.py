@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr
 from engine.errors import EngineError
 from engine.protocol import Deleted, Marked, Step
 from engine.settings import LoadSettings, Settings
-from inspector.cli.picture import picture
+from inspector.cli.screen import picture
 from inspector.display import GUARDED, guarded
 from inspector.export.documents import FORMATS, embedded, escaped
 from inspector.export.recording import Recording, line, paths, read, snapshot, totals

@@ -12,7 +12,7 @@ from engine.grammar_settings import Grammar
 from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
 from engine.recording import Entry, save_as
 from engine.settings import Settings
-from inspector.cli.picture import picture
+from inspector.cli.screen import picture
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line, read, snapshot
 from inspector.recordings import sessions
