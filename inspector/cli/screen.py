@@ -73,7 +73,11 @@ def screen_parser() -> flags.Parser:
         "others take effect"
     ).replace("%", "%%")
     lists.add_argument("--keys", action="store_true", help=keys)
-    of_keys = "one JSON object a line instead of the tables of --keys"
+    plugins = (
+        "list the views of other packages that are installed, with their keys or what is wrong, and exit"
+    )
+    lists.add_argument("--plugins", action="store_true", help=plugins)
+    of_keys = "one JSON object a line instead of the tables of --keys and --plugins"
     lists.add_argument("--jsonl", "--json", dest="keys_jsonl", action="store_true", help=of_keys)
     made.add_argument("--version", action="store_true", help="print the version and exit")
     return made
@@ -92,6 +96,10 @@ def run_screen(args: argparse.Namespace) -> int:
         from inspector.cli.subcommands.lists import list_keys
 
         return list_keys(args.keys_jsonl)
+    if args.plugins:
+        from inspector.cli.subcommands.lists import list_plugins
+
+        return list_plugins(args.keys_jsonl)
     if args.keys_jsonl:
         raise EngineError("--jsonl has no effect on the screen.", "Use inspector generate, or add --keys.")
     check_terminal(args.prompt == "-")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from inspector.cli.main import main
 from inspector.views import TOOLS, plugins
 from tests.inspector.rig import Rig, run
 from tests.inspector.tools.lens.test_screen import answer
@@ -145,6 +147,19 @@ def test_one_that_cannot_be_used_says_why(folder: Path, text: str, problem: str)
         assert problem in " ".join(each.message for each in rig.app._notifications)
 
     run(test)
+
+
+def test_they_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--plugins"]) == 0
+    assert capsys.readouterr().out == "No package brings a view.\n"
+    outside_lens(folder)
+    install(folder, "raises", "raises_view:Raises", raises_view="1 / 0")
+    assert main(["--plugins"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(
+        re.match(r"outside +outside 1.2 +3 } +Show the lens of another package", line) for line in lines
+    )
+    assert any(re.match(r"raises +raises 1.2 +ZeroDivisionError: ", line) for line in lines)
 
 
 def test_there_are_none_here() -> None:

@@ -220,9 +220,9 @@ class ListedAction(Struct, frozen=True):
 def list_keys(jsonl: bool) -> int:
     """Run `inspector --keys`: all actions with their ids and keys, and what is wrong in keys.toml."""
     from inspector.main.key_table import key_table
-    from inspector.views import TOOLS
+    from inspector.views import TOOLS, plugins
 
-    table = key_table(TOOLS)
+    table = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
     own = own_keys.read(list(table.places()))
     keys.use(own.keys)
 
@@ -242,6 +242,36 @@ def list_keys(jsonl: bool) -> int:
     ]
     problems = [{"problem": each} for each in own.problems]
     return _listed((*listed, *problems), _key_lines(listed, own.problems), jsonl)
+
+
+class ListedPlugin(Struct, frozen=True):
+    """One view of another package."""
+
+    name: str
+    package: str
+    keys: str
+    """Those that open it; empty if it can't be used."""
+    about: str
+    """What it shows, or what is wrong."""
+
+
+def list_plugins(jsonl: bool) -> int:
+    """Run `inspector --plugins`: the views that installed packages bring."""
+    from inspector.blocks.blocks import Column
+    from inspector.views import plugins
+
+    found = [
+        ListedPlugin(
+            each.name,
+            each.package,
+            ", ".join(action.way for action in each.tool.actions) if each.tool is not None else "",
+            each.tool.actions[0].told if each.tool is not None else each.problem,
+        )
+        for each in plugins()
+    ]
+    columns = (Column("name"), Column("package"), Column("keys"), Column("what it shows"))
+    rows = [(each.name, each.package, each.keys, each.about) for each in found]
+    return _listed(found, _table(columns, rows) if rows else ["No package brings a view."], jsonl)
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
