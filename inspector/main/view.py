@@ -14,7 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from engine.protocol import Record
-from inspector.display import truncate_words
+from inspector.display import truncate_words, visible
 from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
@@ -120,6 +120,12 @@ class View(Vertical, Generic[Result]):
     def timeline(self) -> Timeline:
         """The timeline on show."""
         return self.controller.timeline
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model; printable, empty for none."""
+        facts = self.timeline.facts
+        return visible(facts.name) if facts is not None else ""
 
     def compose(self) -> ComposeResult:
         yield Static(id="tool-place")

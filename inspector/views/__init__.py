@@ -82,7 +82,24 @@ from inspector.tools.attention.tool import ATTENTION  # noqa: E402
 from inspector.tools.batch.tool import BATCH  # noqa: E402
 
 # ---- costs ----
-from inspector.tools.costs.tool import COSTS  # noqa: E402
+
+COSTS = Tool(
+    "costs",
+    "What a step costs",
+    actions=(
+        Action("profile", "Take a step apart",
+            "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
+            "roofline.", needs=INSIDE, looks=True, view="step", opens="inspector.views.costs:CostsView",
+            recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
+            synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
+            "cost of a step"),
+        Action("compare_kv", "Quantized KV",
+            "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
+            view="KV bits", opens="inspector.views.costs:CostsView",
+            recorded=lambda own: own.timeline.of(Measured).compared is not None,
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
+    ),
+)  # fmt: skip
 
 # ---- draws ----
 from inspector.tools.draws.tool import DRAWS  # noqa: E402

@@ -20,7 +20,7 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.tools.costs.screen import ProfileScreen
+from inspector.views.costs import CostsView
 from tests.inspector.rig import Rig, idle
 
 PARTS = (
@@ -48,10 +48,10 @@ def compared(*costs: KVCost, last: bool = True) -> KVCompared:
     return KVCompared(1, 11, costs, "tokens x bytes", last)
 
 
-async def opened(rig: Rig, page: str = "profile") -> ProfileScreen:
+async def opened(rig: Rig, page: str = "profile") -> CostsView:
     await rig.ready()
     await rig.do(page)
-    assert isinstance(rig.app.top, ProfileScreen)
+    assert isinstance(rig.app.top, CostsView)
     return rig.app.top
 
 
@@ -219,16 +219,17 @@ async def test_a_real_step_is_taken_apart() -> None:
         await idle(pilot)
         await pilot.press("5", "P")
         await idle(pilot)
-        costs = app.main.actions["costs"].control
+        costs = app.top
+        assert isinstance(costs, CostsView)
         assert costs.job.failures == {}
-        assert costs.profiled is not None
-        assert costs.roofline is not None
-        together = sum(part.ms for part in costs.profiled.parts) + costs.profiled.other_ms
-        assert together == pytest.approx(costs.profiled.fenced_ms, rel=0.05)
+        assert costs.measured.profiled is not None
+        assert costs.measured.roofline is not None
+        together = sum(part.ms for part in costs.measured.profiled.parts) + costs.measured.profiled.other_ms
+        assert together == pytest.approx(costs.measured.profiled.fenced_ms, rel=0.05)
         await pilot.press("Q")
         await idle(pilot)
-        assert costs.compared is not None
+        assert costs.measured.compared is not None
         facts = app.controller.timeline.facts
         assert facts is not None
         own = {"float32": 32, "bfloat16": 16}[facts.dtype]
-        assert [cost.bits for cost in costs.compared.costs] == [own, 8, 4]
+        assert [cost.bits for cost in costs.measured.compared.costs] == [own, 8, 4]

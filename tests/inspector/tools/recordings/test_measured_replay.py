@@ -15,8 +15,8 @@ from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.costs.screen import ProfileScreen
 from inspector.tools.draws.screen import DrawsScreen
+from inspector.views.costs import CostsView
 from inspector.views.race import RaceView
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import Session
@@ -140,7 +140,7 @@ async def test_a_race_plays_on_its_own_screen(replay: Rig, path: Path) -> None:
 @pytest.mark.parametrize("path", [[[PROFILED, ROOFLINE], KV_COMPARED]], indirect=True)
 async def test_a_step_taken_apart_is_shown_and_starts_nothing(replay: Rig, path: Path) -> None:
     await replay.do("profile")
-    assert isinstance(replay.app.top, ProfileScreen)
+    assert isinstance(replay.app.top, CostsView)
     assert "Recorded after 11 tokens. A profile needs a live model: esc, then G" in replay.screen_text()
     assert "fences make it 1.50 times as long" in replay.screen_text()
     await replay.press("right", "right")
