@@ -74,6 +74,17 @@ VIEWS = ActionTable(
 """The same, in a field, too: arrows go from field to field."""
 
 
+def neighbor(values: Sequence[int], value: int, by: int) -> int:
+    """The number that is some places after another one, or before it, among others; at the ends the last one.
+
+    Args:
+        values: All of them.
+        value: One of them.
+        by: Places; below 0 for those before.
+    """
+    return values[max(0, min(len(values) - 1, values.index(value) + by))]
+
+
 class View(Vertical, Generic[Result]):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
 from inspector.main.tool import Tool, ToolActions
+from inspector.state.batch import Batches
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, Needs
@@ -102,10 +103,34 @@ COSTS = Tool(
 )  # fmt: skip
 
 # ---- draws ----
-from inspector.tools.draws.tool import DRAWS  # noqa: E402
+
+DRAWS = Tool(
+    "draws",
+    "Draws",
+    actions=(
+        Action("draws", "What are the odds",
+            "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True, view="odds",
+            opens="inspector.views.draws:DrawsView",
+            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
+    ),
+    exports=("inspector.documents.draws:ODDS_PART",),
+)  # fmt: skip
 
 # ---- ranks ----
-from inspector.tools.ranks.tool import RANKS  # noqa: E402
+
+RANKS = Tool(
+    "ranks",
+    "Ranks",
+    actions=(
+        Action("ranks", "Ranks",
+            "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
+            "compute and communication.", needs=INSIDE, looks=True, view="ranks",
+            opens="inspector.views.ranks:RanksView",
+            recorded=lambda own: bool((found := own.timeline.of(Measured)).ranks or found.loaded),
+            synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
+    ),
+)  # fmt: skip
 
 # ---- scores ----
 from inspector.tools.scores.tool import SCORES  # noqa: E402

@@ -16,7 +16,7 @@ from engine.protocol import Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
 from inspector.documents.race import progress
 from inspector.keys import key_for
-from inspector.main.view import View
+from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, ms, size
 from inspector.session.requests import Job, failure_words
 from inspector.state.measured import Measured, RaceSoFar
@@ -197,8 +197,7 @@ class RaceView(View[None]):
         if self.job.running:
             return
         allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
-        place = allowed.index(self._asked) if self._asked in allowed else 0
-        self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
+        self._asked = neighbor(allowed, self._asked if self._asked in allowed else allowed[0], by)
 
     def toggle(self) -> None:
         """Start, pause or continue; a race that is over starts again."""

@@ -6,9 +6,9 @@ import pytest
 
 from engine import protocol
 from inspector.keys import TABS, key_for
-from inspector.tools.draws.screen import DrawsScreen
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.modules.screen import ModulesScreen
+from inspector.views.draws import DrawsView
 from tests.inspector.rig import Rig
 
 WIDE, NORMAL, NARROW = (120, 40), (80, 24), (40, 12)
@@ -123,7 +123,7 @@ async def test_tab_passes_over_what_cannot_be_shown_now_and_what_shows_no_answer
     await rig.press("escape")
     assert "branch" not in rig.app.main.status.answer
     await rig.press("1", "tab")
-    assert isinstance(rig.app.top, DrawsScreen)
+    assert isinstance(rig.app.top, DrawsView)
     assert not [each for each in rig.engine.sent if isinstance(each, protocol.LookAhead)]
     await rig.press("tab")
     assert at(rig) == ("1", "grammar_expects")

@@ -8,15 +8,15 @@ from msgspec.structs import replace
 from engine.protocol import DrawMany, DrawnToken, Failure
 from inspector.blocks.paint import Painter, PlainInks, plain_lines
 from inspector.documents.draws import frequencies, verdict
-from inspector.tools.draws.screen import DrawsScreen
+from inspector.views.draws import DrawsView
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import DRAWN, draws
 
 
-async def opened(rig: Rig) -> DrawsScreen:
+async def opened(rig: Rig) -> DrawsView:
     await rig.ready()
     await rig.do("draws")
-    assert isinstance(rig.app.top, DrawsScreen)
+    assert isinstance(rig.app.top, DrawsView)
     return rig.app.top
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from engine.protocol import Failure, MeasureRanks, Measuring, RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.main.dialogs.facts import rows
 from inspector.state.measured import Measured
-from inspector.tools.ranks.screen import RanksScreen, fitting
+from inspector.views.ranks import RanksView, fitting
 from tests.inspector import fakes
 from tests.inspector.rig import Rig
 from tests.inspector.tools.recordings.test_measured_replay import write
@@ -26,13 +26,13 @@ MEASURED = RanksMeasured(
 )
 
 
-async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksScreen:
+async def opened(rig: Rig, *ranks: RanksLoaded) -> RanksView:
     await rig.push([*rig.session.load(), *ranks, *rig.session.open()])
     await rig.end("Configure")
     await rig.push(rig.session.steps(4))
     rig.engine.sent.clear()
     await rig.do("ranks")
-    assert isinstance(rig.app.top, RanksScreen)
+    assert isinstance(rig.app.top, RanksView)
     return rig.app.top
 
 

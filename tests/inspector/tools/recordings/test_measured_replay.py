@@ -15,8 +15,8 @@ from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
 from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.draws.screen import DrawsScreen
 from inspector.views.costs import CostsView
+from inspector.views.draws import DrawsView
 from inspector.views.race import RaceView
 from tests.inspector.fake_beams import search
 from tests.inspector.fakes import Session
@@ -272,7 +272,7 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
 @pytest.mark.parametrize("path", [[[DRAWN, *draws(DRAWN.node)]]], indirect=True)
 async def test_recorded_draws_are_shown_with_what_came(replay: Rig, path: Path) -> None:
     await replay.do("draws")
-    assert isinstance(replay.app.top, DrawsScreen)
+    assert isinstance(replay.app.top, DrawsView)
     assert "chi-square 1.50" in replay.screen_text()
     assert "2  a" in replay.screen_text()
     await replay.press("up")

@@ -1,8 +1,8 @@
-"""The screen of the ranks that compute a model together: what each holds, and its time in compute and communication."""
+"""The ranks that compute a model together: what each holds, and the time of a step in compute and communication."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
@@ -22,11 +22,10 @@ from inspector.display import pad, visible
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.scales import milliseconds, size
-from inspector.session.requests import Job
+from inspector.session.requests import Job, failure_words
 from inspector.state.measured import Measured
-from inspector.tools.ranks import RANKS_SCREEN
-from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, PageView, Row, centred, fact_rows
+from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
+from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import bar
 
 if TYPE_CHECKING:
@@ -61,15 +60,17 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
     longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
     columns = fitting(width, bool(times))
     left = width - sum(WIDTHS[each] for each in columns)
-    rows: list[Row] = [[Segment(_line(columns, lambda name: name), on.ink("muted"))]]
+
+    def line(cells: Mapping[str, str]) -> str:
+        return "".join(
+            pad(cells[name], WIDTHS[name] - 1, right=name not in ("rank", "host")) + " " for name in columns
+        )
+
+    rows: list[Row] = [[Segment(line({name: name for name in columns}), on.ink("muted"))]]
     for rank in latest.ranks:
         time = times.get(rank.rank)
         slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
-        row = [
-            Segment(
-                _line(columns, _cells(rank, time).__getitem__), on.ink("strong") if slow else on.rich_style
-            )
-        ]
+        row = [Segment(line(_cells(rank, time)), on.ink("strong") if slow else on.rich_style)]
         if time is not None and longest and left >= LEAST_BAR:  # compute, and behind it communication
             compute = bar(time.compute_ms / longest, left).rstrip()
             waited = min(left - len(compute), round(time.communication_ms / longest * left))
@@ -80,7 +81,7 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
         facts.append(
             ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")
         )
-    return [*rows, [], *fact_rows(facts, width, on.ink("muted"), on.rich_style)]
+    return [*rows, [], *on.facts(facts, width)]
 
 
 def fitting(width: int, timed: bool) -> tuple[str, ...]:
@@ -91,12 +92,6 @@ def fitting(width: int, timed: bool) -> tuple[str, ...]:
             break
         left.remove(name)
     return tuple(left)
-
-
-def _line(columns: tuple[str, ...], cell: Callable[[str], str]) -> str:
-    return "".join(
-        pad(cell(name), WIDTHS[name] - 1, right=name not in ("rank", "host")) + " " for name in columns
-    )
 
 
 def _cells(rank: RankFacts, time: RankTime | None) -> dict[str, str]:
@@ -137,27 +132,32 @@ def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) 
     return facts
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- the view ---------------------------------------------------------------------------------
+
+RANKS_KEYS = screen_table(
+    "While ranks are shown",
+    Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
+           lambda own: own.measure(), Needs.ENGINE, worth=6,
+           hint=lambda own: "stop" if own.job.running else "measure"),
+    note("up down", "Scroll.", "scroll", 3, place=-1),
+    back("ranks.leave", "Go back; a measurement stops."),
+    text="All ranks run the same session; the screen shows the records of rank 0. `--ranks 2` begins so.",
+)  # fmt: skip
 
 
-class RanksScreen(View[None]):
-    """Shows what each rank holds, and measures a step on all of them; the session stays as it is.
-
-    Args:
-        host: The main screen.
-        job: Measures.
-    """
+class RanksView(View[None]):
+    """Shows what each rank holds, and measures a step on all of them; the session stays as it is."""
 
     TOOL: ClassVar[str] = "ranks"
-    ACTIONS: ClassVar[ActionTable] = RANKS_SCREEN
+    ACTIONS: ClassVar[ActionTable] = RANKS_KEYS
     MEASURES: ClassVar[str] = "A step on ranks"
     TELLING: ClassVar[tuple[type[Record], ...]] = (RanksLoaded, RanksMeasured)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
     AUTO_FOCUS = "#ranks-view"
+    job: Job
 
-    def __init__(self, host: MainScreen, job: Job) -> None:
-        super().__init__(host, job)
-        self.measuring = job
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Job(host.controller.client, MeasureRanks))
 
     def body(self) -> ComposeResult:
         yield PageView(id="ranks-view")
@@ -165,35 +165,31 @@ class RanksScreen(View[None]):
     @property
     def measured(self) -> Measured:
         """The measurements of the session, live or recorded."""
-        return self.host.controller.timeline.of(Measured)
+        return self.timeline.of(Measured)
 
     def show(self) -> None:
         """Show everything, now."""
-        facts = self.host.controller.timeline.facts
-        name = visible(facts.name) if facts else ""
-        parts = ("Ranks", "recorded" if self.recorded else "", name)
         latest = self.measured.ranks or self.measured.loaded
         count = len(latest.ranks) if latest is not None else 1
         title = f"{count} ranks" if count > 1 else "One process"
         self.query_one("#ranks-view", PageView).put(title, self._draw)
-        self.write(" · ".join(filter(None, parts)))
+        self.write(" · ".join(filter(None, ("Ranks", "recorded" if self.recorded else "", self.model_name))))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        if self.measured.ranks is None and self.measured.loaded is None:
-            alone = "One process computes this model."
-            alone = "No ranks were recorded up to here." if self.recorded else alone
-            advice = "Start with --ranks 2, or --hostfile FILE, to have several compute it together."
-            return centred([(alone, on.rich_style), (advice, on.ink("muted"))], width, height)
-        return page(on, self.measured.loaded, self.measured.ranks, width)
+        if self.measured.ranks is not None or self.measured.loaded is not None:
+            return page(on, self.measured.loaded, self.measured.ranks, width)
+        why = "No ranks were recorded up to here." if self.recorded else "One process computes this model."
+        advice = "Start with --ranks 2, or --hostfile FILE, to have several compute it together."
+        return centred([(why, on.rich_style), (advice, on.ink("muted"))], width, height)
 
     def situation(self) -> str:
         """The state of the measuring, and the keys that matter now."""
         if self.recorded:
             return self.needs_model
-        if (failure := self.measuring.failure) is not None:
-            return visible(f"{failure.message} {failure.hint}".strip())
-        if self.measuring.running:
-            if (now := self.measuring.progress) is None:
+        if (failure := self.job.failure) is not None:
+            return failure_words(failure)
+        if self.job.running:
+            if (now := self.job.progress) is None:
                 return "Getting ready"
             return f"A step on all ranks, round {now.done + 1} of {now.total}"
         if self.measured.loaded is None:
@@ -201,11 +197,9 @@ class RanksScreen(View[None]):
         again = " again" if self.measured.ranks is not None else ""
         return f"Press {key_for('ranks.measure')} to measure a step on all ranks{again}"
 
-    # ---- keys -------------------------------------------------------------------------------
-
     def measure(self) -> None:
         """Measure, or stop."""
         if self.measured.loaded is None:
             self.say(ALONE)
-        elif not self.measuring.stop():
-            self.measuring.start(MeasureRanks())
+        elif not self.job.stop():
+            self.job.start(MeasureRanks())
