@@ -13,6 +13,7 @@ from inspector.main.tool import Tool, ToolActions
 from inspector.state.batch import Batches
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
+from inspector.state.speculation import Speculation
 from inspector.widgets.actions import Action, Needs
 
 if TYPE_CHECKING:
@@ -54,7 +55,18 @@ from inspector.tools.merges.tool import MERGES  # noqa: E402
 from inspector.tools.segments.tool import SEGMENTS  # noqa: E402
 
 # ---- speculation ----
-from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
+
+SPECULATION = Tool(
+    "speculation",
+    "Speculation",
+    actions=(
+        Action("speculation", "Speculate",
+            "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="speculation",
+            opens="inspector.views.speculation:SpeculationView",
+            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
+    ),
+)  # fmt: skip
 
 # ---- turns ----
 from inspector.tools.turns.tool import TURNS  # noqa: E402

@@ -26,9 +26,9 @@ from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.screen import LockstepScreen
-from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
 from inspector.views.lens import Lens
+from inspector.views.speculation import SpeculationView
 from tests.inspector.lessons.playing import LearnerKeys
 
 
@@ -242,7 +242,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
 async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
     """Rounds that were had done are the screen's, too: it goes on with their draft."""
     await learner.press("3", "5", "S")
-    await learner.until(lambda: isinstance(learner.app.top, SpeculationScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SpeculationView))
     await learner.press("d", "space")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
@@ -251,8 +251,9 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
         await learner.beat(guess=0)
     await learner.beat(guess=0)
     await learner.phase(LessonPhase.ASKING)
-    control = learner.app.main.actions["speculation"]
-    assert control.settings == SpeculationSettings("lookup", num_draft_tokens=3)  # type: ignore[attr-defined]
+    view = learner.app.main.view_at("inspector.views.speculation:SpeculationView")
+    assert isinstance(view, SpeculationView)
+    assert view.settings == SpeculationSettings("lookup", num_draft_tokens=3)
 
 
 @pytest.mark.slow

@@ -19,15 +19,15 @@ from engine.protocol import (
     VerifySpeculation,
 )
 from engine.settings import SpeculationSettings
-from inspector.tools.speculation.screen import SpeculationScreen
+from inspector.views.speculation import SpeculationView
 from tests.inspector.rig import Rig
 from tests.inspector.tools.speculation.made import draft_round
 
 
-async def began(rig: Rig, steps: int = 6) -> SpeculationScreen:
+async def began(rig: Rig, steps: int = 6) -> SpeculationView:
     await rig.ready(steps)
     await rig.do("speculation")
-    assert isinstance(rig.app.top, SpeculationScreen)
+    assert isinstance(rig.app.top, SpeculationView)
     return rig.app.top
 
 

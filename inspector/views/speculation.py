@@ -1,16 +1,25 @@
-"""The screen of speculative decoding: one round, its totals, and the keys that take rounds."""
+"""Speculative decoding: one round with the fate of its drafts, the totals of all rounds, and whether they paid."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import ComposeResult
 
-from engine.protocol import DraftRound, Record, SpeculationVerified, VerifySpeculation
-from engine.settings import LoadSettings
+from engine.protocol import (
+    DraftRound,
+    LoadDraft,
+    Record,
+    RunRounds,
+    SpeculationVerified,
+    TakeRound,
+    VerifySpeculation,
+)
+from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, LoadSettings, SpeculationSettings
 from inspector.display import (
     joined_to_fit,
     pad,
@@ -26,15 +35,17 @@ from inspector.main.dialogs.model import ModelDialog
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import count, milliseconds, percent
-from inspector.state.speculation import FATE_SIGNS, figures, proof, rules, verdict
-from inspector.tools.speculation.control import SPECULATION_SCREEN, SpeculationActions
-from inspector.widgets.actions import ActionTable
+from inspector.session.requests import Job, failure_words
+from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, wrapped
 from inspector.widgets.charts import bar, shares
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
+PLAIN_STEPS = 5
+"""Plain steps that a run begins with if none was measured yet."""
 _INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which the fate of a draft is written beside it."""
@@ -51,48 +62,90 @@ _FATES = {
     "unseen": "not checked",
 }
 
+SPECULATION_KEYS = screen_table(
+    "In speculation",
+    Action("speculation.round", "Round", "Take a round, or the rest of one; during a run, pause.",
+           lambda own: own.take(inside=False), Needs.ENGINE, hint="round", worth=11, place=1),
+    Action("speculation.inside", "Inside", "Go to the next stage of a round: propose, verify, take.",
+           lambda own: own.take(inside=True), Needs.ENGINE, hint="inside", worth=9, place=2),
+    Action("speculation.run", "Run", "Take rounds until a stop or a breakpoint; again to pause.",
+           lambda own: own.run(), Needs.ENGINE, worth=8, place=3,
+           hint=lambda own: "pause" if own.job.running else "run"),
+    Action("speculation.draft", "Draft", "Draft by lookup, by the model itself in 4 bits, or by the model that you "
+        "named.",
+           lambda own: own.change_draft(), Needs.ENGINE, hint="draft", worth=7, place=5),
+    Action("speculation.model", "Draft model", "Name a model for drafting; it must have the same tokens as this one.",
+           lambda own: own.ask_model(), Needs.ENGINE, hint="draft model", worth=4, place=7),
+    *both(("speculation.fewer", "speculation.more"), ("Fewer", "More"), "Draft fewer tokens for a round, or more.",
+          lambda own, by: own.change_number(by), needs=Needs.ENGINE, hint="number", worth=5, place=6),
+    Action("speculation.verify", "Verify",
+           "Decode the same tokens again by plain steps, in separate caches, and compare.",
+           lambda own: own.verify(), Needs.ENGINE, worth=6, place=4,
+           hint=lambda own: "verify" if own.state.rounds else ""),
+    Action("speculation.anew", "Count anew", "Reset the counts, from the next round on.", lambda own: own.count_anew(),
+           Needs.ENGINE, hint="anew", worth=3, place=8),
+    back("speculation.leave", "Go back; a run under way pauses.", worth=10),
+    text="A drafted token is accepted if the draw of its position takes the same token from the model's "
+        "distribution, so the text is that of plain steps. `✓` accepted, `✗` refused, `?` after a refused one: not "
+        "checked, `→` taken instead. The tokens taken are ordinary steps; refused drafts stand dim after the text "
+        "until the next round.",
+)  # fmt: skip
 
-# ---- the screen ---------------------------------------------------------------------------------
 
-
-class SpeculationScreen(View[None]):
-    """Takes rounds of the session itself: their tokens are those of the text.
-
-    Args:
-        host: The main screen.
-        control: Takes the rounds, and has the settings.
-    """
+class SpeculationView(View[None]):
+    """Takes rounds of the session itself: their tokens are those of the text. The timeline has what came of them."""
 
     TOOL: ClassVar[str] = "speculation"
-    ACTIONS: ClassVar[ActionTable] = SPECULATION_SCREEN
+    ACTIONS: ClassVar[ActionTable] = SPECULATION_KEYS
     MEASURES: ClassVar[str] = "Speculation"
     TELLING: ClassVar[tuple[type[Record], ...]] = (DraftRound, SpeculationVerified)
+    job: Job
 
-    def __init__(self, host: MainScreen, control: SpeculationActions) -> None:
-        super().__init__(host, control.job)
-        self.control = control
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(
+            host, Job(host.controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
+        )
+        latest = None if self.recorded else self.state.latest
+        self._asked = self.controller.speculation if latest is None else latest.settings
+        self.drafting_model = self.controller.speculation.draft_model
+        """The draft model that was named last; empty for none."""
+        self.controller.client.listen(self._receive, DraftRound)
+
+    def _receive(self, record: Record) -> None:
+        """Continue with the settings of rounds that a lesson or a script took."""
+        if isinstance(record, DraftRound) and not (self.job.answered or self.recorded):
+            self._asked = record.settings
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="speculation-round")
         yield DrawnPanel(id="speculation-totals")
 
+    @property
+    def state(self) -> Speculation:
+        """The rounds, live or recorded up to the place where the replay stands."""
+        return self.timeline.of(Speculation)
+
+    @property
+    def settings(self) -> SpeculationSettings:
+        """The settings of the next round; in a replay those of the latest."""
+        latest = self.state.latest
+        return latest.settings if self.recorded and latest is not None else self._asked
+
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
-        latest = self.control.state.latest
+        latest, settings = self.state.latest, self.settings
         stage = "" if latest is None else f" · {latest.stage}"
         self.query_one("#speculation-round", DrawnPanel).put(f"The round{stage}", self._round)
         self.query_one("#speculation-totals", DrawnPanel).put("All rounds", self._totals)
-        settings, facts = self.control.settings, self.host.controller.timeline.facts
-        name = visible(facts.name) if facts else ""
         drafts = f"draft {visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
         recorded = "recorded · " if self.recorded else ""
-        self.write(f"Speculation · {recorded}{drafts} · {name}", self.control.state.failure is not None)
+        self.write(f"Speculation · {recorded}{drafts} · {self.model_name}", self.state.failure is not None)
 
     def _round(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The latest round, token by token."""
-        state, timeline, muted = self.control.state, self.host.controller.timeline, on.ink("muted")
+        state, timeline, muted = self.state, self.timeline, on.ink("muted")
         if (latest := state.latest) is None:
             about = "A draft guesses the next tokens, one forward of the model checks them all."
             return centred([(about, on.rich_style), (self._idle(), muted)], width, height)
@@ -123,21 +176,22 @@ class SpeculationScreen(View[None]):
     def _totals(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The totals of the rounds, whether they paid, and the acceptance by other rules."""
         muted = on.ink("muted")
-        if not self.control.state.rounds:
+        if not self.state.rounds:
             words = "Tokens a forward, acceptance by place in the draft and the time against plain steps come here."
             return centred([(words, muted)], width, height)
-        totals = self.control.state.totals
+        totals = self.state.totals
         rows: list[Row] = [
             [Segment(line, on.ink("strong"))] for line in wrapped(verdict(totals), width) if line
         ]
         rows += fact_rows(figures(totals), width, muted, on.rich_style, height - len(rows))
         if totals.rates is not None and height > len(rows) + 3:
             rows.append([Segment("Expected acceptance of these drafts, by rule", muted)])
-            for name, value, what in rules(totals):
+            for name, field, what in RULES:
+                rate = getattr(totals.rates, field)
                 row = [
                     Segment(f"{name:<{FACT_NAME}} ", muted),
-                    Segment(bar(getattr(totals.rates, name.replace(" ", "_")), 12), on.data(0.5)),
-                    Segment(f" {value:>7}  "),
+                    Segment(bar(rate, 12), on.data(0.5)),
+                    Segment(f" {share(rate):>7}  "),
                 ]
                 room = width - sum(segment.cell_length for segment in row)
                 short = what if cell_len(what) <= room else what.partition(":")[0]
@@ -152,18 +206,16 @@ class SpeculationScreen(View[None]):
 
     def situation(self) -> str:
         """The state of the rounds, and the keys that matter now; printable."""
-        state, latest = self.control.state, self.control.state.latest
-        if state.loading is not None:
-            return (
-                f"Loading the draft: {visible(state.loading.name)} {state.loading.done}/{state.loading.total}"
-            )
+        state, latest = self.state, self.state.latest
+        if (loading := state.loading) is not None:
+            return f"Loading the draft: {visible(loading.name)} {loading.done}/{loading.total}"
         if self.recorded:
             rounds = len(state.rounds)
             return f"Recorded, {rounds} round{'s' * (rounds != 1)}. {self.needs_model}"
         if state.failure is not None:
-            return visible(f"{state.failure.message} {state.failure.hint}".strip())
+            return failure_words(state.failure)
         run, verify = key_for("speculation.run"), key_for("speculation.verify")
-        if self.control.job.running:
+        if self.job.running:
             return f"At work. Press {run} to pause"
         if latest is not None and latest.stage in _NEXT:
             step, inside = key_for("speculation.round"), key_for("speculation.inside")
@@ -171,61 +223,76 @@ class SpeculationScreen(View[None]):
             return f"The drafts are {latest.stage}. Press {inside} to {verb} them, {step} for all the rest"
         if state.verified is not None and latest is not None and state.verified.end == latest.end:
             return proof(state.verified)
-        timeline = self.host.controller.timeline
-        finished = timeline.finished.get(timeline.tip)
-        if finished is not None:
+        if (finished := self.timeline.finished.get(self.timeline.tip)) is not None:
             why = f"{finished.reason} {visible(finished.detail)}".strip()
             return f"Ended: {why}. Press {verify} to compare with plain steps, {run} to continue"
         return f"Press {verify} to compare with plain steps" if state.rounds else self._idle()
 
-    # ---- keys -------------------------------------------------------------------------------
-
-    def take(self, inside: bool) -> None:
-        """Take a round, or the next stage of one."""
-        self._begin()
-        self.control.step(inside)
-
-    def take_rounds(self) -> None:
-        """Take rounds until something stops them, or pause."""
-        self._begin()
-        self.control.run()
+    # ---- rounds -----------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Rounds continue from the tip, whatever was looked at."""
-        self.host.controller.timeline.select(None)
-        self.control.state.failure = None
+        """Rounds continue from the last token, whatever was looked at."""
+        self.timeline.select(None)
+        self.state.failure = None
+
+    def take(self, inside: bool) -> None:
+        """Take a round, or the next stage of one; pause a run that is under way."""
+        self._begin()
+        if not self.job.stop():
+            self.job.start(TakeRound(self._asked, inside))
+
+    def run(self) -> None:
+        """Take rounds until something stops them, or pause."""
+        self._begin()
+        if not self.job.stop():
+            points = self.controller.runs.breakpoints.points
+            plain = 0 if self.state.plain else PLAIN_STEPS
+            self.job.start(RunRounds(self._asked, points if points.active else None, plain=plain))
+
+    def verify(self) -> None:
+        """Decode all since the first round again by plain steps."""
+        if (begin := self.state.begin) is None:
+            self.say(f"There is no round to compare yet. Press {key_for('speculation.round')} for one")
+        else:
+            self.job.start(VerifySpeculation(begin))
+
+    def count_anew(self) -> None:
+        """Count from the next round on."""
+        self.state.forget()
+        self.say("The figures were reset: they count from the next round on")
+
+    # ---- settings ---------------------------------------------------------------------------
 
     def change_draft(self) -> None:
-        """Take the next kind of draft."""
-        self.control.state.failure = None
-        self.control.change_draft()
+        """Take the next kind of draft; a model only if one was named."""
+        kinds = [kind for kind in DRAFT_KINDS if kind != "model" or self.drafting_model]
+        self._draft_by(kinds[(kinds.index(self._asked.draft) + 1) % len(kinds)])
+
+    def change_number(self, by: int) -> None:
+        """Draft more tokens for a round, or fewer."""
+        number = max(1, min(MOST_DRAFTS, self._asked.num_draft_tokens + by))
+        self._asked = replace(self._asked, num_draft_tokens=number)
 
     def ask_model(self) -> None:
         """Ask for a model that drafts."""
-        load = self.host.controller.setup.load
-        drafting = LoadSettings(self.control.drafting_model or load.model)
-        facts = self.host.controller.timeline.facts
-        room = facts.room if facts is not None else None
+        drafting = LoadSettings(self.drafting_model or self.controller.setup.load.model)
+        room = self.timeline.facts.room if self.timeline.facts is not None else None
         dialog = DraftModelDialog(drafting, None, recent_models, Downloads(self.host), room=room)
         self.host.open(dialog, self._named)
 
     def _named(self, load: LoadSettings | None) -> None:
         if load is not None:
-            self.control.state.failure = None
-            self.control.take_model(load.model)
+            self.drafting_model = load.model
+            self._draft_by("model")
             self.say()
 
-    def verify(self) -> None:
-        """Decode all since the first round again by plain steps."""
-        if (begin := self.control.state.begin) is None:
-            self.say(f"There is no round to compare yet. Press {key_for('speculation.round')} for one")
-        else:
-            self.control.job.start(VerifySpeculation(begin))
-
-    def count_anew(self) -> None:
-        """Count from the next round on."""
-        self.control.state.forget()
-        self.say("The figures were reset: they count from the next round on")
+    def _draft_by(self, kind: DraftKind) -> None:
+        self.state.failure = None
+        self.job.stop()
+        model = self.drafting_model if kind == "model" else ""
+        self._asked = replace(self._asked, draft=kind, draft_model=model)
+        if kind != "lookup":  # loading takes long: begin while the settings are still chosen
+            self.job.start(LoadDraft(self._asked))
 
 
 def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, tuple[str, str], str]]:
