@@ -219,6 +219,12 @@ class View(Vertical, Generic[Result]):
         if self.is_open:
             self.deactivate()
             self.host.close(self, result)
+            if waiting := self.waiting():
+                self.host.answer(waiting)
+
+    def waiting(self) -> str:
+        """The work that waits when it is left, and the key that continues it; empty for none."""
+        return ""
 
     def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:
         """Call something after the next paint, unless the view was left by then: its widgets may have gone."""

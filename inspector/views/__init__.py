@@ -90,9 +90,21 @@ RACE = Tool(
 
 # ---- batch ----
 
+BATCH = Tool(
+    "batch",
+    "Batch",
+    actions=(
+        Action("batch", "Batch",
+            "Run several prompts at once, a lane for each, one forward for all; step them together.",
+            needs=Needs.MODEL | Needs.ENGINE, looks=True, view="batch", opens="inspector.views.batch:BatchView",
+            recorded=lambda own: bool(
+                (batches := own.timeline.of(Batches)).last or (own.timeline.recorded and batches.continued)),
+            synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts"),
+    ),
+)  # fmt: skip
+
 # ---- attention ----
 from inspector.tools.attention.tool import ATTENTION  # noqa: E402
-from inspector.tools.batch.tool import BATCH  # noqa: E402
 
 # ---- costs ----
 

@@ -21,12 +21,12 @@ from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.batch.screen import BatchDialog, BatchScreen
 from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
+from inspector.views.batch import BatchDialog, BatchView
 from inspector.views.lens import Lens
 from inspector.views.speculation import SpeculationView
 from tests.inspector.lessons.playing import LearnerKeys
@@ -225,7 +225,7 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
 async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     """Of the lesson's prompt and the two that the form has."""
     await learner.press("2", "4", "Z")
-    await learner.until(lambda: isinstance(learner.app.top, BatchScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BatchView))
     await learner.press("m", "n")
     await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
     assert "Once upon a time" in learner.text()

@@ -16,7 +16,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
-from inspector.tools.batch.screen import BatchDialog, BatchScreen, laid_out, typed_prompts
+from inspector.views.batch import BatchDialog, BatchView, laid_out, typed_prompts
 from inspector.widgets.fields import TypedTextArea
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
@@ -24,14 +24,14 @@ from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws,
 SIZES = ((120, 40), (80, 24), (40, 12))
 
 
-async def opened(rig: Rig) -> BatchScreen:
+async def opened(rig: Rig) -> BatchView:
     await rig.ready()
     await rig.press("Z")
-    assert isinstance(rig.app.top, BatchScreen)
+    assert isinstance(rig.app.top, BatchView)
     return rig.app.top
 
 
-async def began(rig: Rig) -> BatchScreen:
+async def began(rig: Rig) -> BatchView:
     screen = await opened(rig)
     await rig.press("n")
     assert isinstance(rig.app.top, BatchDialog)
@@ -141,7 +141,7 @@ async def test_the_lanes_beside_their_prompts_alone(rig: Rig) -> None:
 
 async def test_a_lane_opens_in_the_session(rig: Rig) -> None:
     screen = await began(rig)
-    screen.control.prompts = list(screen.control.lane_prompts(["Once", "The own prompt"]))
+    screen.prompts = list(screen.lane_prompts(["Once", "The own prompt"]))
     await rig.push(REST)
     await rig.press("down", "enter")
     assert rig.app.top is rig.app.main

@@ -13,8 +13,8 @@ from inspector.keys import with_keys
 from inspector.main.narration import CaptionLine
 from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
-from inspector.tools.batch.screen import BatchScreen
 from inspector.tools.beams.screen import BeamScreen
+from inspector.views.batch import BatchView
 from inspector.views.costs import CostsView
 from inspector.views.draws import DrawsView
 from inspector.views.race import RaceView
@@ -249,7 +249,7 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
 @pytest.mark.parametrize("path", [[[*BEGINNING, *REST, *COMPARED]]], indirect=True)
 async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, path: Path) -> None:
     await replay.press("Z")
-    assert isinstance(replay.app.top, BatchScreen)
+    assert isinstance(replay.app.top, BatchView)
     text = replay.screen_text()
     assert "Batch · recorded · step 3" in text
     assert "1 of 2 lanes equal" in text

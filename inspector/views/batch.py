@@ -1,4 +1,4 @@
-"""The screen of a batch: a lane for each prompt, stepped together; its panels, and the dialog of its prompts."""
+"""A batch: a lane for each prompt, stepped together; its panels, and the dialog of its prompts."""
 
 from __future__ import annotations
 
@@ -16,21 +16,34 @@ from textual.widgets import Button, TextArea
 
 from engine.errors import EngineError
 from engine.protocol import (
+    AddLanes,
+    AdvanceBatch,
     BatchCompared,
     BatchEnded,
+    BatchOpened,
     BatchStep,
+    CompareBatch,
+    LanePrompt,
     LanesPrefilled,
     LaneStarted,
+    Prefill,
+    Prefilled,
     Record,
+    RemoveLane,
+    StartBatch,
+    Take,
     through_template,
 )
-from inspector.config.presets import FORM
+from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
-from inspector.main.view import View
+from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, percent, size
+from inspector.session.requests import Job, failure_words
+from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
     EXAMPLES,
+    Batches,
     BatchSoFar,
     LaneSoFar,
     compared_words,
@@ -39,8 +52,7 @@ from inspector.state.batch import (
     held_words,
     totals_words,
 )
-from inspector.tools.batch.control import BATCH_SCREEN, BatchActions
-from inspector.widgets.actions import ActionTable, dialog_table, note
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, dialog_table, note, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
@@ -273,32 +285,73 @@ class BatchDialog(Dialog[tuple[str, bool]]):
         self.dismiss((self.typed, False))
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- the view ---------------------------------------------------------------------------------
 
+SIZES = (1, 2, 4, 8, 16, 32, 64)
+"""Lanes at once."""
 REPLACED = "Draws took the place of this batch"
 LOW = 20
 """Rows below which one panel is shown at a time."""
 
+BATCH_KEYS = screen_table(
+    "In a batch",
+    Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.",
+           lambda own: own.step(), Needs.ENGINE, worth=9,
+           hint=lambda own: "step" if own.continues else ""),
+    Action("batch.run", "Run", "Run until all lanes have ended; again to pause.",
+           lambda own: own.run(), Needs.ENGINE, worth=8,
+           hint=lambda own: "" if not own.continues else "pause" if own.running else "run"),
+    *both(("batch.above", "batch.below"), ("Lane above", "Lane below"),
+          "Highlight another lane: its candidates, its draw and its KV are shown.", lambda own, by: own.highlight(by),
+          hint=lambda own: "lane" if own.so_far and not own.recorded else "", worth=4),
+    Action("batch.open", "Open", "Open the highlighted lane in the session, with all the panels.",
+           lambda own: own.open_lane(), Needs.ENGINE, hint=lambda own: "open" if own.so_far else "", worth=6),
+    Action("batch.add", "Add", "Add prompts while the others continue.", lambda own: own.add(), Needs.ENGINE,
+           hint=lambda own: "add" if own.grows else "", worth=6),
+    Action("batch.take_out", "Take out", "Remove the highlighted lane while the others continue.",
+           lambda own: own.take_out(), Needs.ENGINE, hint=lambda own: "take out" if own.grows else "", worth=5),
+    Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, and compare ids and times.",
+           lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
+           hint=lambda own: "alone" if own.grows and own.so_far.over else ""),
+    Action("batch.new", "New batch",
+           "Begin another batch: a prompt on each line, or an object with settings of its own.",
+           lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
+    Action("batch.static", "Static",
+           "The next batch is static (rows stay until all lanes have ended), or continuous.",
+           lambda own: own.change_kind(), Needs.ENGINE, hint="static", worth=3),
+    *both(("batch.fewer", "batch.more"), ("Fewer", "More"),
+          "The next batch: fewer lanes at once, or more; the others wait.", lambda own, by: own.change_size(by),
+          needs=Needs.ENGINE, hint=lambda own: "" if own.so_far else "at once", worth=5),
+    Action("batch.turn", "Next panel", "Where there is room for one panel: lanes, lane, or all lanes.",
+           lambda own: own.turn(), hint=lambda own: "panel" if own.low else "", worth=8),
+    back("batch.leave", "Go back; the batch pauses, and `{batch}` continues it.", worth=9),
+)  # fmt: skip
 
-class BatchScreen(View[int]):
-    """Steps a batch; returns the number of the lane that the session is to go to, None to stay.
 
-    Args:
-        host: The main screen.
-        control: Has the batch, and runs it.
-    """
+class BatchView(View[None]):
+    """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
     TOOL: ClassVar[str] = "batch"
-    ACTIONS: ClassVar[ActionTable] = BATCH_SCREEN
+    ACTIONS: ClassVar[ActionTable] = BATCH_KEYS
     MEASURES: ClassVar[str] = "A batch"
     TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
+    job: Job
 
-    def __init__(self, host: MainScreen, control: BatchActions) -> None:
-        super().__init__(host, control.job)
-        self.control = control
+    def __init__(self, host: MainScreen) -> None:
+        client = host.controller.client
+        super().__init__(host, Job(client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane))
+        self.lanes_at_once, self.static = 8, False
+        """The size and kind of the next batch."""
+        self.prompts: list[LanePrompt] = []
+        """The prompts of the lanes of the batch that was begun here, by number."""
         self.place = self._top = self._view = 0
         self._typed = ""
+        client.listen(self._receive, BatchOpened)
+
+    def _receive(self, record: Record) -> None:
+        if isinstance(record, BatchOpened) and record.node is None and not self.job.answered:
+            self.prompts = []  # it was not begun here
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="batch-lanes")
@@ -306,43 +359,64 @@ class BatchScreen(View[int]):
             yield DrawnPanel(id="batch-lane")
             yield DrawnPanel(id="batch-all")
 
+    # ---- the batch --------------------------------------------------------------------------
+
+    @property
+    def so_far(self) -> BatchSoFar | None:
+        """The last batch of prompts; in a recording of draws alone their continuations."""
+        batches = self.timeline.of(Batches)
+        return batches.last or (batches.continued if self.recorded else None)
+
+    @property
+    def grows(self) -> bool:
+        """True if there is a batch, and the engine still has it."""
+        return self.so_far is not None and not self.so_far.replaced
+
+    @property
+    def continues(self) -> bool:
+        """True if lanes are running or wait."""
+        return self.so_far is not None and not (self.so_far.over or self.so_far.replaced)
+
+    @property
+    def running(self) -> bool:
+        """True if more than single steps is under way."""
+        return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
+
     @property
     def lane(self) -> LaneSoFar | None:
         """The highlighted one."""
-        lanes = self.control.batch.lanes if self.control.batch is not None else []
-        return lanes[min(self.place, len(lanes) - 1)] if lanes else None
+        known = self.so_far.lanes if self.so_far is not None else []
+        return known[min(self.place, len(known) - 1)] if known else None
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
-        batch, lane = self.control.batch, self.lane
+        batch, lane = self.so_far, self.lane
         self.place = lane.number if lane is not None else 0
-        lanes, detail, figures = panels = [
+        every, detail, figures = panels = [
             self.query_one(id, DrawnPanel) for id in ("#batch-lanes", "#batch-lane", "#batch-all")
         ]
         shown = panels[self._view % 3] if self.low else None
         for panel in panels:
             panel.display = shown in (None, panel)
-        self.query_one("#batch-below").display = shown is not lanes
+        self.query_one("#batch-below").display = shown is not every
         title, kv = "Lanes", ""
         if batch is not None:
             live, waiting = len(batch.live), sum(each.state == "waiting" for each in batch.lanes)
             counts = [f"{live} live", *([f"{waiting} wait"] if waiting else [])]
             title = f"Lanes · {', '.join((*counts, f'{len(batch.lanes) - live - waiting} ended'))}"
             kv = f"KV {held_words(batch)}" if live else ""
-        lanes.put(title, self._lanes, kv)
+        every.put(title, self._lanes, kv)
         detail.put(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane", self._lane)
         figures.put("All lanes", self._figures)
-        facts = self.host.controller.timeline.facts
         step = f"step {batch.steps}" if batch is not None else ""
-        name = visible(facts.name) if facts else ""
-        parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), name)
+        parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), self.model_name)
         self.write(" · ".join(filter(None, parts)))
 
     def _lanes(self, on: Canvas, width: int, height: int) -> list[Row]:
         """All lanes; the highlighted one stays in sight."""
-        if (batch := self.control.batch) is None:
+        if (batch := self.so_far) is None:
             press = f"Press {key_for('batch.new')} to give prompts, one a line."
             about = [(line, on.ink("muted")) for line in ABOUT]
             return centred(
@@ -381,7 +455,7 @@ class BatchScreen(View[int]):
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The totals of all lanes: row-steps, time, and all at once against one after another."""
-        if (batch := self.control.batch) is None:
+        if (batch := self.so_far) is None:
             words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
             return centred([(words, on.ink("muted"))], width, height)
         note = [("note", batch.opened.note)] if batch.opened.note else []
@@ -390,20 +464,25 @@ class BatchScreen(View[int]):
 
     def _kind(self) -> str:
         """The kind of the batch, in words, and its lanes at once."""
-        batch = self.control.batch
+        batch = self.so_far
         if batch is not None and batch.opened.node is not None:
             return f"draws of one prompt, {batch.opened.size} at once"
-        of = self.control if batch is None else batch.opened
-        return f"{'static' if of.static else 'continuous'}, {of.size} at once"
+        if batch is not None:
+            return f"{'static' if batch.opened.static else 'continuous'}, {batch.opened.size} at once"
+        return f"{self._next_kind}, {self.lanes_at_once} at once"
+
+    @property
+    def _next_kind(self) -> str:
+        return "static" if self.static else "continuous"
 
     def situation(self) -> str:
         """The state of the batch, and what to do about it."""
-        job, batch = self.control.job, self.control.batch
+        job, batch = self.job, self.so_far
         add, new = key_for("batch.add"), key_for("batch.new")
         if self.recorded:
             return f"Recorded, step {batch.steps}. {self.needs_model}" if batch else self.needs_model
         if job.failure is not None:
-            return visible(f"{job.failure.message} {job.failure.hint}".strip())
+            return failure_words(job.failure)
         if job.progress is not None:
             return f"{visible(job.progress.detail)}, {job.progress.done} of {job.progress.total}"
         if job.running:
@@ -425,27 +504,35 @@ class BatchScreen(View[int]):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def advance(self, how: Callable[[], None]) -> None:
-        """Step or run the batch, or pause it.
+    def step(self) -> None:
+        """Let every lane grow by a token, or pause."""
+        if self.running:
+            self.job.stop()
+        elif self._can_advance() and len(self.job.commands) < MAX_QUEUED_STEPS:
+            self.job.start(AdvanceBatch(steps=1))
 
-        Args:
-            how: Does that.
-        """
-        how()
-        if not self._replaced() and self.control.batch is None:
+    def run(self) -> None:
+        """Run to the end, or pause."""
+        if not self.job.stop() and self._can_advance():
+            self.job.start(AdvanceBatch())
+
+    def _can_advance(self) -> bool:
+        """True if lanes are running or wait; says why if there is no batch to advance."""
+        if not self._replaced() and self.so_far is None:
             self.say(f"Press {key_for('batch.new')} to give prompts first")
+        return self.continues
 
     def _replaced(self) -> bool:
-        """Say so if nothing can be done with the batch any more; returns whether that is the case."""
-        replaced = self.control.batch is not None and self.control.batch.replaced
+        """Say so if the engine has dropped the batch; returns whether it has."""
+        replaced = self.so_far is not None and self.so_far.replaced
         if replaced:
             self.say(f"{REPLACED}. Press {key_for('batch.new')} to begin another")
         return replaced
 
     def highlight(self, by: int) -> None:
         """Highlight another lane."""
-        if self.control.batch is not None:
-            self.place = max(0, min(len(self.control.batch.lanes) - 1, self.place + by))
+        if self.so_far is not None:
+            self.place = max(0, min(len(self.so_far.lanes) - 1, self.place + by))
 
     def turn(self) -> None:
         """Show the next panel, if one is shown at a time."""
@@ -453,79 +540,108 @@ class BatchScreen(View[int]):
 
     def begin_another(self) -> None:
         """Ask for the prompts of another batch."""
-        own = self.host.controller.setup.prompt.text
+        own = self.controller.setup.prompt.text
         self._ask(self._typed or "\n".join([" ".join(own.split()) or EXAMPLES[0], *EXAMPLES]), begins=True)
 
     def add(self) -> None:
         """Ask for prompts to add, or for those of a batch if there is none to add to."""
-        if self.control.batch is None or self.control.batch.replaced:
-            self.begin_another()
-        else:
+        if self.grows:
             self._ask("", begins=False)
+        else:
+            self.begin_another()
 
     def _ask(self, text: str, begins: bool) -> None:
-        prompt, facts = self.host.controller.setup.prompt, self.host.controller.timeline.facts
+        prompt, facts = self.controller.setup.prompt, self.timeline.facts
         own = facts is not None and through_template(facts, prompt.chat, prompt.system, prompt.options)
         how = "Each goes through the chat template" if own else "Each is raw text"
-        kind = "static" if self.control.static else "continuous"
-        at_once = f", {self.control.size} lanes at once, {kind}" if begins else ""
+        at_once = f", {self.lanes_at_once} lanes at once, {self._next_kind}" if begins else ""
         self.host.open(
-            BatchDialog(text, self.control.lane_prompts, begins, f"{how}{at_once}."),
+            BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}."),
             lambda typed: self._asked(typed, begins),
         )
 
     def _asked(self, typed: tuple[str, bool] | None, begins: bool) -> None:
-        if typed is None:
-            return
-        text, submitted = typed
-        if begins:
+        """Begin a batch of the prompts that were typed, up to the end of its prefill, or add them to the batch."""
+        text, submitted = typed or ("", False)
+        if begins and typed is not None:
             self._typed = text
         if submitted:
-            self.place = 0 if begins else self.place
-            lanes = self.control.lane_prompts(typed_prompts(text))
-            self.control.begin(lanes) if begins else self.control.add(lanes)
+            prompts = self.lane_prompts(typed_prompts(text))
+            if begins or self.so_far is None or self.so_far.replaced:
+                self.place = 0
+                self.job.stop()
+                self.prompts = [*prompts]
+                self.job.start(StartBatch(prompts, self.lanes_at_once, self.static, steps=0))
+            else:
+                self.prompts += prompts
+                self.job.failures.clear()
+                self.job.start(AddLanes(prompts), *([AdvanceBatch(steps=0)] if self.so_far.over else []))
         self.say()
 
+    def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
+        """Prompts as the session's own is given: through the chat template, or as raw text.
+
+        Raises:
+            PromptError: A line names what is no setting, or a value that can't be.
+        """
+        own = self.controller.setup.prompt
+        return lanes(lines, LanePrompt("", own.chat, own.system, own.options), self.controller.setup.settings)
+
     def take_out(self) -> None:
-        """Take the highlighted lane out."""
-        lane = self.lane
-        if lane is None or lane.ended is not None:
-            self.say(
-                "This lane has ended. Highlight a running one with ↑ ↓" if lane else "There is no lane yet"
-            )
+        """Take the highlighted lane out while the others continue."""
+        if (lane := self.lane) is None:
+            self.say("There is no lane yet")
+        elif lane.ended is not None:
+            self.say("This lane has ended. Highlight a running one with ↑ ↓")
         elif not self._replaced():
-            self.control.remove(lane.number)
+            self.job.start(RemoveLane(lane.number))
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
         if self._replaced():
             return
-        if self.control.batch is None or not self.control.batch.over:
+        if self.so_far is None or not self.so_far.over:
             self.say(f"Run the batch to its end first: {key_for('batch.run')}")
-        else:
-            self.control.compare()
+        elif not self.job.stop():
+            self.job.start(CompareBatch())
 
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
-        self.control.static = not self.control.static
-        if self.control.batch is not None:
-            kind = "static: rows stay until all lanes have ended" if self.control.static else "continuous"
+        self.static = not self.static
+        if self.so_far is not None:
+            kind = "static: rows stay until all lanes have ended" if self.static else "continuous"
             self.say(f"The next batch is {kind}. Press {key_for('batch.new')} to begin it")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
-        self.control.resize(by)
-        if self.control.batch is not None:
-            self.say(
-                f"The next batch runs {self.control.size} at once. Press {key_for('batch.new')} to begin it"
-            )
+        self.lanes_at_once = neighbor(SIZES, self.lanes_at_once, by)
+        if self.so_far is not None:
+            runs = f"The next batch runs {self.lanes_at_once} at once"
+            self.say(f"{runs}. Press {key_for('batch.new')} to begin it")
 
     def open_lane(self) -> None:
-        """Open the highlighted lane in the session."""
+        """Have the session go to the end of the highlighted lane, by its prompt and its ids."""
         if (lane := self.lane) is None:
             self.begin_another()
-        elif not lane.tokens:
+            return
+        if not lane.tokens:
             self.say(f"This lane has no token yet. Press {key_for('batch.step')} for one step of all")
-        else:
-            self.control.job.stop()
-            self.dismiss(lane.number)
+            return
+        self.leave()
+        self.timeline.select(None)
+        self.controller.client.pause()
+        known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
+        prompt = Prefill(known.text, known.chat, known.system, options=known.options)
+        ids = tuple(token.id for token in lane.tokens)
+
+        def take(record: Record) -> None:
+            if isinstance(record, Prefilled):
+                self.controller.client.do(Take(record.next.node, ids))
+
+        self.controller.setup.give(prompt, take)
+        self.host.answer()
+
+    def waiting(self) -> str:
+        """The batch that is paused, and the key that continues it."""
+        waits = self.continues and not self.recorded
+        return f"The batch is paused: {key_for('batch')} continues it" if waits else ""
