@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from inspector.documents.attribution import CONTRIBUTIONS_PART
+from inspector.documents.beams import BEAMS_PART
 from inspector.documents.draws import ODDS_PART
 from inspector.documents.lens import LENS_PART
 from inspector.documents.race import RACE_PART
 from inspector.tools.attention.evidence import ATTENTION_PART
-from inspector.tools.beams.evidence import BEAMS_PART
 from inspector.tools.gradients.evidence import GRADIENTS_PART
 from inspector.tools.interventions.evidence import PATCHED_PART, SWITCHED_PART
 from inspector.tools.lockstep.evidence import LOCKSTEP_PART

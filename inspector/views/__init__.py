@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from engine.protocol import AttributionRead, LensRead, OpenLockstep, Record
 from inspector.main.tool import Tool, ToolActions
 from inspector.state.batch import Batches
+from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
 from inspector.state.measured import Measured
 from inspector.state.speculation import Speculation
@@ -33,7 +34,21 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
 # ---- breakpoints ----
 
 # ---- beams ----
-from inspector.tools.beams.tool import BEAMS  # noqa: E402
+
+BEAMS = Tool(
+    "beams",
+    "Beam search",
+    actions=(
+        Action("beams", "Beam search",
+            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
+            "search continues.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
+            opens="inspector.views.beams:BeamsView",
+            recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
+            synonyms="beams, n best, hypotheses, search for the most probable text"),
+    ),
+    exports=("inspector.documents.beams:BEAMS_PART",),
+)  # fmt: skip
+
 from inspector.tools.breakpoints.tool import BREAKPOINTS  # noqa: E402
 
 # ---- compare ----

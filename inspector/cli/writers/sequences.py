@@ -15,10 +15,10 @@ from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, visible
+from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
-from inspector.tools.beams.entries import endings
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"

@@ -21,12 +21,12 @@ from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
 from inspector.tools.attention.screen import AttentionScreen
-from inspector.tools.beams.screen import BeamScreen
 from inspector.tools.grammar.dialog import GrammarDialog
 from inspector.tools.interventions.screen import InterventionsScreen
 from inspector.tools.lockstep.screen import LockstepScreen
 from inspector.tools.steering.screen import DirectionDialog, SteeringScreen
 from inspector.views.batch import BatchDialog, BatchView
+from inspector.views.beams import BeamsView
 from inspector.views.lens import Lens
 from inspector.views.speculation import SpeculationView
 from tests.inspector.lessons.playing import LearnerKeys
@@ -53,14 +53,14 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 @pytest.mark.lesson(listed=find("beams"))
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "4", "B")
-    await learner.until(lambda: isinstance(learner.app.top, BeamScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BeamsView))
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
         "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
     )
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: False}
-    assert isinstance(learner.app.top, BeamScreen)
+    assert isinstance(learner.app.top, BeamsView)
     await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 

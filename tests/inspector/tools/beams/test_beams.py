@@ -11,18 +11,19 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.protocol import BeamEnded, BeamStep, Ended, Failure, Record
-from inspector.state.beams import BeamHistory
-from inspector.tools.beams.entries import (
+from inspector.documents.beams import (
     beside_greedy,
     endings,
     entries,
     excerpt,
+    lattice,
     passing,
     pieces,
     settings_phrase,
     state_phrase,
 )
-from inspector.tools.beams.screen import lattice, likelihood, wrapped
+from inspector.state.beams import BeamHistory
+from inspector.views.beams import likelihood, wrapped
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 

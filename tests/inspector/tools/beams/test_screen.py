@@ -11,25 +11,25 @@ import pytest
 from engine.protocol import Ended, Failure, GoOnBeams, MoveTo, SearchBeams
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.documents.beams import settings_phrase
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
-from inspector.tools.beams.entries import settings_phrase
-from inspector.tools.beams.screen import BeamScreen
+from inspector.views.beams import BeamsView
 from inspector.widgets.fields import SafeInput
 from tests.inspector.fake_beams import search
 from tests.inspector.rig import Rig
 
 
-async def opened(rig: Rig, steps: int = 3) -> BeamScreen:
+async def opened(rig: Rig, steps: int = 3) -> BeamsView:
     """Open the screen and start a search as it stands in the fields."""
     await rig.ready(steps)
     await rig.press("B")
     screen = rig.app.top
-    assert isinstance(screen, BeamScreen)
+    assert isinstance(screen, BeamsView)
     return screen
 
 
-async def begun(rig: Rig, count: int = 1) -> BeamScreen:
+async def begun(rig: Rig, count: int = 1) -> BeamsView:
     """A search that took some steps and waits."""
     screen = await opened(rig)
     await rig.press("enter")
@@ -197,7 +197,7 @@ async def test_enter_goes_to_the_highlighted_beam(rig: Rig) -> None:
     assert isinstance(rig.app.top, MainScreen)
     assert rig.engine.sent[-1] == MoveTo(rig.timeline.tip + 3)
     assert rig.timeline.following
-    assert screen.control.search.ended is None
+    assert screen.search.ended is None
 
 
 async def test_a_record_that_comes_after_the_screen_was_left_is_no_harm(rig: Rig) -> None:

@@ -13,8 +13,8 @@ from inspector.keys import with_keys
 from inspector.main.narration import CaptionLine
 from inspector.session.replay_backend import REFUSED
 from inspector.state.beams import BeamHistory
-from inspector.tools.beams.screen import BeamScreen
 from inspector.views.batch import BatchView
+from inspector.views.beams import BeamsView
 from inspector.views.costs import CostsView
 from inspector.views.draws import DrawsView
 from inspector.views.race import RaceView
@@ -163,7 +163,7 @@ def test_a_beam_search_is_stepped_through_on_its_own_screen(tmp_path):
 
     async def test(rig: Rig) -> None:
         await rig.press("B")
-        assert isinstance(rig.app.top, BeamScreen)
+        assert isinstance(rig.app.top, BeamsView)
         found = rig.timeline.of(BeamHistory)
         assert "Recorded, step 6 of at most 6, over" in rig.screen_text()
         await rig.press("n", "r")

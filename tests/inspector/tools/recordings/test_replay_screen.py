@@ -34,7 +34,7 @@ from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_table import OPENING
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
-from inspector.tools.beams.screen import BeamScreen
+from inspector.views.beams import BeamsView
 from tests.inspector.fakes import PROMPT, Session
 from tests.inspector.replays import USED, replayed, trace
 from tests.inspector.rig import FakeEngine, Rig, run
@@ -155,7 +155,7 @@ def test_beams_and_look_ahead_open_where_they_were_recorded(path):
 
     async def test(rig: Rig) -> None:
         await rig.press("B")
-        assert isinstance(rig.app.top, BeamScreen)
+        assert isinstance(rig.app.top, BeamsView)
         await rig.press("escape", "l")
         assert rig.status == "Look-ahead on, as far as it was recorded. l hides it"
         await rig.press("L")

@@ -1,19 +1,27 @@
-"""The beams after one step of a search: their ranks and differences, and all of that in words."""
+"""The beams after one step of a search: their ranks and differences, in words, as a tree, and for an export."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
 
-from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis
+from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis, Record
 from engine.tree import common_prefix
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.blocks import elements
+from inspector.display import SPACE, quoted, token_label, truncate, visible
+from inspector.documents.parts import ExportPart
+from inspector.scales import count
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
+
+if TYPE_CHECKING:
+    from inspector.lessons.lesson import Beat
+    from inspector.state.timeline import Timeline
 
 # ---- the list -----------------------------------------------------------------------------------
 
@@ -302,3 +310,214 @@ def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
         elif place == 0 or place - 1 in kept:
             shown.append((GAP, False))
     return shown
+
+
+# ---- the tree -----------------------------------------------------------------------------------
+
+WIDEST = 12
+"""Cells of a token at most."""
+JOIN = 2
+"""Cells of the lines before a token."""
+TAIL = 16
+"""Cells kept free after the last column, for place and score."""
+ENDED, FELL, UNFINISHED = "■", "✗", "‹…›"
+"""An end-of-sequence token, a beam that fell out, a token that finishes no character."""
+
+
+Bit = tuple[str, str]
+"""A stretch of a row, and the name of its ink; empty for none."""
+LatticeLine = tuple[list[Bit], int | None]
+"""A row, and the last node of the beam that ends in it; None for the head of the columns."""
+
+
+def lattice(
+    beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
+) -> list[LatticeLine]:
+    """The lines of the tree that fit: the last steps, and the latest of the beams that fell out.
+
+    Args:
+        beams: Every token that a beam reached.
+        entries: The list after the step, at least one.
+        at: The step.
+        rows: Lines available, with the head.
+        cells: Cells of a line.
+        node: Last node of the highlighted beam.
+    """
+    leaves = _leaves(beams, entries, at, max(1, rows - 1))
+    if not leaves:
+        return []
+    first, widths = _window(leaves, at, cells)
+    leaves = [leaf for leaf in leaves if leaf.last.length >= first]
+    chosen = {beam.node for leaf in leaves if leaf.node == node for beam in leaf.path}
+    through: dict[int, list[BeamEntry]] = defaultdict(list)
+    tokens: dict[int, BeamNode] = {}
+    for leaf in leaves:
+        for beam in leaf.path[first - 1 :]:
+            tokens[beam.node] = beam
+            through[beam.node].append(leaf)
+    families: dict[int, list[int]] = defaultdict(list)  # by the node that they grew from
+    for token in tokens.values():
+        if token.length > first:
+            families[token.parent].append(token.node)
+    roots = {leaf.path[first - 1].node for leaf in leaves}
+    placed, ends = _rows(roots, families, through)
+
+    # those that the window begins with are separate, unless the whole tree is in it
+    alone = [[*roots]] if first == 1 else [[root] for root in roots]
+    joins: dict[tuple[int, int], Bit] = {}
+    for family in (*families.values(), *alone):
+        own = {placed[each]: "accent" if each in chosen else "faint" for each in family}
+        for row in range(min(own), max(own) + 1):
+            joins[tokens[family[0]].length, row] = _join(row, sorted(own)), own.get(row, "faint")
+
+    alive = sum(leaf.kind != "fell" for leaf in leaves)
+
+    def ink(token: BeamNode) -> str:
+        going = sum(leaf.kind != "fell" for leaf in through[token.node])
+        if token.node in chosen:
+            return "accent"
+        if not going or (token.fell is not None and token.fell <= at):
+            return "faint"
+        return "muted" if going == alive > 1 else ""
+
+    by_place = {(token.length, placed[token.node]): token for token in tokens.values()}
+    lines: list[LatticeLine] = [(_head(widths), None)]
+    for row, leaf in enumerate(ends):
+        begins = "● " if first == 1 and row == 0 else "… " if first > 1 and (first, row) in by_place else "  "
+        bits = [(begins, "faint")]
+        for step in range(first, leaf.last.length + 1):
+            bits.append(joins.get((step, row), (" " * JOIN, "faint")))
+            beam_here = by_place.get((step, row))
+            if beam_here is None:
+                bits.append((" " * widths[step], "faint"))
+                continue
+            text = shown(beam_here)
+            rest = widths[step] - cell_len(text)
+            line = " " + "─" * (rest - 1) if beam_here.node in families else " " * rest
+            bits.append((text + line, ink(beam_here)))
+        lines.append(([*bits, *_end(leaf)], leaf.node))
+    return lines
+
+
+def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
+    """Beams that are listed, then those that fell out before them, as many as there are rows."""
+    leaves = list(entries)
+    listed = {entry.node for entry in entries}
+    for last in reversed(beams.fallen):
+        if len(leaves) >= rows:
+            break
+        fell = beams.nodes[last].fell
+        if fell is not None and fell <= at and last not in listed:
+            leaves.append(BeamEntry("fell", None, tuple(beams.path(last))))
+    on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
+    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue one that fell
+    return ends[:rows]
+
+
+def _order(entry: BeamEntry) -> tuple[int, float]:
+    """Sort key of a row: the best first, and last what fell out, the latest of that first."""
+    return (1, -float(entry.fell or 0)) if entry.kind == "fell" else (0, -entry.last.score)
+
+
+def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict[int, int]]:
+    """The first step that is drawn, and the cells of each step's tokens: as many steps as fit, the last at least."""
+    widths: dict[int, int] = {}
+    last = max(leaf.last.length for leaf in leaves)
+    room = cells - TAIL - JOIN
+    for step in range(min(at, last), 0, -1):
+        tokens = [leaf.path[step - 1] for leaf in leaves if leaf.last.length >= step]
+        width = max(cell_len(shown(token)) for token in tokens) + 1
+        room -= width + JOIN
+        if widths and room < 0:
+            break
+        widths[step] = width
+    return min(widths), widths
+
+
+def shown(token: BeamNode) -> str:
+    """A token in the tree, printable: its own blank before it parts it from the line."""
+    if token.ends or not token.text:
+        return ENDED if token.ends else UNFINISHED
+    text = visible(token.text).rstrip(" ")
+    return truncate(text or SPACE * len(token.text), WIDEST)
+
+
+def _rows(
+    roots: set[int], families: dict[int, list[int]], through: dict[int, list[BeamEntry]]
+) -> tuple[dict[int, int], list[BeamEntry]]:
+    """The row of each node, and the beam that ends in each row: the best one is drawn in a straight line.
+
+    Args:
+        roots: Nodes of the first step.
+        families: Nodes by the one that they grew from.
+        through: Beams by the nodes that they go through.
+    """
+
+    def best_last(nodes: Iterable[int]) -> list[int]:
+        return sorted(nodes, key=lambda node: min(map(_order, through[node])), reverse=True)
+
+    placed: dict[int, int] = {}
+    ends: list[BeamEntry] = []
+    waiting = best_last(roots)
+    while waiting:
+        node = waiting.pop()
+        placed[node] = len(ends)
+        ends += [leaf for leaf in through[node] if leaf.node == node][
+            -1:
+        ]  # greedy decoding may be a beam, too
+        waiting += best_last(families.get(node, ()))
+    return placed, ends
+
+
+def _head(widths: dict[int, int]) -> list[Bit]:
+    """The numbers of the steps."""
+    bits = [("  ", "muted")]
+    for step in sorted(widths):
+        cells = JOIN + widths[step]
+        label = f" {step}" if cells > len(str(step)) + 1 else ""
+        bits.append(((" " * JOIN + label).ljust(cells), "muted"))
+    return bits
+
+
+def _join(row: int, rows: Sequence[int]) -> str:
+    if len(rows) == 1:
+        return "──"
+    if row == rows[0]:
+        return "┬─"
+    if row == rows[-1]:
+        return "╰─"
+    return "├─" if row in rows else "│ "
+
+
+def _end(entry: BeamEntry) -> Iterator[Bit]:
+    """The label behind a beam's last token."""
+    if entry.kind == "fell":
+        yield (f"{FELL} {entry.fell}", "faint")
+        return
+    if entry.place is not None:
+        yield (f"{entry.place}", "strong")
+        yield (f" {number(entry.last.score)}", "")
+    if entry.kind == "left":
+        yield ("not finished", "muted")
+    if entry.greedy or entry.kind == "greedy":
+        yield (" greedy", "primary")
+
+
+# ---- on the page of a lesson ------------------------------------------------------------------
+
+
+def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
+    """The ranking of a beam search, and greedy decoding."""
+    ended = next((each for each in reversed(since) if isinstance(each, BeamEnded)), None)
+    if ended is None:
+        return
+    rows = []
+    for rank, each in [*enumerate(ended.ranking, 1), ("greedy", ended.greedy)]:
+        said = elements.element("span", visible(each.text + each.end), class_="said")
+        rows.append(
+            elements.row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length))
+        )
+    yield elements.table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
+
+
+BEAMS_PART = ExportPart("beams", beat=_beat)
