@@ -243,7 +243,18 @@ from inspector.tools.served.tool import SERVED, served  # noqa: E402
 from inspector.tools.steering.tool import STEERING, steered  # noqa: E402
 
 # ---- training ----
-from inspector.tools.training.tool import TRAINING  # noqa: E402
+
+TRAINING = Tool(
+    "training",
+    "Training",
+    actions=(
+        Action("training", "Watch a model learn",
+            "Train a small model from random weights and watch what it learns: loss, gradients, candidates, its texts.",
+            looks=True, view="train", opens="inspector.views.training:TrainingView",
+            synonyms="train, learn, learning, loss, gradient, optimizer, backpropagation, fine-tune, checkpoint, "
+            "overfitting, held out"),
+    ),
+)  # fmt: skip
 
 # ---- tree ----
 from inspector.tools.tree.tool import TREE  # noqa: E402

@@ -24,8 +24,7 @@ from engine.protocol import (
 from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
 from inspector.state.training import TrainingSoFar, recorded
-from inspector.tools.training.control import RecordedTraining
-from inspector.tools.training.screen import TrainingScreen
+from inspector.views.training import RecordedTraining, TrainingView
 from tests.inspector.rig import Rig
 
 SIZES = pytest.mark.parametrize("size", [(120, 40), (80, 24)])
@@ -54,14 +53,14 @@ def step(number: int, loss: float, held_out: float | None = None) -> TrainedStep
     return TrainedStep(number, loss, 0.003, (0.9, 1.8, 0.1), 512 * number, 58.0, (400 - number) * 60.0, look)
 
 
-async def opened(rig: Rig) -> TrainingScreen:
+async def opened(rig: Rig) -> TrainingView:
     await rig.ready()
     await rig.do("training")
-    assert isinstance(rig.app.top, TrainingScreen)
+    assert isinstance(rig.app.top, TrainingView)
     return rig.app.top
 
 
-async def trained(rig: Rig, steps: int = 100) -> TrainingScreen:
+async def trained(rig: Rig, steps: int = 100) -> TrainingView:
     """Steps on the screen, of which every 25th was looked at, and then a pause."""
     screen = await opened(rig)
     await rig.press("r")
@@ -157,8 +156,8 @@ async def test_going_back_forgets_what_came_after(rig: Rig) -> None:
     await rig.push([replace(BEGUN, step=50)])
     await rig.end("ResumeTraining")
     assert "Paused at step 50 of 400" in rig.screen_text()
-    assert [each.step for each in screen.control.live.steps] == [*range(1, 51)]
-    assert [each.step for each in screen.control.live.looks] == [1, 25, 50]
+    assert [each.step for each in screen.live.steps] == [*range(1, 51)]
+    assert [each.step for each in screen.live.looks] == [1, 25, 50]
 
 
 async def test_what_was_trained_opens_as_a_session(rig: Rig) -> None:
@@ -217,7 +216,7 @@ async def test_the_recorded_training_plays_without_an_engine(rig: Rig, size: tup
     await rig.press("space", "space")
     assert "Recorded: step 50 of 4,000" in rig.screen_text()
     await rig.press("r")
-    await rig.until(lambda: screen.control.so_far.step > 100)
+    await rig.until(lambda: screen.so_far.step > 100)
     await rig.press("r")
     assert "Recorded: step" in rig.screen_text()
     await rig.press("b")
@@ -264,7 +263,7 @@ def path() -> Path:
 async def test_in_a_replay_the_recorded_training_is_all_there_is(replay: Rig) -> None:
     rig = replay
     await rig.do("training")
-    assert isinstance(rig.app.top, TrainingScreen)
+    assert isinstance(rig.app.top, TrainingView)
     assert "Recorded: step 0 of 4,000" in rig.screen_text()
     await rig.press("space", "space")
     assert "Recorded: step 50 of 4,000" in rig.screen_text()

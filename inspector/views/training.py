@@ -1,32 +1,48 @@
-"""The screen of a training: losses, texts, what comes next after the prompt, and gradients, as the model learns."""
+"""A model that learns: losses, texts, what comes next after the prompt, and gradients, live or recorded."""
 
 from __future__ import annotations
 
 import math
+import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
 from rich.segment import Segment
 from textual import getters
 from textual.app import ComposeResult
 from textual.timer import Timer
 
-from engine.protocol import TrainingBegun
+from engine.protocol import (
+    BeginTraining,
+    CheckpointSaved,
+    Record,
+    ResumeTraining,
+    SaveCheckpoint,
+    Train,
+    TrainedStep,
+    TrainingBegun,
+)
+from engine.settings import TrainingSettings, for_model
+from inspector import places
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import bare_key_for
 from inspector.main.view import View
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.state.training import RECENT, LookAt, TrainingSoFar
-from inspector.tools.training.control import TRAINING_SCREEN, TrainingControl
-from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, PageView, Row, wrapped
+from inspector.session.client import Request
+from inspector.session.requests import Job
+from inspector.state.training import RECENT, LookAt, TrainingSoFar, recorded
+from inspector.widgets.actions import Action, ActionTable, back, note, screen_table
+from inspector.widgets.canvas import Canvas, PageView, Row, paragraph, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
+SAVE_EVERY = 200
+"""Steps between two checkpoints of a run, each of 5.5 MB."""
 TICK_S = 0.1
 """Between two records of the recording that is played: its 800 records take a minute and a half."""
 LEARNED, HELD_OUT = 0.2, 0.75
@@ -172,55 +188,137 @@ def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
     return [looks[0], *(looks[place] for place in sample(len(looks), most)[1:])] if most > 1 else [looks[-1]]
 
 
-# ---- the screen ---------------------------------------------------------------------------------
+# ---- the view ---------------------------------------------------------------------------------
 
 
-class TrainingScreen(View[None]):
-    """Trains; the session stays as it is.
+class RecordedTraining:
+    """The training that comes with the program, as far as it is played."""
 
-    Args:
-        host: The main screen.
-        control: Knows the engine and the training.
-    """
+    def __init__(self) -> None:
+        self.so_far = TrainingSoFar()
+        self.playing = False
+        self._left: Iterator[Record] = recorded()
+        self.advance()
+
+    def advance(self, to_look: bool = False) -> None:
+        """Show the next record; with `to_look` all up to the next look at the model."""
+        for record in self._left:
+            self.so_far.apply(record)
+            if not to_look or (isinstance(record, TrainedStep) and record.look is not None):
+                break
+        self.playing = self.playing and not self.so_far.over
+
+    def go_to(self, step: int) -> None:
+        """Play up to a step, unless that is passed already."""
+        while self.so_far.step < step and not self.so_far.over:
+            self.advance(to_look=True)
+
+
+TRAINING_KEYS = screen_table(
+    "While a model learns",
+    Action("training.step", "Step", "Make one step; in the recorded training show the next report.",
+           lambda own: own.step(), worth=9, hint=lambda own: "" if own.running else "step"),
+    Action("training.run", "Run", "Train, or pause.", lambda own: own.toggle(), worth=10,
+           hint=lambda own: own.doing),
+    Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.",
+           lambda own: own.go_back(), worth=5,
+           hint=lambda own: "back to a checkpoint" if own.earlier else ""),
+    Action("training.open", "Open", "Save the model as it is and open it as a session, with all tools.",
+           lambda own: own.open_model(), worth=7,
+           hint=lambda own: "open" if own.live.steps else ""),
+    Action("training.anew", "Start anew", "Begin again with another seed.", lambda own: own.anew(),
+           worth=4, hint=lambda own: "anew" if own.so_far.steps else ""),
+    Action("training.recorded", "Recorded", "Play a longer training that was recorded, or show your own again.",
+           lambda own: own.turn(), worth=6,
+           hint=lambda own: "your own" if own.recording else "recorded"),
+    note("up down", "Scroll.", "scroll", 3, place=-1),
+    back("training.leave", "Go back; a training under way pauses."),
+    text="`inspector train --text FILE` learns from a text of your own.",
+)  # fmt: skip
+
+
+class TrainingView(View[None]):
+    """Trains, pauses, goes back and opens what was trained; or plays the recorded training. The session stays as it
+    is."""
 
     TOOL: ClassVar[str] = "training"
-    ACTIONS: ClassVar[ActionTable] = TRAINING_SCREEN
+    ACTIONS: ClassVar[ActionTable] = TRAINING_KEYS
     AUTO_FOCUS = "#training-view"
+    job: Job
 
     view = getters.query_one("#training-view", PageView)
 
-    def __init__(self, host: MainScreen, control: TrainingControl) -> None:
-        super().__init__(host, control.job)
-        self.control = control
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host, Job(host.controller.client, BeginTraining, ResumeTraining, Train))
+        self.settings = TrainingSettings()
+        self.live = TrainingSoFar()
+        self.recording: RecordedTraining | None = None
+        """The recorded training, while it is shown."""
+        self._directory = ""
         self._clock: Timer
 
     def body(self) -> ComposeResult:
         yield PageView(id="training-view")
 
-    def on_mount(self) -> None:
-        """Have a clock for the recording; it runs while that is played."""
-        self._clock = self.set_interval(TICK_S, self._tick, pause=True)
-
     def begin(self) -> None:
-        """Show the recorded training if nothing can be trained."""
-        if not self.control.can_train and self.control.recording is None:
-            self.control.turn()
+        """Show the recorded training if nothing can be trained; have a clock that runs while it plays."""
+        self._clock = self.set_interval(TICK_S, self._tick, pause=True)
+        if not self.can_train and self.recording is None:
+            self.recording = RecordedTraining()
+
+    def _tick(self) -> None:
+        if self.recording is not None and self.recording.playing:
+            self.recording.advance()
+        self.changed()
 
     def let_go(self) -> None:
         """Pause."""
-        self.control.pause()
+        self._clock.stop()
+        self.pause()
 
-    def _tick(self) -> None:
-        recording = self.control.recording
-        if recording is not None and recording.playing:
-            recording.advance()
-        self.changed()
+    def pause(self) -> None:
+        """Pause."""
+        self.job.stop()
+        if self.recording is not None:
+            self.recording.playing = False
+
+    def point(self, *place: int) -> None:
+        """Show the recorded training up to a step."""
+        self.pause()
+        self.recording = RecordedTraining()
+        self.recording.go_to(place[0])
+
+    @property
+    def so_far(self) -> TrainingSoFar:
+        """The training on show."""
+        return self.recording.so_far if self.recording is not None else self.live
+
+    @property
+    def running(self) -> bool:
+        """True if it continues by itself."""
+        return self.recording.playing if self.recording is not None else self.job.running
+
+    @property
+    def can_train(self) -> bool:
+        """True if there is an engine: none is asked while a recorded session is shown."""
+        return not self.controller.transport.recorded
+
+    @property
+    def doing(self) -> str:
+        """The word for the key that trains, or pauses."""
+        return "pause" if self.running else "play" if self.recording is not None else "train"
+
+    @property
+    def earlier(self) -> CheckpointSaved | None:
+        """The checkpoint that can be gone back to: the last one before the present step."""
+        before = [each for each in self.live.checkpoints if each.step < self.live.step]
+        return before[-1] if before else None
 
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
         """Show everything, now."""
-        recording, begun = self.control.recording, self.control.so_far.begun
+        recording, begun = self.recording, self.so_far.begun
         self._clock.resume() if recording is not None and recording.playing else self._clock.pause()
         self.view.put("Learning", self._draw)
         place = "Watch a model learn"
@@ -232,19 +330,19 @@ class TrainingScreen(View[None]):
         self.write(place)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        so_far, failure = self.control.so_far, self.control.job.failure
-        if failure is not None and self.control.recording is None:
+        so_far, failure = self.so_far, self.job.failure
+        if failure is not None and self.recording is None:
             texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
-            return [[Segment(line, ink)] for text, ink in texts for line in wrapped(visible(text), width)]
-        if so_far.begun is None or (self.control.recording is not None and not so_far.steps):
+            return [row for text, ink in texts for row in paragraph(ink, width, visible(text))]
+        if so_far.begun is None or (self.recording is not None and not so_far.steps):
             return self._about(on, width)
         return training_page(on, so_far, so_far.begun, width, height)
 
     def _about(self, on: Canvas, width: int) -> list[Row]:
         """The keys and what they do, before the first step."""
         run, step, recorded = map(bare_key_for, ("training.run", "training.step", "training.recorded"))
-        settings = self.control.settings
-        if self.control.recording is not None:
+        settings = self.settings
+        if self.recording is not None:
             does = [
                 f"{run} plays a training that was recorded, from random weights to stories.",
                 f"{step} goes a step further; {recorded} leaves it for a training of your own.",
@@ -269,28 +367,98 @@ class TrainingScreen(View[None]):
             (on.rich_style, [*does, ""]),
             (on.ink("muted"), [loss, "", own_text]),
         ]
-        return [
-            [Segment(line, ink)] for ink, texts in inks for text in texts for line in wrapped(text, width)
-        ]
+        return [row for ink, texts in inks for row in paragraph(ink, width, *texts)]
 
     def situation(self) -> str:
         """The state of the training, and the keys that matter now."""
-        control = self.control
-        if control.job.failure is not None and control.recording is None:
-            return visible(control.job.failure.message)
-        so_far, run = control.so_far, bare_key_for("training.run")
+        if self.job.failure is not None and self.recording is None:
+            return visible(self.job.failure.message)
+        so_far, run, opens = self.so_far, bare_key_for("training.run"), bare_key_for("training.open")
         if so_far.begun is None:
-            return "Reading the text" if control.running else f"Press {run} to train, or a step at a time"
+            return "Reading the text" if self.running else f"Press {run} to train, or a step at a time"
         where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
-        if control.recording is not None:
-            verb = "Playing" if control.running else "Recorded:"
-            return f"{verb} {where}" + ("" if control.running else f". Press {run} to play")
-        if control.running:
+        if self.recording is not None:
+            return f"Playing {where}" if self.running else f"Recorded: {where}. Press {run} to play"
+        if self.running:
             last = so_far.steps[-1] if so_far.steps else None
             pace = f", {milliseconds(last.ms)} each{time_left(last.left_ms)}" if last is not None else ""
             return f"Training: {where}{pace}"
         if so_far.over:
-            return (
-                f"Trained: {where}. {bare_key_for('training.open')} opens it as a session, {run} starts again"
+            return f"Trained: {where}. {opens} opens it as a session, {run} starts again"
+        return f"Paused at {where}. {run} continues, {opens} opens it as a session"
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Show the recorded training, or one's own again."""
+        if self.recording is None:
+            self.job.stop()
+            self.recording = RecordedTraining()
+        elif self.can_train:
+            self.recording = None
+        else:
+            self.say("A training of your own needs a live engine")
+
+    def toggle(self) -> None:
+        """Train, or pause; a training that is over starts again."""
+        if self.recording is not None:
+            if self.recording.so_far.over:
+                self.recording = RecordedTraining()
+            self.recording.playing = not self.recording.playing
+        elif not self.job.stop():
+            if self.live.over:
+                self.anew()
+            self._train(self.settings.steps, save=True)
+
+    def step(self) -> None:
+        """Make one step; of a recorded training show the next look."""
+        if self.recording is not None:
+            self.recording.playing = False
+            self.recording.advance(to_look=True)
+        elif not self.job.stop() and not self.live.over:
+            self._train(1, save=False)
+
+    def _train(self, steps: int, save: bool) -> None:
+        if self.live.begun is None:
+            self._directory = str(places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S"))
+            self.job.start(BeginTraining(self.settings), each=self.live.apply)
+        self.job.start(Train(steps, self._directory if save else "", SAVE_EVERY), each=self.live.apply)
+
+    def anew(self) -> None:
+        """Forget the training; the next one has other weights and other batches."""
+        if self.recording is not None:
+            self.recording = RecordedTraining()
+            return
+        self.job.stop()
+        self.job.failures.clear()
+        if self.live.begun is not None:
+            self.settings = replace(self.settings, seed=self.settings.seed + 1)
+        self.live = TrainingSoFar()
+
+    def go_back(self) -> None:
+        """Go back to the checkpoint before."""
+        if self.recording is not None:
+            again = bare_key_for("training.anew")
+            self.say(f"A recorded training only plays forward: {again} begins it again")
+        elif (checkpoint := self.earlier) is None:
+            self.say(
+                f"There is no earlier checkpoint: a run saves one every {SAVE_EVERY} steps, and where it pauses"
             )
-        return f"Paused at {where}. {run} continues, {bare_key_for('training.open')} opens it as a session"
+        else:
+            self.job.stop()
+            self.job.start(ResumeTraining(checkpoint.directory), each=self.live.apply)
+
+    def open_model(self) -> None:
+        """Save the model as it is, and open it as a session."""
+        if self.recording is not None or self.live.begun is None:
+            self.say("There is no model to open: a training of your own makes one")
+            return
+        self.job.stop()
+        self.controller.client.do(SaveCheckpoint(self._directory), self._opened, self.live.apply)
+        self.dismiss()
+
+    def _opened(self, request: Request[SaveCheckpoint]) -> None:
+        if (saved := request.reply(CheckpointSaved)) is not None:
+            self.controller.setup.open(for_model(self.controller.setup.load, saved.directory))
+        elif request.failure is not None:
+            self.job.failures[request.command.kind] = request.failure
