@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 from xml.etree.ElementTree import Element
 
@@ -272,44 +272,31 @@ def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
     First comes the place where the last run of marked pieces begins, then the marked places before it, the latest
     first, then the pieces after it, and at last those before it.
     """
-    widths = [cell_len(piece) for piece, _ in text]
-    if sum(widths) <= cells:
+    if sum(cell_len(piece) for piece, _ in text) <= cells:
         return list(text)
-    kept: set[int] = set()
-    room = cells - cell_len(GAP)
-
-    def add(place: int) -> bool:
-        """Show a place too; False if there is no room for it and the marks beside it."""
-        nonlocal room
-        if place in kept:
-            return True
-        left = place > 0 and place - 1 not in kept
-        right = place < len(text) - 1 and place + 1 not in kept
-        cost = widths[place] + (left + right - 1) * cell_len(GAP)
-        if cost > room:
-            return False
-        kept.add(place)
-        room -= cost
-        return True
-
     own = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
     while own > 0 and text[own][1] and text[own - 1][1]:
         own -= 1
-    add(own)
     before = range(own - 1, -1, -1)
-    for places in ([place for place in before if text[place][1]], range(own + 1, len(text)), before):
+    marked = [place for place in before if text[place][1]]
+    shown: list[Piece] = [(truncate(text[own][0], cells), text[own][1])]
+    kept: set[int] = set()
+    for places in ((own,), marked, range(own + 1, len(text)), before):
         for place in places:
-            if not add(place):
+            more = [*_with_gaps(text, kept | {place})]
+            if sum(cell_len(piece) for piece, _ in more) > cells:
                 break
-    if not kept:
-        return [(truncate(text[own][0], cells), text[own][1])]
-    shown: list[Piece] = []
+            kept.add(place)
+            shown = more
+    return shown
+
+
+def _with_gaps(text: Sequence[Piece], kept: Collection[int]) -> Iterator[Piece]:
     for place, piece in enumerate(text):
         if place in kept:
-            shown.append(piece)
+            yield piece
         elif place == 0 or place - 1 in kept:
-            shown.append((GAP, False))
-    return shown
+            yield GAP, False
 
 
 # ---- the tree -----------------------------------------------------------------------------------
@@ -348,28 +335,14 @@ def lattice(
         return []
     first, widths = _window(leaves, at, cells)
     leaves = [leaf for leaf in leaves if leaf.last.length >= first]
-    chosen = {beam.node for leaf in leaves if leaf.node == node for beam in leaf.path}
+    chosen = {token.node for leaf in leaves if leaf.node == node for token in leaf.path}
+    roots: dict[int, BeamNode] = {}
+    grown: dict[int, dict[int, BeamNode]] = defaultdict(dict)  # by the node that they grew from
     through: dict[int, list[BeamEntry]] = defaultdict(list)
-    tokens: dict[int, BeamNode] = {}
     for leaf in leaves:
-        for beam in leaf.path[first - 1 :]:
-            tokens[beam.node] = beam
-            through[beam.node].append(leaf)
-    families: dict[int, list[int]] = defaultdict(list)  # by the node that they grew from
-    for token in tokens.values():
-        if token.length > first:
-            families[token.parent].append(token.node)
-    roots = {leaf.path[first - 1].node for leaf in leaves}
-    placed, ends = _rows(roots, families, through)
-
-    # those that the window begins with are separate, unless the whole tree is in it
-    alone = [[*roots]] if first == 1 else [[root] for root in roots]
-    joins: dict[tuple[int, int], Bit] = {}
-    for family in (*families.values(), *alone):
-        own = {placed[each]: "accent" if each in chosen else "faint" for each in family}
-        for row in range(min(own), max(own) + 1):
-            joins[tokens[family[0]].length, row] = _join(row, sorted(own)), own.get(row, "faint")
-
+        for token in leaf.path[first - 1 :]:
+            (roots if token.length == first else grown[token.parent])[token.node] = token
+            through[token.node].append(leaf)
     alive = sum(leaf.kind != "fell" for leaf in leaves)
 
     def ink(token: BeamNode) -> str:
@@ -380,23 +353,41 @@ def lattice(
             return "faint"
         return "muted" if going == alive > 1 else ""
 
-    by_place = {(token.length, placed[token.node]): token for token in tokens.values()}
-    lines: list[LatticeLine] = [(_head(widths), None)]
-    for row, leaf in enumerate(ends):
-        begins = "● " if first == 1 and row == 0 else "… " if first > 1 and (first, row) in by_place else "  "
-        bits = [(begins, "faint")]
-        for step in range(first, leaf.last.length + 1):
-            bits.append(joins.get((step, row), (" " * JOIN, "faint")))
-            beam_here = by_place.get((step, row))
-            if beam_here is None:
-                bits.append((" " * widths[step], "faint"))
-                continue
-            text = shown(beam_here)
-            rest = widths[step] - cell_len(text)
-            line = " " + "─" * (rest - 1) if beam_here.node in families else " " * rest
-            bits.append((text + line, ink(beam_here)))
-        lines.append(([*bits, *_end(leaf)], leaf.node))
-    return lines
+    def best_first(tokens: Iterable[BeamNode]) -> list[BeamNode]:
+        return sorted(tokens, key=lambda token: min(map(_order, through[token.node])))
+
+    def lines_of(token: BeamNode) -> Iterator[LatticeLine]:
+        """A token, and all that grew from it: the best in a straight line, the others below."""
+        text, cells = shown(token), widths[token.length]
+        if token.node not in grown:
+            leaf = through[token.node][-1]  # greedy decoding may be a beam, too
+            yield [(text.ljust(cells + len(text) - cell_len(text)), ink(token)), *_end(leaf)], leaf.node
+            return
+        head = text + " " + "─" * (cells - 1 - cell_len(text)), ink(token)
+        for bits, end in joined(grown[token.node].values()):
+            yield [head, *bits], end
+            head = " " * cells, "faint"
+
+    def joined(tokens: Iterable[BeamNode]) -> Iterator[LatticeLine]:
+        """Tokens that grew from one, the best first, with the lines that join them."""
+        family = best_first(tokens)
+        for place, token in enumerate(family):
+            last = place == len(family) - 1
+            sign = "──" if len(family) == 1 else "┬─" if place == 0 else "╰─" if last else "├─"
+            join = sign, "accent" if token.node in chosen else "faint"
+            for bits, end in lines_of(token):
+                yield [join, *bits], end
+                join = " " * JOIN if last else "│ ", "faint"
+
+    drawn: list[LatticeLine] = [(_head(widths), None)]
+    # the tokens that the window begins with are separate, unless the whole tree is in it
+    apart = [best_first(roots.values())] if first == 1 else [[root] for root in best_first(roots.values())]
+    for family in apart:
+        begins = "● " if first == 1 else "… "
+        for bits, end in joined(family):
+            drawn.append(([(begins, "faint"), *bits], end))
+            begins = "  "
+    return drawn
 
 
 def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
@@ -442,33 +433,6 @@ def shown(token: BeamNode) -> str:
     return truncate(text or SPACE * len(token.text), WIDEST)
 
 
-def _rows(
-    roots: set[int], families: dict[int, list[int]], through: dict[int, list[BeamEntry]]
-) -> tuple[dict[int, int], list[BeamEntry]]:
-    """The row of each node, and the beam that ends in each row: the best one is drawn in a straight line.
-
-    Args:
-        roots: Nodes of the first step.
-        families: Nodes by the one that they grew from.
-        through: Beams by the nodes that they go through.
-    """
-
-    def best_last(nodes: Iterable[int]) -> list[int]:
-        return sorted(nodes, key=lambda node: min(map(_order, through[node])), reverse=True)
-
-    placed: dict[int, int] = {}
-    ends: list[BeamEntry] = []
-    waiting = best_last(roots)
-    while waiting:
-        node = waiting.pop()
-        placed[node] = len(ends)
-        ends += [leaf for leaf in through[node] if leaf.node == node][
-            -1:
-        ]  # greedy decoding may be a beam, too
-        waiting += best_last(families.get(node, ()))
-    return placed, ends
-
-
 def _head(widths: dict[int, int]) -> list[Bit]:
     """The numbers of the steps."""
     bits = [("  ", "muted")]
@@ -477,16 +441,6 @@ def _head(widths: dict[int, int]) -> list[Bit]:
         label = f" {step}" if cells > len(str(step)) + 1 else ""
         bits.append(((" " * JOIN + label).ljust(cells), "muted"))
     return bits
-
-
-def _join(row: int, rows: Sequence[int]) -> str:
-    if len(rows) == 1:
-        return "──"
-    if row == rows[0]:
-        return "┬─"
-    if row == rows[-1]:
-        return "╰─"
-    return "├─" if row in rows else "│ "
 
 
 def _end(entry: BeamEntry) -> Iterator[Bit]:
