@@ -12,7 +12,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events, getters, on
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.containers import Container, HorizontalGroup, VerticalGroup
 from textual.content import Content
 from textual.widgets import Input, Label, Static
@@ -120,118 +119,19 @@ BEAM_KEYS = screen_table(
 BEAM_FORM = ActionTable(
     "While a beam search is set up",
     (
-        Action("beams.start", "Start", run=lambda own: own.form.submit(), hint="start", worth=9),
+        Action("beams.start", "Start", run=lambda own: own.submit(), hint="start", worth=9),
         *both(("beams.field_above", "beams.field_below"), ("Field above", "Field below"), "",
               lambda own, by: own.app.action_focus_next() if by > 0 else own.app.action_focus_previous(), hint="field",
               worth=7),
         note("left right", hint="on or off", worth=4),
     ),
-    when=lambda own: own.setting, told=False,
+    when=lambda own: own.setting, priority=True, told=False,
 )  # fmt: skip
 GO = next(each for each in BEAM_KEYS.actions if each.id == "beams.go")
 
 
-# ---- the settings -------------------------------------------------------------------------------
-
 TYPED = ("width", "max_tokens", "length_penalty")
 """The settings that are typed, in the order of their fields."""
-
-
-class Switch(Choice, inherit_bindings=False):
-    """Off or on; up and down leave it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "turn(-1)", "Before", show=False),
-        Binding("right,space", "turn(1)", "Next", show=False),
-    ]
-
-
-class BeamForm(Container):
-    """Asks for the settings of a search.
-
-    Args:
-        begin: Begins a search with them.
-        id: Id of the widget.
-    """
-
-    def __init__(self, begin: Callable[[BeamSettings], None], id: str) -> None:
-        super().__init__(id=id)
-        self._begin = begin
-        self._wrong: dict[str, str] = {}
-        """Errors by setting."""
-
-    def compose(self) -> ComposeResult:
-        with HorizontalGroup(id="beam-fields"):
-            for name in (*TYPED, "early_stopping"):
-                with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
-                    yield Label(BEAM_SETTINGS[name].label, classes="field-label", markup=False)
-                    yield (
-                        SafeInput(id=f"beam-{name}")
-                        if name in TYPED
-                        else Switch(("off", "on"), id=f"beam-{name}")
-                    )
-        yield Remark(id="beam-remark")
-
-    def _field(self, name: str) -> SafeInput:
-        return self.query_one(f"#beam-{name}", SafeInput)
-
-    def put(self, settings: BeamSettings) -> None:
-        """Fill the fields."""
-        self._wrong = {}
-        with self.prevent(Input.Changed, Choice.Changed):
-            for name in TYPED:
-                self._field(name).value = f"{getattr(settings, name):g}"
-                self._field(name).set_class(False, "-wrong")
-            self.query_one("#beam-early_stopping", Switch).chosen = int(settings.early_stopping)
-        self.query_one("#beam-remark", Remark).say(BEAM_SETTINGS["width"].help)
-
-    def begin(self) -> None:
-        """Put the cursor into the first field."""
-        self._field("width").focus()
-
-    # ---- its fields -------------------------------------------------------------------------
-
-    def read(self) -> BeamSettings | None:
-        """The settings in the fields; None while any of them is wrong."""
-        values: dict[str, Any] = {}
-        self._wrong = {}
-        for name in TYPED:
-            try:
-                values[name] = BEAM_SETTINGS[name].parse(self._field(name).value)
-            except SettingsError as error:
-                self._wrong[name] = str(error)
-            self._field(name).set_class(name in self._wrong, "-wrong")
-        early = bool(self.query_one("#beam-early_stopping", Switch).chosen)
-        return None if self._wrong else BeamSettings(**values, early_stopping=early)
-
-    @on(Input.Changed)
-    @on(Choice.Changed)
-    def _changed(self) -> None:
-        self.read()
-        self._explain()
-
-    @on(events.DescendantFocus)
-    def _explain(self) -> None:
-        """Explain the field that has the focus, or what is wrong."""
-        focused = self.screen.focused
-        name = (focused.id or "").removeprefix("beam-") if focused else ""
-        wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
-        help = wrong or (BEAM_SETTINGS[name].help if name in BEAM_SETTINGS else "")
-        self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
-
-    @on(Input.Submitted)
-    def _submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self.submit()
-
-    def submit(self) -> None:
-        """Begin a search if all fields are right; otherwise go to the first that isn't."""
-        settings = self.read()
-        if settings is not None:
-            self._begin(settings)
-            return
-        self._field(next(iter(self._wrong))).focus()
-        self._explain()
 
 
 # ---- the list and the text of a beam ------------------------------------------------------------
@@ -297,7 +197,8 @@ class BeamsView(View[None]):
     TELLING: ClassVar[tuple[type[Record], ...]] = (BeamStep, BeamEnded)
     job: Job
 
-    form = getters.query_one("#beam-form", BeamForm)
+    form = getters.query_one("#beam-form", Container)
+    early = getters.query_one("#beam-early_stopping", Choice)
     table = getters.query_one("#beam-table", DrawnPanel)
     tree_panel = getters.query_one("#beam-lattice", DrawnPanel)
     reading = getters.query_one("#beam-reading", DrawnPanel)
@@ -314,11 +215,20 @@ class BeamsView(View[None]):
         self._ends: dict[str, list[int | None]] = {}
         """The last node of the beam in each row, by the id of a panel that can be clicked."""
         self._place = self._top = self._view = self._rows = 0
+        self._wrong: dict[str, str] = {}
+        """Errors by setting."""
         self._setting = False
         """True if the form was asked for; without a search it is there anyway."""
 
     def body(self) -> ComposeResult:
-        yield BeamForm(self._begin, id="beam-form")
+        with Container(id="beam-form"):
+            with HorizontalGroup(id="beam-fields"):
+                for name in (*TYPED, "early_stopping"):
+                    with VerticalGroup(classes="beam-field", id=f"beam-box-{name}"):
+                        yield Label(BEAM_SETTINGS[name].label, classes="field-label", markup=False)
+                        id = f"beam-{name}"
+                        yield SafeInput(id=id) if name in TYPED else Choice(("off", "on"), id=id)
+            yield Remark(id="beam-remark")
         yield Static(id="beam-asked")
         yield DrawnPanel(id="beam-table")
         yield DrawnPanel(id="beam-lattice")
@@ -328,10 +238,13 @@ class BeamsView(View[None]):
     def begin(self) -> None:
         """Show the last step; begin with the settings if there is no search."""
         self.at, self._rows, self._setting = None, 0, False
-        self.form.put(self.settings)
+        with self.prevent(Input.Changed, Choice.Changed):
+            for name in TYPED:
+                self._field(name).value = f"{getattr(self.settings, name):g}"
+            self.early.chosen = int(self.settings.early_stopping)
         self.beams.refused = None  # it was reported then
         if self.setting:
-            self.after_paint(self.form.begin)
+            self.after_paint(self._field("width").focus)
 
     @property
     def tables(self) -> Sequence[ActionTable]:
@@ -553,10 +466,46 @@ class BeamsView(View[None]):
         mark, instead = Content.styled("▌", "$primary"), Content.styled(tail, "$text-warning")
         return Content.styled(head, "bold") + text + mark + instead
 
-    # ---- searching --------------------------------------------------------------------------
+    # ---- the settings -----------------------------------------------------------------------
 
-    def _begin(self, settings: BeamSettings) -> None:
-        """Begin a search and take its first step; the session stands afterwards where it stood."""
+    def set_up(self) -> None:
+        """Set up another search."""
+        self._setting = True
+        self.after_paint(self._field("width").focus)
+
+    def _field(self, name: str) -> SafeInput:
+        return self.query_one(f"#beam-{name}", SafeInput)
+
+    @on(Input.Changed)
+    @on(Choice.Changed)
+    @on(events.DescendantFocus)
+    def _explain(self) -> None:
+        """Explain the field that has the focus, or what is wrong."""
+        self._read()
+        name = (self.focused.id or "").removeprefix("beam-") if self.focused else ""
+        wrong = self._wrong.get(name) or next(iter(self._wrong.values()), "")
+        help = wrong or (BEAM_SETTINGS[name].help if name in BEAM_SETTINGS else "")
+        self.query_one("#beam-remark", Remark).say(visible(help), bool(wrong))
+
+    def _read(self) -> BeamSettings | None:
+        """The settings in the fields; None while any of them is wrong."""
+        values: dict[str, Any] = {}
+        self._wrong = {}
+        for name in TYPED:
+            try:
+                values[name] = BEAM_SETTINGS[name].parse(self._field(name).value)
+            except SettingsError as error:
+                self._wrong[name] = str(error)
+            self._field(name).set_class(name in self._wrong, "-wrong")
+        return None if self._wrong else BeamSettings(**values, early_stopping=bool(self.early.chosen))
+
+    def submit(self) -> None:
+        """Begin a search and take its first step, after which the session stands where it stood; go to the first field
+        that is wrong, if one is."""
+        if (settings := self._read()) is None:
+            self._field(next(iter(self._wrong))).focus()
+            self._explain()
+            return
         self.settings = settings
         self.job.stop()
         start, tip, do = self.start, self.timeline.tip, self.controller.client.do
@@ -567,12 +516,8 @@ class BeamsView(View[None]):
             do(MoveTo(tip))
         self._setting, self.at, self.node, self._rows = False, None, None, 0
         self.screen.set_focus(None)
-        self.say()
 
-    def set_up(self) -> None:
-        """Set up another search."""
-        self._setting = True
-        self.after_paint(self.form.begin)
+    # ---- searching --------------------------------------------------------------------------
 
     def step_replay(self) -> None:
         """As in every view; at an older step of the search it walks forward, as `take_step` does."""
