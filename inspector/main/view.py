@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.protocol import Record
+from engine.protocol import Command, Record
 from inspector.display import truncate_words, visible
 from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
@@ -92,7 +92,7 @@ class View(Vertical, Generic[Result]):
 
     Args:
         host: The main screen.
-        job: What it starts, which stops when it is left; None if it starts nothing.
+        job: The commands that it starts, which stop when it is left; None for those of `STARTS`.
     """
 
     TOOL: ClassVar[str]
@@ -107,6 +107,8 @@ class View(Vertical, Generic[Result]):
     """Id of the action that opened it."""
     MEASURES: ClassVar[str] = ""
     """The work that its keys start, at the beginning of a sentence; empty if they start none."""
+    STARTS: ClassVar[tuple[type[Command], ...]] = ()
+    """The commands of that work."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
@@ -114,9 +116,8 @@ class View(Vertical, Generic[Result]):
 
     def __init__(self, host: MainScreen, job: Job | None = None) -> None:
         super().__init__(classes="view")
-        self.host, self.job = host, job
-        self.controller = host.controller
-        """The session on the screen."""
+        self.host, self.controller = host, host.controller
+        self.job = job or Job(host.controller.client, *self.STARTS)
         self.area = host.area
         """Its place on the terminal."""
         self.said = ""
@@ -264,10 +265,10 @@ class View(Vertical, Generic[Result]):
 
         Args:
             place: Printable; empty for no such line.
-            failed: Whether the situation is a failure; None if the job knows.
+            failed: Whether the situation is a failure; None for whether the work failed.
         """
         if failed is None:
-            failed = self.job is not None and self.job.failure is not None
+            failed = self.job.failure is not None
         line = self.query_one("#tool-place", Static)
         line.display = bool(place) and self.area.height >= LEAST_ROWS
         width = self.area.width - 2
@@ -395,6 +396,5 @@ class View(Vertical, Generic[Result]):
 
     def leave(self) -> None:
         """Go back; what it started stops."""
-        if self.job is not None:
-            self.job.stop()
+        self.job.stop()
         self.dismiss(None)

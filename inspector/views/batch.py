@@ -22,6 +22,7 @@ from engine.protocol import (
     BatchEnded,
     BatchOpened,
     BatchStep,
+    Command,
     CompareBatch,
     LanePrompt,
     LanesPrefilled,
@@ -39,7 +40,7 @@ from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, percent, size
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
     EXAMPLES,
@@ -334,20 +335,25 @@ class BatchView(View[None]):
     TOOL: ClassVar[str] = "batch"
     ACTIONS: ClassVar[ActionTable] = BATCH_KEYS
     MEASURES: ClassVar[str] = "A batch"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (
+        StartBatch,
+        AdvanceBatch,
+        CompareBatch,
+        AddLanes,
+        RemoveLane,
+    )
     TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
-    job: Job
 
     def __init__(self, host: MainScreen) -> None:
-        client = host.controller.client
-        super().__init__(host, Job(client, StartBatch, AdvanceBatch, CompareBatch, AddLanes, RemoveLane))
+        super().__init__(host)
         self.lanes_at_once, self.static = 8, False
         """The size and kind of the next batch."""
         self.prompts: list[LanePrompt] = []
         """The prompts of the lanes of the batch that was begun here, by number."""
         self.place = self._top = self._view = 0
         self._typed = ""
-        client.listen(self._receive, BatchOpened)
+        self.controller.client.listen(self._receive, BatchOpened)
 
     def _receive(self, record: Record) -> None:
         if isinstance(record, BatchOpened) and record.node is None and not self.job.answered:

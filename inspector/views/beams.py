@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.widgets import Input, Label, Static
 
 from engine.errors import SettingsError
-from engine.protocol import BeamEnded, BeamStep, GoOnBeams, MoveTo, Record, SearchBeams, Step
+from engine.protocol import BeamEnded, BeamStep, Command, GoOnBeams, MoveTo, Record, SearchBeams, Step
 from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.beams import (
@@ -39,7 +39,7 @@ from inspector.documents.beams import (
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.scales import milliseconds
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.state.branches import ROOT
@@ -194,8 +194,8 @@ class BeamsView(View[None]):
     ACTIONS: ClassVar[ActionTable] = BEAM_KEYS
     DIALOGS: ClassVar[tuple[ActionTable, ...]] = (BEAM_FORM,)
     MEASURES: ClassVar[str] = "A search"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (SearchBeams, GoOnBeams)
     TELLING: ClassVar[tuple[type[Record], ...]] = (BeamStep, BeamEnded)
-    job: Job
 
     form = getters.query_one("#beam-form", Container)
     early = getters.query_one("#beam-early_stopping", Choice)
@@ -204,7 +204,7 @@ class BeamsView(View[None]):
     reading = getters.query_one("#beam-reading", DrawnPanel)
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, SearchBeams, GoOnBeams))
+        super().__init__(host)
         self.settings = BeamSettings()
         """The settings used last."""
         self.at: int | None = None

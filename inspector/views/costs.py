@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from engine.protocol import (
+    Command,
     CompareKV,
     Failure,
     KVCompared,
@@ -24,7 +25,6 @@ from inspector.display import visible
 from inspector.documents.costs import fewer_bits, layers, parts, roof
 from inspector.keys import key_for
 from inspector.main.view import View
-from inspector.session.requests import Job
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, centred
@@ -64,14 +64,14 @@ class CostsView(View[None]):
     TOOL: ClassVar[str] = "costs"
     ACTIONS: ClassVar[ActionTable] = COST_KEYS
     MEASURES: ClassVar[str] = "A profile"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (Profile, MeasureRoofline, CompareKV)
     TELLING: ClassVar[tuple[type[Record], ...]] = (Profiled, RooflineMeasured, KVCompared)
     AUTO_FOCUS = "#cost-view"
-    job: Job
 
     view = getters.query_one("#cost-view", PageView)
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, Profile, MeasureRoofline, CompareKV))
+        super().__init__(host)
         self.page = PARTS
         self._node: int | None = None
         """The token after which the last measurements were made."""

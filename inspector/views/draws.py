@@ -8,13 +8,13 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import DrawMany, Record
+from engine.protocol import Command, DrawMany, Record
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.state.batch import Batches
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
@@ -59,11 +59,11 @@ class DrawsView(View[None]):
     TOOL: ClassVar[str] = "draws"
     ACTIONS: ClassVar[ActionTable] = DRAWS_KEYS
     MEASURES: ClassVar[str] = "A count of draws"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (DrawMany,)
     TELLING: ClassVar[tuple[type[Record], ...]] = Batches.changing()
-    job: Job
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, DrawMany))
+        super().__init__(host)
         self.draws, self.tokens = 200, 1
         self._second = False
         """True if the tree is shown where there is room for one panel."""

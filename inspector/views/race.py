@@ -12,13 +12,13 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import Measuring, Race, RaceStep, Record
+from engine.protocol import Command, Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
 from inspector.documents.race import progress
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, ms, size
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.state.measured import Measured, RaceSoFar
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
@@ -124,11 +124,11 @@ class RaceView(View[None]):
     TOOL: ClassVar[str] = "race"
     ACTIONS: ClassVar[ActionTable] = RACE_KEYS
     MEASURES: ClassVar[str] = "A race"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (Race,)
     TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
-    job: Job
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, Race))
+        super().__init__(host)
         self._asked = 128
         self._stepping = False
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual.app import ComposeResult
 
 from engine.protocol import (
+    Command,
     Ended,
     Failure,
     MeasureRanks,
@@ -22,14 +23,11 @@ from inspector.display import pad, visible
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.scales import milliseconds, size
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import bar
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 WIDTHS = {
     "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
@@ -151,13 +149,10 @@ class RanksView(View[None]):
     TOOL: ClassVar[str] = "ranks"
     ACTIONS: ClassVar[ActionTable] = RANKS_KEYS
     MEASURES: ClassVar[str] = "A step on ranks"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (MeasureRanks,)
     TELLING: ClassVar[tuple[type[Record], ...]] = (RanksLoaded, RanksMeasured)
     OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
     AUTO_FOCUS = "#ranks-view"
-    job: Job
-
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, MeasureRanks))
 
     def body(self) -> ComposeResult:
         yield PageView(id="ranks-view")

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 
 from engine.protocol import (
+    Command,
     DraftRound,
     LoadDraft,
     Record,
@@ -35,7 +36,7 @@ from inspector.main.dialogs.model import ModelDialog
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import count, milliseconds, percent
-from inspector.session.requests import Job, failure_words
+from inspector.session.requests import failure_words
 from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, wrapped
@@ -98,13 +99,11 @@ class SpeculationView(View[None]):
     TOOL: ClassVar[str] = "speculation"
     ACTIONS: ClassVar[ActionTable] = SPECULATION_KEYS
     MEASURES: ClassVar[str] = "Speculation"
+    STARTS: ClassVar[tuple[type[Command], ...]] = (LoadDraft, TakeRound, RunRounds, VerifySpeculation)
     TELLING: ClassVar[tuple[type[Record], ...]] = (DraftRound, SpeculationVerified)
-    job: Job
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(
-            host, Job(host.controller.client, LoadDraft, TakeRound, RunRounds, VerifySpeculation)
-        )
+        super().__init__(host)
         latest = None if self.recorded else self.state.latest
         self._asked = self.controller.speculation if latest is None else latest.settings
         self.drafting_model = self.controller.speculation.draft_model

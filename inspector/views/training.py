@@ -18,6 +18,7 @@ from textual.timer import Timer
 from engine.protocol import (
     BeginTraining,
     CheckpointSaved,
+    Command,
     Record,
     ResumeTraining,
     SaveCheckpoint,
@@ -32,7 +33,6 @@ from inspector.keys import bare_key_for
 from inspector.main.view import View
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.session.client import Request
-from inspector.session.requests import Job
 from inspector.state.training import RECENT, LookAt, TrainingSoFar, recorded
 from inspector.widgets.actions import Action, ActionTable, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, paragraph, wrapped
@@ -243,13 +243,13 @@ class TrainingView(View[None]):
 
     TOOL: ClassVar[str] = "training"
     ACTIONS: ClassVar[ActionTable] = TRAINING_KEYS
+    STARTS: ClassVar[tuple[type[Command], ...]] = (BeginTraining, ResumeTraining, Train)
     AUTO_FOCUS = "#training-view"
-    job: Job
 
     view = getters.query_one("#training-view", PageView)
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, BeginTraining, ResumeTraining, Train))
+        super().__init__(host)
         self.settings = TrainingSettings()
         self.live = TrainingSoFar()
         self.recording: RecordedTraining | None = None
