@@ -14,27 +14,9 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Button, TextArea
 
+from engine import protocol
 from engine.errors import EngineError
-from engine.protocol import (
-    AddLanes,
-    AdvanceBatch,
-    BatchCompared,
-    BatchEnded,
-    BatchOpened,
-    BatchStep,
-    Command,
-    CompareBatch,
-    LanePrompt,
-    LanesPrefilled,
-    LaneStarted,
-    Prefill,
-    Prefilled,
-    Record,
-    RemoveLane,
-    StartBatch,
-    Take,
-    through_template,
-)
+from engine.protocol import LanePrompt, Record, through_template
 from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
@@ -335,15 +317,15 @@ class BatchView(View[None]):
     TOOL: ClassVar[str] = "batch"
     ACTIONS: ClassVar[ActionTable] = BATCH_KEYS
     MEASURES: ClassVar[str] = "A batch"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (
-        StartBatch,
-        AdvanceBatch,
-        CompareBatch,
-        AddLanes,
-        RemoveLane,
+    STARTS = (
+        protocol.StartBatch,
+        protocol.AdvanceBatch,
+        protocol.CompareBatch,
+        protocol.AddLanes,
+        protocol.RemoveLane,
     )
-    TELLING: ClassVar[tuple[type[Record], ...]] = (BatchStep, LanesPrefilled, LaneStarted, BatchCompared)
-    OUTDATES: ClassVar[tuple[type[Record], ...]] = (BatchEnded,)
+    TELLING = (protocol.BatchStep, protocol.LanesPrefilled, protocol.LaneStarted, protocol.BatchCompared)
+    OUTDATES = (protocol.BatchEnded,)
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
@@ -353,10 +335,10 @@ class BatchView(View[None]):
         """The prompts of the lanes of the batch that was begun here, by number."""
         self.place = self._top = self._view = 0
         self._typed = ""
-        self.controller.client.listen(self._receive, BatchOpened)
+        self.controller.client.listen(self._receive, protocol.BatchOpened)
 
     def _receive(self, record: Record) -> None:
-        if isinstance(record, BatchOpened) and record.node is None and not self.job.answered:
+        if isinstance(record, protocol.BatchOpened) and record.node is None and not self.job.answered:
             self.prompts = []  # it was not begun here
 
     def body(self) -> ComposeResult:
@@ -386,7 +368,9 @@ class BatchView(View[None]):
     @property
     def running(self) -> bool:
         """True if more than single steps is under way."""
-        return any(not isinstance(each, AdvanceBatch) or each.steps is None for each in self.job.commands)
+        return any(
+            not isinstance(each, protocol.AdvanceBatch) or each.steps is None for each in self.job.commands
+        )
 
     @property
     def lane(self) -> LaneSoFar | None:
@@ -515,12 +499,12 @@ class BatchView(View[None]):
         if self.running:
             self.job.stop()
         elif self._can_advance() and len(self.job.commands) < MAX_QUEUED_STEPS:
-            self.job.start(AdvanceBatch(steps=1))
+            self.job.start(protocol.AdvanceBatch(steps=1))
 
     def run(self) -> None:
         """Run to the end, or pause."""
         if not self.job.stop() and self._can_advance():
-            self.job.start(AdvanceBatch())
+            self.job.start(protocol.AdvanceBatch())
 
     def _can_advance(self) -> bool:
         """True if lanes are running or wait; says why if there is no batch to advance."""
@@ -577,11 +561,14 @@ class BatchView(View[None]):
                 self.place = 0
                 self.job.stop()
                 self.prompts = [*prompts]
-                self.job.start(StartBatch(prompts, self.lanes_at_once, self.static, steps=0))
+                self.job.start(protocol.StartBatch(prompts, self.lanes_at_once, self.static, steps=0))
             else:
                 self.prompts += prompts
                 self.job.failures.clear()
-                self.job.start(AddLanes(prompts), *([AdvanceBatch(steps=0)] if self.so_far.over else []))
+                self.job.start(
+                    protocol.AddLanes(prompts),
+                    *([protocol.AdvanceBatch(steps=0)] if self.so_far.over else []),
+                )
         self.say()
 
     def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
@@ -600,7 +587,7 @@ class BatchView(View[None]):
         elif lane.ended is not None:
             self.say("This lane has ended. Highlight a running one with ↑ ↓")
         elif not self._replaced():
-            self.job.start(RemoveLane(lane.number))
+            self.job.start(protocol.RemoveLane(lane.number))
 
     def compare(self) -> None:
         """Run each prompt alone, or stop that."""
@@ -609,7 +596,7 @@ class BatchView(View[None]):
         if self.so_far is None or not self.so_far.over:
             self.say(f"Run the batch to its end first: {key_for('batch.run')}")
         elif not self.job.stop():
-            self.job.start(CompareBatch())
+            self.job.start(protocol.CompareBatch())
 
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
@@ -637,12 +624,12 @@ class BatchView(View[None]):
         self.timeline.select(None)
         self.controller.client.pause()
         known = self.prompts[lane.number] if lane.number < len(self.prompts) else LanePrompt(lane.opened.text)
-        prompt = Prefill(known.text, known.chat, known.system, options=known.options)
+        prompt = protocol.Prefill(known.text, known.chat, known.system, options=known.options)
         ids = tuple(token.id for token in lane.tokens)
 
         def take(record: Record) -> None:
-            if isinstance(record, Prefilled):
-                self.controller.client.do(Take(record.next.node, ids))
+            if isinstance(record, protocol.Prefilled):
+                self.controller.client.do(protocol.Take(record.next.node, ids))
 
         self.controller.setup.give(prompt, take)
         self.host.answer()

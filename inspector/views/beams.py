@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.widgets import Input, Label, Static
 
 from engine.errors import SettingsError
-from engine.protocol import BeamEnded, BeamStep, Command, GoOnBeams, MoveTo, Record, SearchBeams, Step
+from engine.protocol import BeamEnded, BeamStep, GoOnBeams, MoveTo, SearchBeams, Step
 from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.beams import (
@@ -194,8 +194,8 @@ class BeamsView(View[None]):
     ACTIONS: ClassVar[ActionTable] = BEAM_KEYS
     DIALOGS: ClassVar[tuple[ActionTable, ...]] = (BEAM_FORM,)
     MEASURES: ClassVar[str] = "A search"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (SearchBeams, GoOnBeams)
-    TELLING: ClassVar[tuple[type[Record], ...]] = (BeamStep, BeamEnded)
+    STARTS = (SearchBeams, GoOnBeams)
+    TELLING = (BeamStep, BeamEnded)
 
     form = getters.query_one("#beam-form", Container)
     early = getters.query_one("#beam-early_stopping", Choice)

@@ -8,16 +8,14 @@ from textual import getters
 from textual.app import ComposeResult
 from textual.content import Content
 
+from engine import protocol
 from engine.protocol import (
-    Command,
     CompareKV,
-    Failure,
     KVCompared,
     Measure,
     MeasureRoofline,
     Profile,
     Profiled,
-    Record,
     RooflineMeasured,
 )
 from inspector.blocks.paint import Painter
@@ -64,8 +62,8 @@ class CostsView(View[None]):
     TOOL: ClassVar[str] = "costs"
     ACTIONS: ClassVar[ActionTable] = COST_KEYS
     MEASURES: ClassVar[str] = "A profile"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (Profile, MeasureRoofline, CompareKV)
-    TELLING: ClassVar[tuple[type[Record], ...]] = (Profiled, RooflineMeasured, KVCompared)
+    STARTS = (Profile, MeasureRoofline, CompareKV)
+    TELLING = (Profiled, RooflineMeasured, KVCompared)
     AUTO_FOCUS = "#cost-view"
 
     view = getters.query_one("#cost-view", PageView)
@@ -142,7 +140,7 @@ class CostsView(View[None]):
         return self.result(NEEDS[self.page][0])
 
     @property
-    def _failure(self) -> Failure | None:
+    def _failure(self) -> protocol.Failure | None:
         return self.job.failures.get(NEEDS[self.page][0].kind)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:

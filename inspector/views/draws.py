@@ -8,7 +8,7 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import Command, DrawMany, Record
+from engine.protocol import DrawMany
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
 from inspector.documents.draws import frequencies, tree_lines
@@ -59,8 +59,8 @@ class DrawsView(View[None]):
     TOOL: ClassVar[str] = "draws"
     ACTIONS: ClassVar[ActionTable] = DRAWS_KEYS
     MEASURES: ClassVar[str] = "A count of draws"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (DrawMany,)
-    TELLING: ClassVar[tuple[type[Record], ...]] = Batches.changing()
+    STARTS = (DrawMany,)
+    TELLING = Batches.changing()
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)

@@ -12,7 +12,7 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import Command, Measuring, Race, RaceStep, Record
+from engine.protocol import Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
 from inspector.documents.race import progress
 from inspector.keys import key_for
@@ -124,8 +124,8 @@ class RaceView(View[None]):
     TOOL: ClassVar[str] = "race"
     ACTIONS: ClassVar[ActionTable] = RACE_KEYS
     MEASURES: ClassVar[str] = "A race"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (Race,)
-    TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
+    STARTS = (Race,)
+    TELLING = (RaceStep,)
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)

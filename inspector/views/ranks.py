@@ -8,17 +8,8 @@ from typing import ClassVar
 from rich.segment import Segment
 from textual.app import ComposeResult
 
-from engine.protocol import (
-    Command,
-    Ended,
-    Failure,
-    MeasureRanks,
-    RankFacts,
-    RanksLoaded,
-    RanksMeasured,
-    RankTime,
-    Record,
-)
+from engine import protocol
+from engine.protocol import RankFacts, RanksLoaded, RanksMeasured, RankTime
 from inspector.display import pad, visible
 from inspector.keys import key_for
 from inspector.main.view import View
@@ -149,9 +140,9 @@ class RanksView(View[None]):
     TOOL: ClassVar[str] = "ranks"
     ACTIONS: ClassVar[ActionTable] = RANKS_KEYS
     MEASURES: ClassVar[str] = "A step on ranks"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (MeasureRanks,)
-    TELLING: ClassVar[tuple[type[Record], ...]] = (RanksLoaded, RanksMeasured)
-    OUTDATES: ClassVar[tuple[type[Record], ...]] = (RanksMeasured, Ended, Failure)
+    STARTS = (protocol.MeasureRanks,)
+    TELLING = (RanksLoaded, RanksMeasured)
+    OUTDATES = (RanksMeasured, protocol.Ended, protocol.Failure)
     AUTO_FOCUS = "#ranks-view"
 
     def body(self) -> ComposeResult:
@@ -197,4 +188,4 @@ class RanksView(View[None]):
         if self.measured.loaded is None:
             self.say(ALONE)
         elif not self.job.stop():
-            self.job.start(MeasureRanks())
+            self.job.start(protocol.MeasureRanks())

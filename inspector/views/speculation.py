@@ -10,16 +10,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import ComposeResult
 
-from engine.protocol import (
-    Command,
-    DraftRound,
-    LoadDraft,
-    Record,
-    RunRounds,
-    SpeculationVerified,
-    TakeRound,
-    VerifySpeculation,
-)
+from engine import protocol
+from engine.protocol import DraftRound, LoadDraft, Record, SpeculationVerified
 from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, LoadSettings, SpeculationSettings
 from inspector.display import (
     joined_to_fit,
@@ -99,8 +91,8 @@ class SpeculationView(View[None]):
     TOOL: ClassVar[str] = "speculation"
     ACTIONS: ClassVar[ActionTable] = SPECULATION_KEYS
     MEASURES: ClassVar[str] = "Speculation"
-    STARTS: ClassVar[tuple[type[Command], ...]] = (LoadDraft, TakeRound, RunRounds, VerifySpeculation)
-    TELLING: ClassVar[tuple[type[Record], ...]] = (DraftRound, SpeculationVerified)
+    STARTS = (LoadDraft, protocol.TakeRound, protocol.RunRounds, protocol.VerifySpeculation)
+    TELLING = (DraftRound, SpeculationVerified)
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
@@ -238,7 +230,7 @@ class SpeculationView(View[None]):
         """Take a round, or the next stage of one; pause a run that is under way."""
         self._begin()
         if not self.job.stop():
-            self.job.start(TakeRound(self._asked, inside))
+            self.job.start(protocol.TakeRound(self._asked, inside))
 
     def run(self) -> None:
         """Take rounds until something stops them, or pause."""
@@ -246,14 +238,14 @@ class SpeculationView(View[None]):
         if not self.job.stop():
             points = self.controller.runs.breakpoints.points
             plain = 0 if self.state.plain else PLAIN_STEPS
-            self.job.start(RunRounds(self._asked, points if points.active else None, plain=plain))
+            self.job.start(protocol.RunRounds(self._asked, points if points.active else None, plain=plain))
 
     def verify(self) -> None:
         """Decode all since the first round again by plain steps."""
         if (begin := self.state.begin) is None:
             self.say(f"There is no round to compare yet. Press {key_for('speculation.round')} for one")
         else:
-            self.job.start(VerifySpeculation(begin))
+            self.job.start(protocol.VerifySpeculation(begin))
 
     def count_anew(self) -> None:
         """Count from the next round on."""

@@ -15,17 +15,8 @@ from textual import getters
 from textual.app import ComposeResult
 from textual.timer import Timer
 
-from engine.protocol import (
-    BeginTraining,
-    CheckpointSaved,
-    Command,
-    Record,
-    ResumeTraining,
-    SaveCheckpoint,
-    Train,
-    TrainedStep,
-    TrainingBegun,
-)
+from engine import protocol
+from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun
 from engine.settings import TrainingSettings, for_model
 from inspector import places
 from inspector.display import pad, token_label, truncate, visible
@@ -243,7 +234,7 @@ class TrainingView(View[None]):
 
     TOOL: ClassVar[str] = "training"
     ACTIONS: ClassVar[ActionTable] = TRAINING_KEYS
-    STARTS: ClassVar[tuple[type[Command], ...]] = (BeginTraining, ResumeTraining, Train)
+    STARTS = (protocol.BeginTraining, protocol.ResumeTraining, protocol.Train)
     AUTO_FOCUS = "#training-view"
 
     view = getters.query_one("#training-view", PageView)
@@ -421,8 +412,10 @@ class TrainingView(View[None]):
     def _train(self, steps: int, save: bool) -> None:
         if self.live.begun is None:
             self._directory = str(places.state() / "trained" / time.strftime("%Y-%m-%d %H.%M.%S"))
-            self.job.start(BeginTraining(self.settings), each=self.live.apply)
-        self.job.start(Train(steps, self._directory if save else "", SAVE_EVERY), each=self.live.apply)
+            self.job.start(protocol.BeginTraining(self.settings), each=self.live.apply)
+        self.job.start(
+            protocol.Train(steps, self._directory if save else "", SAVE_EVERY), each=self.live.apply
+        )
 
     def anew(self) -> None:
         """Forget the training; the next one has other weights and other batches."""
@@ -446,7 +439,7 @@ class TrainingView(View[None]):
             )
         else:
             self.job.stop()
-            self.job.start(ResumeTraining(checkpoint.directory), each=self.live.apply)
+            self.job.start(protocol.ResumeTraining(checkpoint.directory), each=self.live.apply)
 
     def open_model(self) -> None:
         """Save the model as it is, and open it as a session."""
@@ -454,10 +447,10 @@ class TrainingView(View[None]):
             self.say("There is no model to open: a training of your own makes one")
             return
         self.job.stop()
-        self.controller.client.do(SaveCheckpoint(self._directory), self._opened, self.live.apply)
+        self.controller.client.do(protocol.SaveCheckpoint(self._directory), self._opened, self.live.apply)
         self.dismiss()
 
-    def _opened(self, request: Request[SaveCheckpoint]) -> None:
+    def _opened(self, request: Request[protocol.SaveCheckpoint]) -> None:
         if (saved := request.reply(CheckpointSaved)) is not None:
             self.controller.setup.open(for_model(self.controller.setup.load, saved.directory))
         elif request.failure is not None:
