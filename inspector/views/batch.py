@@ -36,7 +36,7 @@ from inspector.state.batch import (
     totals_words,
 )
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, dialog_table, note, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
@@ -137,15 +137,14 @@ def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Sty
     chars = [(char, style) for text, style in parts for char in text[-(room * lines + 1) :]]
     rows = _broken(chars, room)
     while len(rows) > lines:
-        chars = [("…", cut), *_from_a_word(chars[max(2, (len(rows) - lines - 1) * room // 2) :], room)]
+        chars = chars[max(2, (len(rows) - lines - 1) * room // 2) :]
+        blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
+        chars = [
+            ("…", cut),
+            *chars[blank + 1 :],
+        ]  # from the beginning of a word on, if one begins within a line
         rows = _broken(chars, room)
     return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
-
-
-def _from_a_word(chars: Sequence[tuple[str, Style]], room: int) -> Sequence[tuple[str, Style]]:
-    """Characters from the beginning of a word on, where one begins within a line."""
-    blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
-    return chars[blank + 1 :]
 
 
 def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[str, Style]]]:
@@ -200,12 +199,12 @@ def typed_prompts(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-class BatchDialog(Dialog[tuple[str, bool]]):
-    """Asks for prompts; returns the typed text, and whether it is to be used.
+class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
+    """Asks for prompts; returns the typed text, and the prompts to use; none if it was left.
 
     Args:
         text: The initial value of the field.
-        check: Raises `EngineError` if the lines can't be prompts.
+        read: From lines to prompts; raises `EngineError` if they can't be prompts.
         begins: Whether they begin a batch; else they are added to one.
         how: How they are given to the model, and how many run at once, in a sentence.
     """
@@ -219,9 +218,11 @@ class BatchDialog(Dialog[tuple[str, bool]]):
     HEADING: ClassVar[str] = "Prompts of a batch"
     APPLY: ClassVar[str] = "Use"
 
-    def __init__(self, text: str, check: Callable[[Sequence[str]], object], begins: bool, how: str) -> None:
+    def __init__(
+        self, text: str, read: Callable[[Sequence[str]], tuple[LanePrompt, ...]], begins: bool, how: str
+    ) -> None:
         super().__init__()
-        self._text, self._check, self._begins, self._how = text, check, begins, how
+        self._text, self._read, self._begins, self._how = text, read, begins, how
 
     def body(self) -> Iterable[Widget]:
         yield Remark(("They begin another batch. " if self._begins else "They join the others. ") + self._how)
@@ -252,20 +253,18 @@ class BatchDialog(Dialog[tuple[str, bool]]):
     @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
-        remark, prompts = self.query_one("#batch-remark", Remark), typed_prompts(self.typed)
-        if not prompts:
-            remark.say("Nothing was typed. Type a prompt on each line.", wrong=True)
-            return
-        try:
-            self._check(prompts)
-        except EngineError as error:
-            remark.say(visible(str(error)), wrong=True)
-        else:
-            self.dismiss((self.typed, True))
+        wrong = "Nothing was typed. Type a prompt on each line."
+        if lines := typed_prompts(self.typed):
+            try:
+                self.dismiss((self.typed, self._read(lines)))
+                return
+            except EngineError as error:
+                wrong = visible(str(error))
+        self.query_one("#batch-remark", Remark).say(wrong, wrong=True)
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
-        self.dismiss((self.typed, False))
+        self.dismiss((self.typed, ()))
 
 
 # ---- the view ---------------------------------------------------------------------------------
@@ -363,7 +362,7 @@ class BatchView(View[None]):
     @property
     def continues(self) -> bool:
         """True if lanes are running or wait."""
-        return self.so_far is not None and not (self.so_far.over or self.so_far.replaced)
+        return self.so_far is not None and self.grows and not self.so_far.over
 
     @property
     def running(self) -> bool:
@@ -391,8 +390,11 @@ class BatchView(View[None]):
         for panel in panels:
             panel.display = shown in (None, panel)
         self.query_one("#batch-below").display = shown is not every
-        title, kv = "Lanes", ""
+        title, kv, step, kind = "Lanes", "", "", f"{self._next_kind}, {self.lanes_at_once}"
         if batch is not None:
+            opened, step = batch.opened, f"step {batch.steps}"
+            kind = "static" if opened.static else "continuous"
+            kind = f"{kind if opened.node is None else 'draws of one prompt'}, {opened.size}"
             live, waiting = len(batch.live), sum(each.state == "waiting" for each in batch.lanes)
             counts = [f"{live} live", *([f"{waiting} wait"] if waiting else [])]
             title = f"Lanes · {', '.join((*counts, f'{len(batch.lanes) - live - waiting} ended'))}"
@@ -400,18 +402,16 @@ class BatchView(View[None]):
         every.put(title, self._lanes, kv)
         detail.put(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane", self._lane)
         figures.put("All lanes", self._figures)
-        step = f"step {batch.steps}" if batch is not None else ""
-        parts = ("Batch", "recorded" if self.recorded else "", step, self._kind(), self.model_name)
+        parts = ("Batch", "recorded" if self.recorded else "", step, f"{kind} at once", self.model_name)
         self.write(" · ".join(filter(None, parts)))
 
     def _lanes(self, on: Canvas, width: int, height: int) -> list[Row]:
         """All lanes; the highlighted one stays in sight."""
         if (batch := self.so_far) is None:
             press = f"Press {key_for('batch.new')} to give prompts, one a line."
-            about = [(line, on.ink("muted")) for line in ABOUT]
-            return centred(
-                [*about, (self.needs_model if self.recorded else press, on.rich_style)], width, height
-            )
+            texts = [(line, on.ink("muted")) for line in ABOUT]
+            texts.append((self.needs_model if self.recorded else press, on.rich_style))
+            return centred(texts, width, height)
         lines = max(1, min(MOST_LINES, height // max(1, len(batch.lanes))))
         fit = max(1, height // lines)
         self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
@@ -429,9 +429,7 @@ class BatchView(View[None]):
             return centred([(words, on.ink("muted"))], width, height)
         facts = []
         if lane.opened.ids:
-            facts.append(
-                ("settings", visible(", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
-            )
+            facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
             facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
         if lane.kv is not None:
             facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
@@ -440,8 +438,7 @@ class BatchView(View[None]):
             facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
         if lane.compared is not None:
             facts.append(("alone", difference_words(lane.compared)))
-        rows = candidate_rows(on, lane, width)
-        return [*rows, *fact_rows(facts, width, on.ink("muted"), on.rich_style)][:height]
+        return [*candidate_rows(on, lane, width), *on.facts(facts, width)][:height]
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The totals of all lanes: row-steps, time, and all at once against one after another."""
@@ -449,17 +446,7 @@ class BatchView(View[None]):
             words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
             return centred([(words, on.ink("muted"))], width, height)
         note = [("note", batch.opened.note)] if batch.opened.note else []
-        facts = [*compared_words(batch), *totals_words(batch), *note]
-        return fact_rows(facts, width, on.ink("muted"), on.rich_style)[:height]
-
-    def _kind(self) -> str:
-        """The kind of the batch, in words, and its lanes at once."""
-        batch = self.so_far
-        if batch is not None and batch.opened.node is not None:
-            return f"draws of one prompt, {batch.opened.size} at once"
-        if batch is not None:
-            return f"{'static' if batch.opened.static else 'continuous'}, {batch.opened.size} at once"
-        return f"{self._next_kind}, {self.lanes_at_once} at once"
+        return on.facts([*compared_words(batch), *totals_words(batch), *note], width)[:height]
 
     @property
     def _next_kind(self) -> str:
@@ -514,10 +501,10 @@ class BatchView(View[None]):
 
     def _replaced(self) -> bool:
         """Say so if the engine has dropped the batch; returns whether it has."""
-        replaced = self.so_far is not None and self.so_far.replaced
-        if replaced:
-            self.say(f"{REPLACED}. Press {key_for('batch.new')} to begin another")
-        return replaced
+        if self.so_far is None or self.grows:
+            return False
+        self.say(f"{REPLACED}. Press {key_for('batch.new')} to begin another")
+        return True
 
     def highlight(self, by: int) -> None:
         """Highlight another lane."""
@@ -541,34 +528,31 @@ class BatchView(View[None]):
             self.begin_another()
 
     def _ask(self, text: str, begins: bool) -> None:
-        prompt, facts = self.controller.setup.prompt, self.timeline.facts
-        own = facts is not None and through_template(facts, prompt.chat, prompt.system, prompt.options)
-        how = "Each goes through the chat template" if own else "Each is raw text"
+        own, facts = self.controller.setup.prompt, self.timeline.facts
+        chat = facts is not None and through_template(facts, own.chat, own.system, own.options)
+        how = "Each goes through the chat template" if chat else "Each is raw text"
         at_once = f", {self.lanes_at_once} lanes at once, {self._next_kind}" if begins else ""
         self.host.open(
             BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}."),
             lambda typed: self._asked(typed, begins),
         )
 
-    def _asked(self, typed: tuple[str, bool] | None, begins: bool) -> None:
+    def _asked(self, typed: tuple[str, tuple[LanePrompt, ...]] | None, begins: bool) -> None:
         """Begin a batch of the prompts that were typed, up to the end of its prefill, or add them to the batch."""
-        text, submitted = typed or ("", False)
-        if begins and typed is not None:
+        text, prompts = typed or (self._typed, ())
+        if begins:
             self._typed = text
-        if submitted:
-            prompts = self.lane_prompts(typed_prompts(text))
-            if begins or self.so_far is None or self.so_far.replaced:
-                self.place = 0
-                self.job.stop()
-                self.prompts = [*prompts]
-                self.job.start(protocol.StartBatch(prompts, self.lanes_at_once, self.static, steps=0))
-            else:
-                self.prompts += prompts
-                self.job.failures.clear()
-                self.job.start(
-                    protocol.AddLanes(prompts),
-                    *([protocol.AdvanceBatch(steps=0)] if self.so_far.over else []),
-                )
+        if prompts and (begins or not self.grows):
+            self.place = 0
+            self.job.stop()
+            self.prompts = [*prompts]
+            self.job.start(protocol.StartBatch(prompts, self.lanes_at_once, self.static, steps=0))
+        elif prompts:
+            self.prompts += prompts
+            self.job.failures.clear()
+            self.job.start(protocol.AddLanes(prompts))
+            if not self.continues:
+                self.job.start(protocol.AdvanceBatch(steps=0))
         self.say()
 
     def lane_prompts(self, lines: Sequence[str]) -> tuple[LanePrompt, ...]:
