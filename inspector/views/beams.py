@@ -106,7 +106,7 @@ BEAM_KEYS = screen_table(
     *both(("beams.ten_before", "beams.ten_after"), ("Ten before", "Ten after"), _LOOK_BACK, lambda own,
           by: own.look(by), by=(-10, 10)),
     Action("beams.first", "First step", _LOOK_ENDS, lambda own: own.look(-own.step)),
-    Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.to_last()),
+    Action("beams.last", "Last step", _LOOK_ENDS, lambda own: own.look(own.steps)),
     *both(("beams.next_view", "beams.view_before"), ("Next view", "Previous view"),
           "Change between list, tree and text.",
           lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=7, place=2, one=True),
@@ -137,14 +137,6 @@ TYPED = ("width", "max_tokens", "length_penalty")
 # ---- the list and the text of a beam ------------------------------------------------------------
 
 
-def numbered(entry: BeamEntry, mixed: bool) -> str:
-    """The place of a beam in the list; that of a hypothesis is marked while live beams, which have their own, are
-    above it."""
-    if entry.place is None:
-        return "✗" if entry.kind == "fell" else "·"
-    return f"■{entry.place}" if mixed and entry.kind == "finished" else str(entry.place)
-
-
 def likelihood(entry: BeamEntry, best: float) -> float:
     """The probability of a beam, set against one as long with the best score there is: 0 to 1.
 
@@ -158,10 +150,14 @@ def likelihood(entry: BeamEntry, best: float) -> float:
 
 def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
     """Lines of `width` cells at most, broken before a token that begins with a blank, and after a line's end."""
+    words: list[list[Piece]] = []
+    for piece in pieces:
+        if not words or piece[0].startswith(" ") or words[-1][-1][0].endswith("↵"):
+            words.append([])
+        words[-1].append(piece)
     line: list[Piece] = []
-    for word in words(pieces):
-        room = width - sum(cell_len(text) for text, _ in line)
-        if line and sum(cell_len(text) for text, _ in word) > room:
+    for word in words:
+        if line and sum(cell_len(text) for text, _ in (*line, *word)) > width:
             yield line
             line, word = [], [(word[0][0].lstrip(" "), word[0][1]), *word[1:]]
         line += word
@@ -170,18 +166,6 @@ def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
             line = []
     if line:
         yield line
-
-
-def words(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Runs of tokens that belong on one line."""
-    word: list[Piece] = []
-    for piece in pieces:
-        if word and (piece[0].startswith(" ") or word[-1][0].endswith("↵")):
-            yield word
-            word = []
-        word.append(piece)
-    if word:
-        yield word
 
 
 # ---- the search ---------------------------------------------------------------------------------
@@ -345,7 +329,13 @@ class BeamsView(View[None]):
     def _table(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The list of beams and hypotheses, with a cursor; or why there is none."""
         if not self.listed:
-            about = [(line, on.ink("muted")) for line in (*ABOUT[1:], self._advice())]
+            advice = f"No step of one was recorded up to here. {self.needs_model}."
+            if self.setting:
+                keys = f"{key_for('beams.step')} for one step, {key_for('beams.run')} to run"
+                advice = f"Press ⏎ to start, then {keys}."
+            elif not self.recorded:
+                advice = "The first step is under way."
+            about = [(line, on.ink("muted")) for line in (*ABOUT[1:], advice)]
             return centred([(ABOUT[0], on.ink("strong")), *about], width, height)
         cells, most = next((cells, most) for least, cells, most in _FORMS if width >= least)
         states = [state_phrase(entry, width < _SHORT) for entry in self.listed]
@@ -366,10 +356,13 @@ class BeamsView(View[None]):
     def _row(self, on: Canvas, entry: BeamEntry, cells: Sequence[int], state: str, width: int) -> Row:
         good, last = on.ink("good"), entry.last
         out = on.ink("faint") if entry.kind == "fell" else Style()
-        mixed, best = self.listed[0].kind == "live", max(each.last.score for each in self.listed)
+        best = max(each.last.score for each in self.listed)
+        place = str(entry.place or ("✗" if entry.kind == "fell" else "·"))
+        if entry.kind == "finished" and self.listed[0].kind == "live":
+            place = f"■{place}"  # live beams have places of their own
         figures = (
             ("▶ " if entry is self.entry else "  ", on.ink("accent")),
-            (numbered(entry, mixed), out or on.ink("strong")),
+            (place, out or on.ink("strong")),
             (number(last.score, 4), out),
             (bar(likelihood(entry, best), _BAR), out or (good if entry.greedy else on.ink("primary"))),
             (number(last.total), out),
@@ -401,32 +394,39 @@ class BeamsView(View[None]):
             lines = [[("… the end of it:", False)], *lines[1 - height :]] if height > 1 else lines[-1:]
         return [[Segment(text, on.ink("strong" if own else "muted")) for text, own in line] for line in lines]
 
-    def _advice(self) -> str:
-        if self.recorded:
-            return f"No step of one was recorded up to here. {self.needs_model}."
-        if not self.setting:
-            return "The first step is under way."
-        return f"Press ⏎ to start, then {key_for('beams.step')} for one step, {key_for('beams.run')} to run."
-
     # ---- the lines around the panels --------------------------------------------------------
 
     def situation(self) -> str:
         """The state of the search, and the keys that matter."""
-        search = self.search
+        search, step, new = self.search, self.steps, key_for("beams.new")
         if self.recorded:
-            return self._recorded_up_to(search)
+            shown = f"Recorded, at step {self.at}"
+            if search is None:
+                shown = "No search was recorded up to here"
+            elif self.at is None:
+                over = ", over" if search.ended is not None else ""
+                shown = f"Recorded, step {step} of at most {search.opened.max_tokens}{over}"
+            return f"{shown}. {self.needs_model}"
         if failure := self._failure():
             return failure
         if self.setting or search is None:
             return "⏎ starts a search with these settings"
         if self.at is not None:
-            return f"Looking at step {self.at} of {self.steps}. end goes back to the last one"
-        if search.ended is None:
-            return self._under_way(search)
-        why = "max tokens" if search.ended.reason == "length" else "what finished is good enough"
-        over = f"Over after {search.ended.steps} steps, {milliseconds(search.ended.ms)}: {why}"
-        goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or continues with a lesson
-        return f"{over}. {goes}{key_for('beams.new')} sets up another search"
+            return f"Looking at step {self.at} of {step}. end goes back to the last one"
+        if (ended := search.ended) is not None:
+            why = "max tokens" if ended.reason == "length" else "what finished is good enough"
+            goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or continues with a lesson
+            over = f"Over after {ended.steps} steps, {milliseconds(ended.ms)}: {why}"
+            return f"{over}. {goes}{new} sets up another search"
+        most, steps = search.opened.max_tokens, key_for("beams.step")
+        if self.running:
+            return f"Searching: step {step} of at most {most}. {steps} pauses"
+        if search.step is None:
+            return "Beginning"
+        alone = "" if search.step.live else " Only greedy decoding continues."
+        note = f" {visible(search.opened.note)}" if search.opened.note else ""
+        keys = f"{steps} steps, {key_for('beams.run')} runs to the end"
+        return f"Step {step} of at most {most}, {milliseconds(search.step.ms)}.{alone} {keys}.{note}"
 
     def _failure(self) -> str:
         """The failure by which no search was begun, or by which the one that is shown broke off; empty for none."""
@@ -434,26 +434,6 @@ class BeamsView(View[None]):
         if failure is None and self.search is not None and not self.setting:
             what, failure = "The search broke off", self.search.failure
         return "" if failure is None or self.recorded else f"{what}: {failure_words(failure)}"
-
-    def _recorded_up_to(self, search: BeamSearch | None) -> str:
-        if search is None:
-            return f"No search was recorded up to here. {self.needs_model}"
-        if self.at is not None:
-            return f"Recorded, at step {self.at}. {self.needs_model}"
-        over = ", over" if search.ended is not None else ""
-        return f"Recorded, step {self.steps} of at most {search.opened.max_tokens}{over}. {self.needs_model}"
-
-    def _under_way(self, search: BeamSearch) -> str:
-        step, most = self.steps, search.opened.max_tokens
-        if self.running:
-            return f"Searching: step {step} of at most {most}. {key_for('beams.step')} pauses"
-        if search.step is None:
-            return "Beginning"
-        alone = "" if search.step.live else " Only greedy decoding continues."
-        note = f" {visible(search.opened.note)}" if search.opened.note else ""
-        cost = milliseconds(search.step.ms)
-        keys = f"{key_for('beams.step')} steps, {key_for('beams.run')} runs to the end"
-        return f"Step {step} of at most {most}, {cost}.{alone} {keys}.{note}"
 
     def _begun_after(self, width: int) -> Content:
         """The text after which beams begin, or began: the part of its end that fits."""
@@ -578,10 +558,6 @@ class BeamsView(View[None]):
         """See the search as it was some steps before or after."""
         at = max(1, min(self.steps, self.step + by))
         self.at = at if at < self.steps else None
-
-    def to_last(self) -> None:
-        """Show the last step of the search."""
-        self.at = None
 
     def turn(self, by: int) -> None:
         """Change between list, tree and text; among the settings, go to another field."""
