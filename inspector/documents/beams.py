@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Literal
 from xml.etree.ElementTree import Element
 
@@ -49,11 +50,6 @@ class BeamEntry(Struct, frozen=True):
     def node(self) -> int:
         return self.last.node
 
-    @property
-    def fell(self) -> int | None:
-        """The step at which it fell out, if it did."""
-        return self.last.fell if self.kind == "fell" else None
-
 
 def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
     """Everything that is to be listed after a step, best first, as far as it is known.
@@ -75,10 +71,10 @@ def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
 
 def _final(beams: BeamHistory, end: BeamEnded) -> Iterator[BeamEntry]:
     ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
-    listed = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
-    yield from listed if ranked else listed[:-1]
+    found = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
     if not ranked:
-        yield replace(listed[-1], kind="greedy", place=None)
+        found[-1] = replace(found[-1], kind="greedy", place=None)
+    yield from found
     for beam in end.left:
         yield _beam(beams, beam, "left")
 
@@ -118,15 +114,19 @@ def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
 def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
     """The beams that fell out last, the latest first; of one step the better ones first."""
     latest: list[BeamNode] = []
-    for node in reversed(beams.fallen):
-        beam = beams.nodes[node]
-        if beam.fell is not None and beam.fell <= at:
-            if len(latest) >= count and beam.fell != latest[-1].fell:
-                break
-            latest.append(beam)
+    for beam in _fell_by(beams, at):
+        if len(latest) >= count and beam.fell != latest[-1].fell:
+            break
+        latest.append(beam)
     latest.sort(key=lambda beam: (-(beam.fell or 0), -beam.score))
     for beam in latest[:count]:
         yield BeamEntry("fell", None, tuple(beams.path(beam.node)))
+
+
+def _fell_by(beams: BeamHistory, at: int) -> Iterator[BeamNode]:
+    """The beams that had fallen out after a step, the latest first."""
+    fallen = (beams.nodes[node] for node in reversed(beams.fallen))
+    return (beam for beam in fallen if beam.fell is not None and beam.fell <= at)
 
 
 def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
@@ -171,7 +171,7 @@ def state_phrase(entry: BeamEntry, short: bool = False) -> str:
     """The state of a beam, in a few words."""
     match entry.kind:
         case "fell":
-            return f"pruned {entry.fell}" if short else f"pruned at step {entry.fell}"
+            return f"pruned {entry.last.fell}" if short else f"pruned at step {entry.last.fell}"
         case "live":
             word = "live"
         case "left":
@@ -392,14 +392,10 @@ def lattice(
 
 def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
     """Beams that are listed, then those that fell out before them, as many as there are rows."""
-    leaves = list(entries)
     listed = {entry.node for entry in entries}
-    for last in reversed(beams.fallen):
-        if len(leaves) >= rows:
-            break
-        fell = beams.nodes[last].fell
-        if fell is not None and fell <= at and last not in listed:
-            leaves.append(BeamEntry("fell", None, tuple(beams.path(last))))
+    others = (beam.node for beam in _fell_by(beams, at) if beam.node not in listed)
+    more = islice(others, max(0, rows - len(entries)))
+    leaves = [*entries, *(BeamEntry("fell", None, tuple(beams.path(node))) for node in more)]
     on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
     ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue one that fell
     return ends[:rows]
@@ -407,7 +403,7 @@ def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int
 
 def _order(entry: BeamEntry) -> tuple[int, float]:
     """Sort key of a row: the best first, and last what fell out, the latest of that first."""
-    return (1, -float(entry.fell or 0)) if entry.kind == "fell" else (0, -entry.last.score)
+    return (1, -float(entry.last.fell or 0)) if entry.kind == "fell" else (0, -entry.last.score)
 
 
 def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict[int, int]]:
@@ -446,7 +442,7 @@ def _head(widths: dict[int, int]) -> list[Bit]:
 def _end(entry: BeamEntry) -> Iterator[Bit]:
     """The label behind a beam's last token."""
     if entry.kind == "fell":
-        yield (f"{FELL} {entry.fell}", "faint")
+        yield (f"{FELL} {entry.last.fell}", "faint")
         return
     if entry.place is not None:
         yield (f"{entry.place}", "strong")

@@ -31,7 +31,7 @@ from inspector.scales import count, milliseconds, percent
 from inspector.session.requests import failure_words
 from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
-from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, wrapped
+from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, paragraph
 from inspector.widgets.charts import bar, shares
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 PLAIN_STEPS = 5
 """Plain steps that a run begins with if none was measured yet."""
-_INKS = {"drafted": "faint", "accepted": "good", "refused": "bad", "unseen": "faint"}
 _WIDE = 76
 """Cells from which the fate of a draft is written beside it."""
 _FATE = 12
@@ -49,11 +48,12 @@ _SLIM = 50
 _NEXT = {"proposed": "verify", "verified": "take"}
 """The verb for the key of the next stage, by the stage of the round."""
 _FATES = {
-    "drafted": "not verified yet",
-    "accepted": "accepted: the draw's token",
-    "refused": "refused: not the draw's",
-    "unseen": "not checked",
+    "drafted": ("faint", "not verified yet"),
+    "accepted": ("good", "accepted: the draw's token"),
+    "refused": ("bad", "refused: not the draw's"),
+    "unseen": ("faint", "not checked"),
 }
+"""Ink and words of each fate."""
 
 SPECULATION_KEYS = screen_table(
     "In speculation",
@@ -96,16 +96,18 @@ class SpeculationView(View[None]):
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
-        latest = None if self.recorded else self.state.latest
-        self._asked = self.controller.speculation if latest is None else latest.settings
-        self.drafting_model = self.controller.speculation.draft_model
+        self._asked = self.controller.speculation
+        self.drafting_model = self._asked.draft_model
         """The draft model that was named last; empty for none."""
+        if (latest := self.state.latest) is not None:
+            self._receive(latest)
         self.controller.client.listen(self._receive, DraftRound)
 
     def _receive(self, record: Record) -> None:
         """Continue with the settings of rounds that a lesson or a script took."""
         if isinstance(record, DraftRound) and not (self.job.answered or self.recorded):
             self._asked = record.settings
+            self.drafting_model = record.settings.draft_model or self.drafting_model
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="speculation-round")
@@ -149,7 +151,7 @@ class SpeculationView(View[None]):
             [Segment(text, on.rich_style), Segment(f" {ghosts}", on.ink("faint"))],
             [Segment(f"  {'token':<{label}} {'draft':>8} {'sampler':>8}  {fate}", muted)],
         ]
-        for sign, ink, name, (draft, model), words in _lines(latest):
+        for sign, ink, name, draft, model, words in _lines(latest):
             row = [
                 Segment(f"{sign} ", on.ink(ink)),
                 Segment(pad(name, label), on.ink("strong" if ink == "good" else ink)),
@@ -161,7 +163,7 @@ class SpeculationView(View[None]):
         left, times = height - len(rows), _times(on, latest, state.totals.plain_ms, width)
         rows += [[], *times] if left > len(times) else times[-left:] if left > 0 else []
         if latest.note:
-            rows += [[Segment(line, on.ink("warn"))] for line in wrapped(visible(latest.note), width)]
+            rows += paragraph(on.ink("warn"), width, visible(latest.note))
         return rows[:height]
 
     def _totals(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -171,9 +173,7 @@ class SpeculationView(View[None]):
             words = "Tokens a forward, acceptance by place in the draft and the time against plain steps come here."
             return centred([(words, muted)], width, height)
         totals = self.state.totals
-        rows: list[Row] = [
-            [Segment(line, on.ink("strong"))] for line in wrapped(verdict(totals), width) if line
-        ]
+        rows = paragraph(on.ink("strong"), width, verdict(totals)) if verdict(totals) else []
         rows += fact_rows(figures(totals), width, muted, on.rich_style, height - len(rows))
         if totals.rates is not None and height > len(rows) + 3:
             rows.append([Segment("Expected acceptance of these drafts, by rule", muted)])
@@ -286,36 +286,30 @@ class SpeculationView(View[None]):
             self.job.start(LoadDraft(self._asked))
 
 
-def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, tuple[str, str], str]]:
+def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, str, str, str]]:
     """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused one.
 
     Yields:
         The sign and its ink, the token's label, its probabilities by draft and by model, and its fate.
     """
     known = token_label(latest.first_text) if latest.first_text else f"id {latest.first}"
-    yield "●", "accent", known, ("", ""), "known before: the sampler's pick"
+    yield "●", "accent", known, "", "", "known before: the sampler's pick"
     for each in latest.drafts:
+        ink, fate = _FATES[each.fate]
         rank = f" · rank {count(each.rank)}" if each.rank is not None else ""
-        probs = _percent(each.draft_prob), _percent(each.target_prob)
-        label = token_label(each.text, each.raw)
-        yield FATE_SIGNS[each.fate], _INKS[each.fate], label, probs, _FATES[each.fate] + rank
-        if each.fate == "refused" and (instead := latest.instead) is not None:
-            probs = _percent(instead.draft_prob), _percent(instead.target_prob)
-            yield (
-                "→",
-                "accent",
-                token_label(instead.text, instead.raw),
-                probs,
-                "taken instead: the draw's token",
-            )
+        yield FATE_SIGNS[each.fate], ink, *_figures(each), fate + rank
+        if each.fate == "refused" and latest.instead is not None:
+            yield "→", "accent", *_figures(latest.instead), "taken instead: the draw's token"
     if not latest.drafts:
         lookup = latest.settings.draft == "lookup"
         why = "the last tokens did not occur before" if lookup else "nothing can follow here"
-        yield "–", "faint", "", ("", ""), f"no draft: {why}. A plain step"
+        yield "–", "faint", "", "", "", f"no draft: {why}. A plain step"
 
 
-def _percent(value: float | None) -> str:
-    return "–" if value is None else percent(value)
+def _figures(token: protocol.DraftToken | protocol.TakenInstead) -> tuple[str, str, str]:
+    """The label of a token, and its probabilities by draft and by model."""
+    draft, model = ("–" if each is None else percent(each) for each in (token.draft_prob, token.target_prob))
+    return token_label(token.text, token.raw), draft, model
 
 
 def _times(on: Canvas, latest: DraftRound, plain_ms: float | None, width: int) -> list[Row]:
@@ -329,14 +323,14 @@ def _times(on: Canvas, latest: DraftRound, plain_ms: float | None, width: int) -
     )
     cells = shares([ms / latest.ms for _, _, ms, _ in parts], max(6, min(40, width - 4)))
     drawn = [Segment(part[0] * n, on.data(part[3])) for part, n in zip(parts, cells, strict=True)]
-    stages = [
-        f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms, _ in parts if ms
-    ]  # one to come has no time yet
+    # a stage to come has no time yet
+    stages = [f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms, _ in parts if ms]
     words = [*stages, *([f"plain step {milliseconds(plain_ms)}"] if plain_ms else [])]
     line = joined_to_fit(words, width)
-    # no sign in the bar without its meaning
-    told = words if len(line.split(" · ")) < len(stages) else [line]
-    return [drawn, *([Segment(each, on.ink("muted"))] for each in told)]
+    lines = (
+        words if len(line.split(" · ")) < len(stages) else [line]
+    )  # no sign in the bar without its meaning
+    return [drawn, *([Segment(each, on.ink("muted"))] for each in lines)]
 
 
 class DraftModelDialog(ModelDialog):
