@@ -59,13 +59,13 @@ MOST_PADDING = 12
 """Cells of padding that are drawn at most: its number stands behind them."""
 LEAST_TEXT = 8
 MOST_LINES = 4
-"""Lines of a lane at most, where there is room."""
+"""Lines of a lane at most, if there is room."""
 HEAD, END = 7, 12
 """Cells of a lane's number and state, and of how it ended."""
 NARROW = 56
 """Cells below which the words of these are short."""
 LABEL = 16
-"""Cells of a candidate's text and the blank behind it; half of them where there is little room."""
+"""Cells of a candidate's text and the blank behind it; half of them if there is little room."""
 FIGURES = 21
 """Cells of a candidate's probabilities, and of its mark."""
 
@@ -123,7 +123,7 @@ def _parts(on: Canvas, batch: BatchSoFar, lane: LaneSoFar) -> list[tuple[str, St
 
 
 def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Style) -> list[Row]:
-    """Texts on some lines; where they don't fit, their beginning is left out.
+    """Texts on some lines; if they don't fit, their beginning is left out.
 
     Args:
         parts: Texts and their styles, printable.
@@ -148,7 +148,7 @@ def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Sty
 
 
 def _broken(chars: Sequence[tuple[str, Style]], room: int) -> list[list[tuple[str, Style]]]:
-    """Characters in lines of `room` cells, broken behind a blank where one is near the end."""
+    """Characters in lines of `room` cells, broken after a blank if one is near the end."""
     rows: list[list[tuple[str, Style]]] = [[]]
     used = 0
     for char in chars:

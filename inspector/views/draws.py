@@ -33,7 +33,7 @@ ABOUT = (
 LOW = 20
 """Rows below which one panel is shown at a time."""
 LEAST = 10
-"""Rows up to which the panel has that of its heading, too."""
+"""Rows up to which the line above the panels is left out."""
 
 DRAWS_KEYS = screen_table(
     "In many draws",
@@ -66,7 +66,7 @@ class DrawsView(View[None]):
         super().__init__(host)
         self.draws, self.tokens = 200, 1
         self._second = False
-        """True if the tree is shown where there is room for one panel."""
+        """True if the tree is shown while there is room for one panel."""
 
     def body(self) -> ComposeResult:
         with Container(id="draws-panels"):

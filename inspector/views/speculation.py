@@ -115,7 +115,7 @@ class SpeculationView(View[None]):
 
     @property
     def state(self) -> Speculation:
-        """The rounds, live or recorded up to the place where the replay stands."""
+        """The rounds, live or recorded up to the present place of the replay."""
         return self.timeline.of(Speculation)
 
     @property

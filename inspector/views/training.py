@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 SAVE_EVERY = 200
 """Steps between two checkpoints of a run, each of 5.5 MB."""
 TICK_S = 0.1
-"""Between two records of the recording that is played: its 800 records take a minute and a half."""
+"""Seconds between two records of the recording that is played: its 800 records take a minute and a half."""
 LEARNED, HELD_OUT = 0.2, 0.75
 """Colours of both losses, by their level in the scale."""
 LEAST_CHART, MOST_CHART = 4, 12
 ROOM = 1.5
-"""Of the present held-out loss the height of the chart: with room for the first steps both curves would be one."""
+"""The height of the chart by the present held-out loss: with room for the first steps both curves would be one."""
 TEXTS = 4
 TEXT_ROWS = 3
-"""Of the latest text."""
+"""Lines of the latest text at most."""
 TOKENS = 5
-"""After the prompt, of which the probabilities are shown."""
+"""Tokens after the prompt whose probabilities are shown."""
 TOKEN_CELLS, STEP_CELLS = 12, 7
 NAME_CELLS, FIGURE_CELLS = 12, 8
 
@@ -65,20 +65,25 @@ def training_page(
         width: Cells of a line.
         height: Rows that there is room for.
     """
-    rest: list[Row] = [*_texts(on, so_far, begun, width), *_nexts(on, so_far, begun, width)]
-    rest += _gradients(on, so_far, begun, width)
+    if not so_far.steps:
+        guess = (
+            f"Loss of a guess among {count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
+        )
+        return [[Segment(guess, on.ink("muted"))]]
+    rest = _gradients(on, so_far, begun, width)
+    if so_far.looks:
+        rest = [*_texts(on, so_far, begun, width), *_nexts(on, so_far, begun, width), *rest]
     chart = max(LEAST_CHART, min(MOST_CHART, height - len(rest) - 3))
     return [*_losses(on, so_far, begun, width, chart), *rest]
 
 
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
     """Both losses over all steps of the training, of which some are still to come."""
-    guess = math.log(begun.vocabulary)
-    if not so_far.steps:
-        text = f"Loss of a guess among {count(begun.vocabulary)} tokens: {guess:.2f} nats"
-        return [[Segment(text, on.ink("muted"))]]
-    learned = [each.loss for each in so_far.steps]
-    held_out = _spread(so_far)
+    guess, learned, held_out = (
+        math.log(begun.vocabulary),
+        [each.loss for each in so_far.steps],
+        _spread(so_far),
+    )
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
         Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),
@@ -107,8 +112,6 @@ def _spread(so_far: TrainingSoFar) -> list[float]:
 
 def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
     """Texts that the model wrote, the latest one on several lines."""
-    if not so_far.looks:
-        return []
     rows: list[Row] = [[], [Segment("What it writes", on.ink("primary"))]]
     shown = _picked(so_far.looks, TEXTS)
     room = max(10, width - STEP_CELLS - 1)
@@ -124,8 +127,6 @@ def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
 
 def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
     """Candidates after the prompt: a column a look, a row a token."""
-    if not so_far.looks:
-        return []
     shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
     tokens = {each.id: each.text for each in so_far.looks[-1].look.candidates[:TOKENS]}
     known = [{each.id: each.prob for each in at.look.candidates} for at in shown]
@@ -151,8 +152,6 @@ def _share(on: Canvas, prob: float | None) -> Segment:
 def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
     """Norm of each part's gradient, as a mean over the last steps."""
     recent = so_far.steps[-RECENT:]
-    if not recent:
-        return []
     norms = [fmean(each.norms[place] for each in recent) for place in range(len(begun.parts))]
     top = max((each for each in norms if math.isfinite(each)), default=0.0)
     room = max(4, width - NAME_CELLS - FIGURE_CELLS)
@@ -265,17 +264,16 @@ class TrainingView(View[None]):
     def let_go(self) -> None:
         """Pause."""
         self._clock.stop()
-        self.pause()
+        self._pause()
 
-    def pause(self) -> None:
-        """Pause."""
+    def _pause(self) -> None:
         self.job.stop()
         if self.recording is not None:
             self.recording.playing = False
 
     def point(self, *place: int) -> None:
         """Show the recorded training up to a step."""
-        self.pause()
+        self._pause()
         self.recording = RecordedTraining()
         self.recording.go_to(place[0])
 
