@@ -82,7 +82,7 @@ async def test_a_recorded_race_is_shown_as_far_as_the_replay_is_and_grows_with_i
     assert isinstance(replay.app.top, RaceView)
     assert "Race · recorded · pocket · 16 to 24 tokens" in replay.screen_text()
     assert "Recorded, 24 of 24 tokens. A race needs a live model: esc, then G" in replay.screen_text()
-    assert replay.app.top.control.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
+    assert replay.app.top.steps[-1].cached_total_ms == 8 * 5.0  # over the pause
     await settle(replay, "backspace", "backspace")  # the step after it, its last step
     assert "Recorded, 23 of 24 tokens" in replay.screen_text()
     await settle(replay, "space")
