@@ -641,6 +641,7 @@ class MainScreen(KeyedScreen[None]):
         view.display = False
         if view not in self._kept.values():
             view.remove()
+        self._follow_view()  # before the next key, which may leave the answer below it, too
         self.changed()
         if then is not None:
             then(result)
@@ -776,6 +777,9 @@ class MainScreen(KeyedScreen[None]):
         if not self.is_active:
             return
         focused = self.focused.id if self.focused is not None else None
+        given, self._panel_layout.focusing = self._panel_layout.focusing, ""
+        if focused == given:
+            return  # by the layout, for the panel that was the current one then
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):

@@ -220,8 +220,7 @@ class View(Vertical, Generic[Result]):
         if self.is_open:
             self.deactivate()
             self.host.close(self, result)
-            if waiting := self.waiting():
-                self.host.answer(waiting)
+            self.host.answer(self.waiting())
 
     def waiting(self) -> str:
         """The work that waits when it is left, and the key that continues it; empty for none."""
