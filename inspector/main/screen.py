@@ -641,7 +641,6 @@ class MainScreen(KeyedScreen[None]):
         view.display = False
         if view not in self._kept.values():
             view.remove()
-        self._follow_view()  # before the next key, which may leave the answer below it, too
         self.changed()
         if then is not None:
             then(result)
