@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from rich.cells import cell_len
 
 from engine.protocol import DrawnToken, DrawsCounted
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, number, sentence
+from inspector.blocks.page import elements
 from inspector.display import token_label, truncate, visible
+from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count, percent
-from inspector.state.batch import BatchSoFar, DrawnNode, drawn_tree
+from inspector.state.batch import Batches, BatchSoFar, DrawnNode, drawn_tree
 
 LABEL = 16
 """Cells of a token at most."""
@@ -19,6 +22,8 @@ DEEPEST = 12
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
 TOSSED = "XTC tosses a coin for each draw: what is stated is the mean of both outcomes."
+LISTED = 24
+"""Tokens of an export at most, the most frequent first."""
 COLUMNS = (
     Column("token"), number("stated"), number("came"), Column("95 % of it"), number("draws", 2),
     Column(cells=(3, 20), priority=1),
@@ -88,3 +93,12 @@ def _branches(nodes: Sequence[DrawnNode], indent: str, width: int, depth: int) -
         yield head + truncate(visible(node.text), max(8, width - cell_len(head)))
         if depth < DEEPEST:
             yield from _branches(node.children, indent + ("  " if last else "│ "), width, depth + 1)
+
+
+def _exhibits(of: Exported) -> Iterator[Exhibit]:
+    if (drawn := of.timeline.of(Batches).drawn) is not None:
+        make = partial(elements, [*frequencies(drawn, LISTED)])
+        yield Exhibit("odds", f"What {count(drawn.draws)} draws came to", make, drawn.node)
+
+
+ODDS_PART = ExportPart("odds", _exhibits)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from inspector.documents.attention import ATTENTION_PART
 from inspector.documents.attribution import CONTRIBUTIONS_PART
+from inspector.documents.beams import BEAMS_PART
+from inspector.documents.draws import ODDS_PART
 from inspector.documents.experts import EXPERTS_PART
 from inspector.documents.gradients import GRADIENTS_PART
 from inspector.documents.interventions import SWITCHED_PART
@@ -17,8 +19,6 @@ from inspector.documents.race import RACE_PART
 from inspector.documents.scores import SCORES_PART
 from inspector.documents.segments import SEGMENTS_PART
 from inspector.documents.steering import STEERED_PART
-from inspector.tools.beams.evidence import BEAMS_PART
-from inspector.tools.draws.evidence import ODDS_PART
 
 EXPORTS = (
     BEAMS_PART, SEGMENTS_PART, MERGES_PART, LOCKSTEP_PART, RACE_PART, ODDS_PART, ATTENTION_PART, SCORES_PART, LENS_PART,

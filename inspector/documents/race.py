@@ -15,9 +15,8 @@ from inspector.blocks.elements import element, hint, row
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, ms, size
 from inspector.state.measured import Measured
-from inspector.widgets.charts import bar, curves, round_top
+from inspector.widgets.charts import curves, progress_bar, round_top
 
-BAR = 16
 WINDOWS = 12
 """Lines of the table at most."""
 CHART_ROWS = 10
@@ -35,8 +34,7 @@ def progress(opened: RaceOpened, step: RaceStep) -> str:
     left = opened.last - step.tokens
     passes = step.uncached_ms / step.tokens * left * (step.tokens + opened.last + 1) / 2
     rest = milliseconds(passes + left * step.cached_ms)
-    filled = bar(done / total, BAR).replace(" ", "·")
-    return f"{filled} {step.tokens}/{opened.last} tokens, about {rest} left"
+    return f"{progress_bar(done, total)} {step.tokens}/{opened.last} tokens, about {rest} left"
 
 
 def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:

@@ -59,7 +59,7 @@ from inspector.widgets.canvas import (
     is_dark,
     paragraph,
 )
-from inspector.widgets.charts import bar
+from inspector.widgets.charts import progress_bar
 from inspector.widgets.token_lines import Wrap, WrappedLine, heat_style, link_of
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def under_way(answers: Asked[Any]) -> str:
         return ""
     if waiting.request is None or (now := waiting.request.progress) is None:
         return "Computing"
-    filled = bar(now.done / now.total if now.total else 0.0, 16).replace(" ", "·")
-    return f"{filled} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
+    return f"{progress_bar(now.done, now.total)} {visible(now.detail)} {now.done}/{now.total}. esc stops it"
 
 
 def told(answers: Asked[Any], key: Hashable, width: int) -> str:

@@ -214,6 +214,8 @@ class PanelLayout:
         """The open view, if any."""
         self.waiting = True
         """True if there is no text yet."""
+        self.focusing = ""
+        """Id of the panel that was given the focus last, until the screen hears of that."""
         self.columns = 0
         """Maximum columns of all panels, in large type for a class; 0 for no limit."""
 
@@ -269,6 +271,7 @@ class PanelLayout:
             return  # it has the focus
         name = self._text if arrangement.current == arrangement.text else arrangement.current
         if self._screen.focused is None or self._screen.focused.id != name:
+            self.focusing = name
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
 
     def begin(self) -> None:

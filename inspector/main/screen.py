@@ -792,6 +792,9 @@ class MainScreen(KeyedScreen[None]):
         if not self.is_active:
             return
         focused = self.focused.id if self.focused is not None else None
+        given, self._panel_layout.focusing = self._panel_layout.focusing, ""
+        if focused == given:
+            return  # by the layout, for the panel that was the current one then
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):

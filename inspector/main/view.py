@@ -13,8 +13,8 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from engine.protocol import Record
-from inspector.display import truncate_words
+from engine.protocol import Command, Record
+from inspector.display import truncate_words, visible
 from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
@@ -75,6 +75,17 @@ VIEWS = ActionTable(
 """The same, in a field, too: arrows go from field to field."""
 
 
+def neighbor(values: Sequence[int], value: int, by: int) -> int:
+    """The number that is some places after another one, or before it, among others; at the ends the last one.
+
+    Args:
+        values: All of them.
+        value: One of them.
+        by: Places; below 0 for those before.
+    """
+    return values[max(0, min(len(values) - 1, values.index(value) + by))]
+
+
 class View(Vertical, Generic[Result]):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 
@@ -82,7 +93,7 @@ class View(Vertical, Generic[Result]):
 
     Args:
         host: The main screen.
-        job: What it starts, which stops when it is left; None if it starts nothing.
+        job: The commands that it starts, which stop when it is left; None for those of `STARTS`.
     """
 
     TOOL: ClassVar[str]
@@ -99,6 +110,8 @@ class View(Vertical, Generic[Result]):
     """Id of the action that opened it."""
     MEASURES: ClassVar[str] = ""
     """The work that its keys start, at the beginning of a sentence; empty if they start none."""
+    STARTS: ClassVar[tuple[type[Command], ...]] = ()
+    """The commands of that work."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
@@ -108,9 +121,8 @@ class View(Vertical, Generic[Result]):
 
     def __init__(self, host: MainScreen, job: Job | None = None) -> None:
         super().__init__(classes="view")
-        self.host, self.job = host, job
-        self.controller = host.controller
-        """The session on the screen."""
+        self.host, self.controller = host, host.controller
+        self.job = job or Job(host.controller.client, *self.STARTS)
         self.area = host.area
         """Its place on the terminal."""
         self.said = ""
@@ -125,6 +137,12 @@ class View(Vertical, Generic[Result]):
     def timeline(self) -> Timeline:
         """The timeline on show."""
         return self.controller.timeline
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model; printable, empty for none."""
+        facts = self.timeline.facts
+        return visible(facts.name) if facts is not None else ""
 
     def compose(self) -> ComposeResult:
         yield Static(id="tool-place")
@@ -226,6 +244,11 @@ class View(Vertical, Generic[Result]):
         if self.is_open:
             self.deactivate()
             self.host.close(self, result)
+            self.host.answer(self.waiting())
+
+    def waiting(self) -> str:
+        """The work that waits when it is left, and the key that continues it; empty for none."""
+        return ""
 
     def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:
         """Call something after the next paint, unless the view was left by then: its widgets may have gone."""
@@ -269,10 +292,10 @@ class View(Vertical, Generic[Result]):
 
         Args:
             place: Printable; empty for no such line.
-            failed: Whether the situation is a failure; None if the job knows.
+            failed: Whether the situation is a failure; None for whether the work failed.
         """
         if failed is None:
-            failed = self.job is not None and self.job.failure is not None
+            failed = self.job.failure is not None
         line = self.query_one("#tool-place", Static)
         line.display = bool(place) and self.area.height >= LEAST_ROWS
         width = self.area.width - 2
@@ -403,6 +426,5 @@ class View(Vertical, Generic[Result]):
 
     def leave(self) -> None:
         """Go back; what it started stops."""
-        if self.job is not None:
-            self.job.stop()
+        self.job.stop()
         self.dismiss(None)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Command, Failure, Record
+from inspector.display import visible
 from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.state.inside import OF_BOTH, Answers, Asked
 from inspector.state.lockstep import LockstepSoFar
@@ -162,6 +163,11 @@ class Replies(Latest, Generic[Reply]):
         reply = request.failure or request.reply(self._kind)
         if reply is not None and self._answers.get(self._kind, asked) is not reply:
             self._answers.keep(self._kind, asked, reply)
+
+
+def failure_words(failure: Failure) -> str:
+    """A failure and what can be done about it; printable."""
+    return visible(f"{failure.message} {failure.hint}".strip())
 
 
 class Job:

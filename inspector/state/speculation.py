@@ -219,14 +219,6 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     return found
 
 
-def rules(totals: SpeculationTotals) -> list[tuple[str, str, str]]:
-    """The rules with the acceptance that each has in expectation over the drafts looked at, and what each is."""
-    rates = totals.rates
-    return [
-        (name, "" if rates is None else share(getattr(rates, field)), what) for name, field, what in RULES
-    ]
-
-
 def proof(found: protocol.SpeculationVerified) -> str:
     """The result of the comparison with plain steps, in a sentence."""
     tokens = f"{found.tokens} token" + "s" * (found.tokens != 1)

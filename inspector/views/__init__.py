@@ -1,4 +1,5 @@
-"""The views and tools that come with the program: what opens each, in the order of keys, panels, help and finder.
+"""The views and tools that come with the program: what opens each, in the order of keys, panels, help and finder;
+and the views of other packages.
 
 A view's module is imported when it is first opened.
 """
@@ -31,12 +32,17 @@ from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
 from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, found, live, replayed
+from inspector.state.batch import Batches
+from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.speculation import Speculation
 from inspector.views.grammar import GrammarActions, GrammarPanel
 from inspector.views.lookahead import LookAheadActions
 from inspector.views.sampler import TURNED, TURNING, SamplerActions, SamplerPanel
+from inspector.views.tool_calls import ToolCallChecks
+from inspector.views.tree import TREE_PANEL, TreeActions, TreePanel
 from inspector.widgets.actions import Action, ActionTable, Lack, Needs
 from inspector.widgets.canvas import DrawnPanel
 
@@ -54,7 +60,16 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
     return lambda own: bool(own.timeline.of(Answers).asked(kind))
 
 
-# ---- breakpoints ----
+def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
+    """Actions of a replay that share one sentence."""
+    return tuple(Action(id, help=help) for id in ids)
+
+
+def _focusable_panel() -> DrawnPanel:
+    panel = DrawnPanel()
+    panel.can_focus = True
+    return panel
+
 
 BREAKPOINTS = Tool(
     "breakpoints",
@@ -86,26 +101,6 @@ BREAKPOINTS = Tool(
     dialogs=("inspector.views.breakpoints:BREAKPOINT_KEYS",),
 )  # fmt: skip
 
-
-# ---- beams ----
-from inspector.tools.beams.tool import BEAMS  # noqa: E402
-
-# ---- compare ----
-
-COMPARE = Tool(
-    "compare",
-    "Compare branches",
-    actions=(
-        Action("compare", "Compare",
-            "Compare the current path with another branch, token by token: where they part, where they meet again, "
-            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
-            opens="inspector.views.compare:CompareView", view="compare",
-            synonyms="diff, compare branches, difference of two branches, side by side"),
-    ),
-)  # fmt: skip
-
-# ---- find ----
-
 FIND = Tool(
     "find",
     "Find a token",
@@ -124,23 +119,60 @@ FIND = Tool(
     dialogs=("inspector.views.find:FIND_KEYS", "inspector.views.find:TEXT_KEYS"),
 )  # fmt: skip
 
-# ---- lockstep ----
-
-LOCKSTEP = Tool(
-    "lockstep",
-    "Lockstep",
+TYPED_TEXT = Tool(
+    "typed_text",
+    "Type your own",
+    make="inspector.views.typed_text:TypedTextActions",
     actions=(
-        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
-            opens="inspector.views.lockstep:LockstepView", view="models",
-            synonyms="two models, second model, other model, compare models, quantized model, "
-            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
-            "base against chat model"),
+        Action("own_text", "Type your own",
+            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
+            "line shows its surprisal.", lambda own: own.open(),
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
+            synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),
-    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+    dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
 )  # fmt: skip
 
-# ---- lookahead ----
+TURNS = Tool(
+    "turns",
+    "Turns",
+    make="inspector.views.turns:TurnActions",
+    actions=(
+        Action("reply", "Reply",
+            "Continue the conversation: add the user's next message after the model's answer, on the same path. "
+            "Nothing runs again.", lambda own: own.open(), Needs.DISTRIBUTION | Needs.ENGINE,
+            hint=live("reply"), worth=1,
+            place=150,
+            synonyms="chat, answer, conversation, next message, turn, multi-turn"),
+    ),
+    dialogs=("inspector.views.turns:TURN_KEYS",),
+)  # fmt: skip
+
+COMPARE = Tool(
+    "compare",
+    "Compare branches",
+    actions=(
+        Action("compare", "Compare",
+            "Compare the current path with another branch, token by token: where they part, where they meet again, "
+            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
+            opens="inspector.views.compare:CompareView", view="compare",
+            synonyms="diff, compare branches, difference of two branches, side by side"),
+    ),
+)  # fmt: skip
+
+BEAMS = Tool(
+    "beams",
+    "Beam search",
+    actions=(
+        Action("beams", "Beam search",
+            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
+            "search continues.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
+            opens="inspector.views.beams:BeamsView",
+            recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
+            synonyms="beams, n best, hypotheses, search for the most probable text"),
+    ),
+    exports=("inspector.documents.beams:BEAMS_PART",),
+)  # fmt: skip
 
 LOOK_AHEAD = Tool(
     "lookahead",
@@ -158,24 +190,6 @@ LOOK_AHEAD = Tool(
     ),
 )  # fmt: skip
 
-# ---- merges ----
-
-MERGES = Tool(
-    "merges",
-    "Tokenizer",
-    actions=(
-        Action("merges", "Merges",
-            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
-            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
-            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
-            "compare tokenizers"),
-    ),
-    exports=("inspector.documents.merges:MERGES_PART",),
-)  # fmt: skip
-
-# ---- segments ----
-from inspector.views.tool_calls import ToolCallChecks  # noqa: E402
-
 SEGMENTS = Tool(
     "segments",
     "Segments",
@@ -191,44 +205,44 @@ SEGMENTS = Tool(
     exports=("inspector.documents.segments:SEGMENTS_PART",),
 )  # fmt: skip
 
-
-# ---- speculation ----
-from inspector.tools.speculation.tool import SPECULATION  # noqa: E402
-
-# ---- turns ----
-
-TURNS = Tool(
-    "turns",
-    "Turns",
-    make="inspector.views.turns:TurnActions",
+MERGES = Tool(
+    "merges",
+    "Tokenizer",
     actions=(
-        Action("reply", "Reply",
-            "Continue the conversation: add the user's next message after the model's answer, on the same path. "
-            "Nothing runs again.", lambda own: own.open(), Needs.DISTRIBUTION | Needs.ENGINE,
-            hint=live("reply"), worth=1,
-            place=150,
-            synonyms="chat, answer, conversation, next message, turn, multi-turn"),
+        Action("merges", "Merges",
+            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
+            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
+            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
+            "compare tokenizers"),
     ),
-    dialogs=("inspector.views.turns:TURN_KEYS",),
+    exports=("inspector.documents.merges:MERGES_PART",),
 )  # fmt: skip
 
-# ---- typed_text ----
-
-TYPED_TEXT = Tool(
-    "typed_text",
-    "Type your own",
-    make="inspector.views.typed_text:TypedTextActions",
+SPECULATION = Tool(
+    "speculation",
+    "Speculation",
     actions=(
-        Action("own_text", "Type your own",
-            "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
-            "line shows its surprisal.", lambda own: own.open(),
-            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
-            synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
+        Action("speculation", "Speculate",
+            "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="speculation",
+            opens="inspector.views.speculation:SpeculationView",
+            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
     ),
-    dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
 )  # fmt: skip
 
-# ---- race ----
+LOCKSTEP = Tool(
+    "lockstep",
+    "Lockstep",
+    actions=(
+        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
+            opens="inspector.views.lockstep:LockstepView", view="models",
+            synonyms="two models, second model, other model, compare models, quantized model, "
+            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "base against chat model"),
+    ),
+    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+)  # fmt: skip
 
 RACE = Tool(
     "race",
@@ -242,11 +256,62 @@ RACE = Tool(
     exports=("inspector.documents.race:RACE_PART",),
 )  # fmt: skip
 
-# ---- batch ----
+BATCH = Tool(
+    "batch",
+    "Batch",
+    actions=(
+        Action("batch", "Batch",
+            "Run several prompts at once, a lane for each, one forward for all; step them together.",
+            needs=Needs.MODEL | Needs.ENGINE, looks=True, view="batch", opens="inspector.views.batch:BatchView",
+            recorded=lambda own: bool(
+                (batches := own.timeline.of(Batches)).last or (own.timeline.recorded and batches.continued)),
+            synonyms="several prompts, many prompts, batch of prompts, continuous batching, parallel prompts"),
+    ),
+)  # fmt: skip
 
-from inspector.tools.batch.tool import BATCH  # noqa: E402
+DRAWS = Tool(
+    "draws",
+    "Draws",
+    actions=(
+        Action("draws", "What are the odds",
+            "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True, view="odds",
+            opens="inspector.views.draws:DrawsView",
+            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
+    ),
+    exports=("inspector.documents.draws:ODDS_PART",),
+)  # fmt: skip
 
-# ---- attention ----
+COSTS = Tool(
+    "costs",
+    "What a step costs",
+    actions=(
+        Action("profile", "Take a step apart",
+            "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
+            "roofline.", needs=INSIDE, looks=True, view="step", opens="inspector.views.costs:CostsView",
+            recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
+            synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
+            "cost of a step"),
+        Action("compare_kv", "Quantized KV",
+            "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
+            view="KV bits", opens="inspector.views.costs:CostsView",
+            recorded=lambda own: own.timeline.of(Measured).compared is not None,
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
+    ),
+)  # fmt: skip
+
+RANKS = Tool(
+    "ranks",
+    "Ranks",
+    actions=(
+        Action("ranks", "Ranks",
+            "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
+            "compute and communication.", needs=INSIDE, looks=True, view="ranks",
+            opens="inspector.views.ranks:RanksView",
+            recorded=lambda own: bool((found := own.timeline.of(Measured)).ranks or found.loaded),
+            synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
+    ),
+)  # fmt: skip
 
 ATTENTION = Tool(
     "attention",
@@ -261,17 +326,6 @@ ATTENTION = Tool(
     exports=("inspector.documents.attention:ATTENTION_PART",),
 )  # fmt: skip
 
-# ---- costs ----
-from inspector.tools.costs.tool import COSTS  # noqa: E402
-
-# ---- draws ----
-from inspector.tools.draws.tool import DRAWS  # noqa: E402
-
-# ---- ranks ----
-from inspector.tools.ranks.tool import RANKS  # noqa: E402
-
-# ---- scores ----
-
 SCORES = Tool(
     "scores",
     "Why there",
@@ -285,8 +339,6 @@ SCORES = Tool(
     exports=("inspector.documents.scores:SCORES_PART",),
 )  # fmt: skip
 
-# ---- lens ----
-
 LENS = Tool(
     "lens",
     "Logit lens",
@@ -297,8 +349,6 @@ LENS = Tool(
     ),
     exports=("inspector.documents.lens:LENS_PART",),
 )  # fmt: skip
-
-# ---- attribution ----
 
 ATTRIBUTION = Tool(
     "attribution",
@@ -314,40 +364,6 @@ ATTRIBUTION = Tool(
     exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
 )  # fmt: skip
 
-# ---- gradients ----
-
-# ---- export ----
-
-EXPORT = Tool(
-    "export",
-    "Export",
-    make="inspector.views.export:ExportActions",
-    actions=(
-        Action("export", "Export",
-            "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
-            "first two include the views that you opened and ticked.",
-            lambda own: own.open(), Needs.DISTRIBUTION,
-            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
-            view="export…"),
-    ),
-)  # fmt: skip
-
-# ---- copy ----
-
-COPY = Tool(
-    "copy",
-    "Copy",
-    make="inspector.views.copy:CopyActions",
-    actions=(
-        Action("copy", "Copy",
-            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
-        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
-            lambda own: own.selection(), looks=True),
-    ),
-    dialogs=("inspector.views.copy:COPY_KEYS",),
-)  # fmt: skip
-
 GRADIENTS = Tool(
     "gradients",
     "Gradients",
@@ -361,34 +377,6 @@ GRADIENTS = Tool(
     ),
     exports=("inspector.documents.gradients:GRADIENTS_PART",),
 )  # fmt: skip
-
-# ---- copy ----
-
-# ---- export ----
-
-# ---- grammar ----
-
-GRAMMAR = Tool(
-    "grammar",
-    "Grammar",
-    GrammarActions,
-    actions=(
-        Action("grammar", "Grammar",
-            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
-            "change or remove it.", GrammarActions.open, Needs.ENGINE,
-            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark", view="constrain…"),
-        Action("grammar_expects", "What the grammar expects",
-            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
-            "end. "
-            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
-            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
-    ),
-    dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
-    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
-)  # fmt: skip
-
-# ---- interventions ----
 
 INTERVENTIONS = Tool(
     "interventions",
@@ -410,48 +398,33 @@ INTERVENTIONS = Tool(
     exports=("inspector.documents.interventions:SWITCHED_PART", "inspector.documents.patching:PATCHED_PART"),
 )  # fmt: skip
 
-# ---- lessons ----
-
-LESSONS = Tool(
-    "lessons",
-    "Lessons",
-    make="inspector.views.lessons:LessonActions",
+STEERING = Tool(
+    "steering",
+    "Steering",
     actions=(
-        Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            lambda own: own.explore(),
-            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
-        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
-        Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
-            lambda own: own.present(),
-            synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
+        Action("steering", "Steering",
+            "Add a direction to the residual stream at this token, and compare what the model then predicts with "
+            "random directions.",
+            needs=INSIDE, recorded=answered(StrengthsSwept), looks=True, view="steering",
+            opens="inspector.views.steering:SteeringView",
+            synonyms="steer, activation addition, steering vector, control vector, concept direction, contrast "
+            "vector, representation engineering, push the model"),
     ),
-    dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
+    exports=("inspector.documents.steering:STEERED_PART",),
 )  # fmt: skip
 
-# ---- marks ----
-
-MARKS = Tool(
-    "marks",
-    "Marks",
-    make="inspector.views.marks:MarkActions",
+POSITIONS = Tool(
+    "positions",
+    "Positions",
     actions=(
-        Action("previous_mark", "Previous mark",
-            "Look at the previous mark: a branch point of the path, a bookmark, a note or a caption.",
-            lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
-        Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
-            looks=True),
-        Action("marks", "Marks",
-            "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
-            "there.", lambda own: own.open(), Needs.DISTRIBUTION, looks=True, hint="marks", worth=3, place=63,
-            synonyms="bookmarks, notes, annotations"),
+        Action("positions", "Positions",
+            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
+            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
     ),
-    dialogs=("inspector.views.marks:MARKS_KEYS",),
+    exports=("inspector.documents.positions:POSITIONS_PART",),
 )  # fmt: skip
-
-# ---- modules ----
 
 MODULES = Tool(
     "modules",
@@ -472,28 +445,146 @@ MODULES = Tool(
     exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
 )  # fmt: skip
 
-# ---- positions ----
-
-POSITIONS = Tool(
-    "positions",
-    "Positions",
+SAMPLER = Tool(
+    "sampler",
+    "Why this token",
+    SamplerActions,
     actions=(
-        Action("positions", "Positions",
-            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
-            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
-            opens="inspector.views.positions:PositionsView",
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
+        Action("why", "Why this token",
+            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+            lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
+            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            view="stages"),
+        Action("other_model", "Other model",
+            "With a second model: show why the other model takes its token, with the same draw.",
+            lambda own: own.other_model(), Needs.DISTRIBUTION,
+            hint=lambda own: own.other_word(), worth=8, place=91,
+            looks=True, synonyms="second model, other model, why the second model"),
+        Action("sampling", "Sampling",
+            "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
+            "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
+            hint=live("sampling"), worth=4, place=130,
+            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            view="settings…"),
     ),
-    exports=("inspector.documents.positions:POSITIONS_PART",),
+    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    contexts=(TURNED, TURNING),
+    dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
 )  # fmt: skip
 
-# ---- recordings ----
+SERVED = Tool(
+    "served",
+    "Recorded reply",
+    make="inspector.views.served:ServedActions",
+    actions=(
+        Action("served", "Recorded reply",
+            "Show a server's reply to the open request beside what the program computes: where they begin to differ, "
+            "which tokens the server named wrongly, how it changed the text.", lambda own: own.open(),
+            synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
+            view="recorded reply", looks=True, offered=lambda own: getattr(own, "opened", None)),
+        Action("requests", "Recorded requests",
+            "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
+            lambda own: own.requests(), Needs.ENGINE,
+            synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
+            view="requests…"),
+    ),
+    panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
+    dialogs=("inspector.views.served:REQUESTS_KEYS",),
+)  # fmt: skip
 
+TREE = Tool(
+    "tree",
+    "Tree",
+    TreeActions,
+    actions=(
+        Action("tree", "Tree", "Show the tree of branches. Esc goes back.",
+            lambda own: own.host.go_to("tree"),
+            Needs.DISTRIBUTION, looks=True,
+            synonyms="branches, alternatives, versions, all branches, perplexity, token tree", view="tree"),
+        Action("filter", "Filter tree",
+            "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
+            TreeActions.filter, Needs.DISTRIBUTION, looks=True),
+        Action("bookmark", "Bookmark",
+            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
+        Action("name", "Name and note",
+            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            TreeActions.name, Needs.DISTRIBUTION,
+            synonyms="add note, annotate, comment, caption, rename branch"),
+        Action("delete", "Delete branch",
+            "Delete the branch under the tree's cursor and all below it; {undo} brings them back.",
+            TreeActions.delete, Needs.DISTRIBUTION),
+    ),
+    panel=PanelSpec(TreePanel, "Tree", "Tree"),
+    contexts=(TREE_PANEL,),
+    situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
+)  # fmt: skip
 
-def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
-    """Actions of a replay that share one sentence."""
-    return tuple(Action(id, help=help) for id in ids)
+GRAMMAR = Tool(
+    "grammar",
+    "Grammar",
+    GrammarActions,
+    actions=(
+        Action("grammar", "Grammar",
+            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
+            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+            synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
+            "constrained generation, lark", view="constrain…"),
+        Action("grammar_expects", "What the grammar expects",
+            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
+            "end. "
+            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
+            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+    ),
+    dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
+    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
+)  # fmt: skip
 
+MARKS = Tool(
+    "marks",
+    "Marks",
+    make="inspector.views.marks:MarkActions",
+    actions=(
+        Action("previous_mark", "Previous mark",
+            "Look at the previous mark: a branch point of the path, a bookmark, a note or a caption.",
+            lambda own: own.walk(-1), Needs.DISTRIBUTION, looks=True),
+        Action("next_mark", "Next mark", "Look at the next mark.", lambda own: own.walk(1), Needs.DISTRIBUTION,
+            looks=True),
+        Action("marks", "Marks",
+            "List all marks: branch points of the path, and bookmarks, notes and captions of every branch; enter goes "
+            "there.", lambda own: own.open(), Needs.DISTRIBUTION, looks=True, hint="marks", worth=3, place=63,
+            synonyms="bookmarks, notes, annotations"),
+    ),
+    dialogs=("inspector.views.marks:MARKS_KEYS",),
+)  # fmt: skip
+
+COPY = Tool(
+    "copy",
+    "Copy",
+    make="inspector.views.copy:CopyActions",
+    actions=(
+        Action("copy", "Copy",
+            "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
+            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
+        Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
+            lambda own: own.selection(), looks=True),
+    ),
+    dialogs=("inspector.views.copy:COPY_KEYS",),
+)  # fmt: skip
+
+EXPORT = Tool(
+    "export",
+    "Export",
+    make="inspector.views.export:ExportActions",
+    actions=(
+        Action("export", "Export",
+            "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
+            "first two include the views that you opened and ticked.",
+            lambda own: own.open(), Needs.DISTRIBUTION,
+            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
+            view="export…"),
+    ),
+)  # fmt: skip
 
 RECORDINGS = Tool(
     "recordings",
@@ -533,117 +624,36 @@ RECORDINGS = Tool(
     ),
 )  # fmt: skip
 
-
-# ---- sampler ----
-
-SAMPLER = Tool(
-    "sampler",
-    "Why this token",
-    SamplerActions,
+LESSONS = Tool(
+    "lessons",
+    "Lessons",
+    make="inspector.views.lessons:LessonActions",
     actions=(
-        Action("why", "Why this token",
-            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
-            lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
-            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
-            view="stages"),
-        Action("other_model", "Other model",
-            "With a second model: show why the other model takes its token, with the same draw.",
-            lambda own: own.other_model(), Needs.DISTRIBUTION,
-            hint=lambda own: own.other_word(), worth=8, place=91,
-            looks=True, synonyms="second model, other model, why the second model"),
-        Action("sampling", "Sampling",
-            "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
-            "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
-            hint=live("sampling"), worth=4, place=130,
-            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
-            view="settings…"),
+        Action("lessons", "Learn",
+            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
+            lambda own: own.explore(),
+            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
+        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
+            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("present", "Present",
+            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            lambda own: own.present(),
+            synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
     ),
-    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
-    contexts=(TURNED, TURNING),
-    dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
+    dialogs=("inspector.views.lessons:LESSON_KEYS", "inspector.views.lessons:PRESENTING_KEYS"),
 )  # fmt: skip
 
-# ---- served ----
-
-
-def _focusable_panel() -> DrawnPanel:
-    panel = DrawnPanel()
-    panel.can_focus = True
-    return panel
-
-
-SERVED = Tool(
-    "served",
-    "Recorded reply",
-    make="inspector.views.served:ServedActions",
+TRAINING = Tool(
+    "training",
+    "Training",
     actions=(
-        Action("served", "Recorded reply",
-            "Show a server's reply to the open request beside what the program computes: where they begin to differ, "
-            "which tokens the server named wrongly, how it changed the text.", lambda own: own.open(),
-            synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
-            view="recorded reply", looks=True, offered=lambda own: getattr(own, "opened", None)),
-        Action("requests", "Recorded requests",
-            "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
-            lambda own: own.requests(), Needs.ENGINE,
-            synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
-            view="requests…"),
+        Action("training", "Watch a model learn",
+            "Train a small model from random weights and watch what it learns: loss, gradients, candidates, its texts.",
+            looks=True, view="train", opens="inspector.views.training:TrainingView",
+            synonyms="train, learn, learning, loss, gradient, optimizer, backpropagation, fine-tune, checkpoint, "
+            "overfitting, held out"),
     ),
-    panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
-    dialogs=("inspector.views.served:REQUESTS_KEYS",),
 )  # fmt: skip
-
-# ---- steering ----
-
-STEERING = Tool(
-    "steering",
-    "Steering",
-    actions=(
-        Action("steering", "Steering",
-            "Add a direction to the residual stream at this token, and compare what the model then predicts with "
-            "random directions.",
-            needs=INSIDE, recorded=answered(StrengthsSwept), looks=True, view="steering",
-            opens="inspector.views.steering:SteeringView",
-            synonyms="steer, activation addition, steering vector, control vector, concept direction, contrast "
-            "vector, representation engineering, push the model"),
-    ),
-    exports=("inspector.documents.steering:STEERED_PART",),
-)  # fmt: skip
-
-# ---- training ----
-from inspector.tools.training.tool import TRAINING  # noqa: E402
-
-# ---- tree ----
-from inspector.views.tree import TREE_PANEL, TreeActions, TreePanel  # noqa: E402
-
-TREE = Tool(
-    "tree",
-    "Tree",
-    TreeActions,
-    actions=(
-        Action("tree", "Tree", "Show the tree of branches. Esc goes back.",
-            lambda own: own.host.go_to("tree"),
-            Needs.DISTRIBUTION, looks=True,
-            synonyms="branches, alternatives, versions, all branches, perplexity, token tree", view="tree"),
-        Action("filter", "Filter tree",
-            "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
-            TreeActions.filter, Needs.DISTRIBUTION, looks=True),
-        Action("bookmark", "Bookmark",
-            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
-            TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
-        Action("name", "Name and note",
-            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
-            TreeActions.name, Needs.DISTRIBUTION,
-            synonyms="add note, annotate, comment, caption, rename branch"),
-        Action("delete", "Delete branch",
-            "Delete the branch under the tree's cursor and all below it; {undo} brings them back.",
-            TreeActions.delete, Needs.DISTRIBUTION),
-    ),
-    panel=PanelSpec(TreePanel, "Tree", "Tree"),
-    contexts=(TREE_PANEL,),
-    situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
-)  # fmt: skip
-
-# ---- all of them ----
 
 TOOLS: tuple[Tool, ...] = (
     BREAKPOINTS,

@@ -16,9 +16,9 @@ from engine.protocol import Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
 from inspector.documents.race import progress
 from inspector.keys import key_for
-from inspector.main.view import View
+from inspector.main.view import View, neighbor
 from inspector.scales import milliseconds, ms, size
-from inspector.session.requests import Job
+from inspector.session.requests import failure_words
 from inspector.state.measured import Measured, RaceSoFar
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
@@ -124,11 +124,11 @@ class RaceView(View[None]):
     TOOL: ClassVar[str] = "race"
     ACTIONS: ClassVar[ActionTable] = RACE_KEYS
     MEASURES: ClassVar[str] = "A race"
-    TELLING: ClassVar[tuple[type[Record], ...]] = (RaceStep,)
-    job: Job
+    STARTS = (Race,)
+    TELLING = (RaceStep,)
 
     def __init__(self, host: MainScreen) -> None:
-        super().__init__(host, Job(host.controller.client, Race))
+        super().__init__(host)
         self._asked = 128
         self._stepping = False
 
@@ -197,8 +197,7 @@ class RaceView(View[None]):
         if self.job.running:
             return
         allowed = [each for each in self.lengths if each >= self.tokens] or [self._asked]
-        place = allowed.index(self._asked) if self._asked in allowed else 0
-        self._asked = allowed[max(0, min(len(allowed) - 1, place + by))]
+        self._asked = neighbor(allowed, self._asked if self._asked in allowed else allowed[0], by)
 
     def toggle(self) -> None:
         """Start, pause or continue; a race that is over starts again."""
@@ -226,9 +225,7 @@ class RaceView(View[None]):
             cache = "" if 0 < lane.size.width < _TWO_FIGURES else " a KV cache" if cached else " a cache"
             lane.put(f"With{cache}" if cached else f"Without{cache}", partial(self._lane, cached))
         self.query_one("#race-totals", DrawnPanel).put("Together", self._together)
-        facts = self.host.controller.timeline.facts
-        name = visible(facts.name) if facts else ""
-        span = f"{self.first} to {self.last} tokens"
+        name, span = self.model_name, f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
         self.write(next((each for each in places if cell_len(each) <= self.area.width - 2), places[-1]))
@@ -287,7 +284,7 @@ class RaceView(View[None]):
                 return f"No race was recorded up to here. {self.needs_model}"
             return f"Recorded, {self.tokens} of {self.last} tokens. {self.needs_model}"
         if (failure := self.job.failure) is not None:
-            return visible(f"{failure.message} {failure.hint}".strip())
+            return failure_words(failure)
         if self.job.running:
             if (waiting := self.progress) is not None:
                 return f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"

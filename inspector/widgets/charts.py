@@ -54,6 +54,11 @@ def bar(share: float, cells: int) -> str:
     return ("█" * full + (EIGHTHS[part] if part else "")).ljust(cells)
 
 
+def progress_bar(done: int, total: int) -> str:
+    """Progress as a bar of 16 cells, with dots for what is to come."""
+    return bar(done / total if total else 0.0, 16).replace(" ", "·")
+
+
 class Spread(Struct, frozen=True):
     """The cells of the bars left and right of their axis."""
 

@@ -34,8 +34,8 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.screen import MainScreen
 from inspector.main.view import View
-from inspector.tools.batch.screen import BatchScreen
 from inspector.views.attention import AttentionView
+from inspector.views.batch import BatchView
 from inspector.views.lockstep import LockstepView
 from inspector.views.sampler import SamplerPanel
 from inspector.widgets.canvas import DrawnPanel
@@ -316,7 +316,7 @@ class ScreenNumbers:
             case LockstepView() as screen:
                 with place("lockstep"):
                     self._lockstep(screen)
-            case BatchScreen() as screen:
+            case BatchView() as screen:
                 with place("batch"):
                     self._batch(screen)
             case AttentionView() as screen:
@@ -669,7 +669,7 @@ class ScreenNumbers:
             if found[2]:
                 self._same(found[2], ranks.get(each.id, "–"), (found.string, each))
 
-    def _batch(self, screen: BatchScreen) -> None:
+    def _batch(self, screen: BatchView) -> None:
         """The candidates of the lane that is highlighted."""
         lines = self._lines_of(screen, screen.query_one("#batch-lane", DrawnPanel))
         if not lines or not (lane := re.search(r"Lane (\d+) ", lines[0])):

@@ -13,7 +13,7 @@ import pytest
 from inspector.cli.main import main
 from inspector.views import TOOLS, plugins
 from tests.inspector.rig import Rig, run
-from tests.inspector.tools.lens.test_screen import answer
+from tests.inspector.views.lens.test_screen import answer
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRY = """

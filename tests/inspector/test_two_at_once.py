@@ -16,7 +16,7 @@ from inspector.config.presets import Presets
 from inspector.recordings import sessions
 from tests.inspector.recordings.test_recorder import lived, recording
 from tests.inspector.rig import Rig
-from tests.inspector.tools.recordings.test_replay_screen import go, replayed, restored, trace
+from tests.inspector.views.recordings.test_replay_screen import go, replayed, restored, trace
 
 EACH = 25
 SAVE = f"""

@@ -18,6 +18,7 @@ from inspector.display import token_label, truncate, visible
 from inspector.documents.costs import document
 from inspector.documents.race import progress, report
 from inspector.scales import amount, count, milliseconds, time_left
+from inspector.state.measured import Measured, RaceSoFar
 
 SHOWN = 3
 """Candidates after the prompt that a line names."""
@@ -48,22 +49,19 @@ class ProfileTables(PlainText[EndFigures]):
 
 
 class RaceSteps(EndFigures):
-    """The steps of a race so far."""
+    """The race so far."""
 
     def __init__(self) -> None:
-        self.opened: protocol.RaceOpened | None = None
-        self.steps: list[protocol.RaceStep] = []
-        self.over = False
+        self._measured = Measured()
 
     def take(self, record: Record) -> None:
         """Add a record."""
-        match record:
-            case protocol.RaceOpened():
-                self.opened = record
-            case protocol.RaceStep():
-                self.steps.append(record)
-            case protocol.RaceEnded():
-                self.over = True
+        self._measured.apply(record)
+
+    @property
+    def race(self) -> RaceSoFar | None:
+        """Its opening and its steps."""
+        return self._measured.race
 
 
 class RaceTable(PlainText[RaceSteps]):
@@ -75,19 +73,21 @@ class RaceTable(PlainText[RaceSteps]):
         match record:
             case protocol.Measuring():
                 self._show(f"race: {record.detail} {record.done}/{record.total}")
-            case protocol.RaceStep() if self._figures.opened is not None:
-                self._show(progress(self._figures.opened, record))
+            case protocol.RaceStep() if (race := self._figures.race) is not None:
+                self._show(progress(race.opened, record))
             case _:
                 super()._take(record)
 
     def _rest(self) -> Iterable[str]:
-        race = self._figures
-        if race.opened is None or not race.steps:
+        race = self._figures.race
+        if race is None or not race.steps:
             return ()
         return report(race.opened, race.steps, shutil.get_terminal_size().columns).splitlines()
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        return super()._costs(summary) + ([] if self._figures.over else [("race", "cancelled")])
+        race = self._figures.race
+        over = race is not None and race.tokens >= race.opened.last
+        return super()._costs(summary) + ([] if over else [("race", "cancelled")])
 
 
 class TrainingLooks(PlainText[EndFigures]):

@@ -15,10 +15,11 @@ from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, visible
+from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
-from inspector.tools.beams.entries import endings
+from inspector.state.beams import BeamSearch
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
@@ -133,31 +134,17 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
 class SearchResult(EndFigures):
     """The result of a search, or of the part until it was broken off."""
 
-    def __init__(self) -> None:
-        self.opened: protocol.BeamOpened | None = None
-        self.step: protocol.BeamStep | None = None
-        self.ended: protocol.BeamEnded | None = None
+    search: BeamSearch | None = None
 
     def take(self, record: Record) -> None:
         """Add a record."""
         match record:
             case protocol.BeamOpened():
-                self.opened = record
-            case protocol.BeamStep():
-                self.step = record
-            case protocol.BeamEnded():
-                self.ended = record
-
-    @property
-    def ranking(self) -> tuple[protocol.Hypothesis, ...]:
-        """The final one, or the hypotheses that were finished when the search was broken off."""
-        if self.ended is not None:
-            return self.ended.ranking
-        return self.step.finished if self.step is not None else ()
-
-    def is_greedy(self, hypothesis: protocol.Hypothesis) -> bool:
-        """True if greedy decoding gives the same hypothesis."""
-        return self.ended is not None and hypothesis.node == self.ended.greedy.node
+                self.search = BeamSearch(record)
+            case protocol.BeamStep() if self.search is not None:
+                self.search.steps.append(record)
+            case protocol.BeamEnded() if self.search is not None:
+                self.search.ended = record
 
 
 class BeamReport(PlainText[SearchResult]):
@@ -166,33 +153,37 @@ class BeamReport(PlainText[SearchResult]):
     names = ("model", "prompt", "first token")
 
     def _take(self, record: Record) -> None:
-        opened = self._figures.opened
+        search = self._figures.search
         if isinstance(record, protocol.BeamOpened) and record.note:
             self._notes.append(record.note)
-        if isinstance(record, protocol.BeamStep) and opened is not None:
-            self._show(f"beam search {record.step}/{opened.max_tokens}")
+        if isinstance(record, protocol.BeamStep) and search is not None:
+            self._show(f"beam search {record.step}/{search.opened.max_tokens}")
         else:
             super()._take(record)
 
     def _rest(self) -> Iterable[str]:
-        return ranking_table(self._figures)
+        search = self._figures.search
+        return () if search is None else ranking_table(search)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        opened, ended, went = self._figures.opened, self._figures.ended, "cancelled"
-        if opened is not None and ended is not None:
+        search, went = self._figures.search, "cancelled"
+        if search is not None and (ended := search.ended) is not None:
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
-            went = f"width {opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
+            went = f"width {search.opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
         return [*super()._costs(summary), ("beams", went)]
 
 
-def ranking_table(search: SearchResult) -> Iterator[str]:
-    """The ranking, best first, greedy marked in it or below it; empty if nothing is finished."""
+def ranking_table(search: BeamSearch) -> Iterator[str]:
+    """The final ranking, or the hypotheses that were finished when the search was broken off, best first; greedy
+    decoding is marked in it or below it. Empty if nothing is finished."""
+    ended, found = search.ended, search.step.finished if search.step is not None else ()
+    greedy = None if ended is None else ended.greedy
     rows = [
-        (f"{rank} greedy" if search.is_greedy(hypothesis) else str(rank), hypothesis)
-        for rank, hypothesis in enumerate(search.ranking, 1)
+        (f"{rank} greedy" if greedy is not None and each.node == greedy.node else str(rank), each)
+        for rank, each in enumerate(found if ended is None else ended.ranking, 1)
     ]
-    if search.ended is not None and not any(map(search.is_greedy, search.ranking)):
-        rows.append(("greedy", search.ended.greedy))
+    if greedy is not None and all(each.node != greedy.node for _, each in rows):
+        rows.append(("greedy", greedy))
     if not rows:
         return
     ends = endings([hypothesis for _, hypothesis in rows])

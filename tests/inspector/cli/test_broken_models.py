@@ -21,7 +21,7 @@ from inspector.app import InspectorApp
 from inspector.cli import main as cli
 from tests import broken_models, synthetic
 from tests.broken_models.places import CLOSED
-from tests.inspector.tools.sampler.test_what_if_real import until
+from tests.inspector.views.sampler.test_what_if_real import until
 from tests.system import bytes_of
 from tests.zoo import CONFIGS
 

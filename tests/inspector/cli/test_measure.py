@@ -17,7 +17,7 @@ from inspector.cli.writers.generation import writer
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
-from tests.inspector.tools.race.test_report import OPENED, steps
+from tests.inspector.views.race.test_report import OPENED, steps
 
 
 class RaceRun(ScriptedRun):

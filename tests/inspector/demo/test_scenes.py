@@ -138,7 +138,7 @@ def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
 @EACH
 def test_a_caption_opens_what_it_speaks_of(name: str) -> None:
     *_, last = (each for each in told(name) if isinstance(each, Marked))
-    screen = {"batch": "BatchScreen", "lockstep": "LockstepScreen"}[name]
+    screen = {"batch": "BatchView", "lockstep": "LockstepScreen"}[name]
     assert f"opened {screen}" in shown(name, "play", last.caption)
 
 

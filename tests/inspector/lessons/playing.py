@@ -119,8 +119,8 @@ class LearnerKeys:
             await self.until(lambda: isinstance(self.app.top, RaceView))
         screen = self.app.top
         assert isinstance(screen, RaceView)
-        while screen.control.last != tokens:
-            await self.press("left" if screen.control.last > tokens else "right")
+        while screen.last != tokens:
+            await self.press("left" if screen.last > tokens else "right")
         await self.press("space")
 
     async def beat(self, guess: int) -> None:

@@ -20,14 +20,14 @@ from inspector.lessons.lesson import LessonPhase
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.main.screen import MainScreen
 from inspector.state.beams import BeamHistory
-from inspector.tools.batch.screen import BatchDialog, BatchScreen
-from inspector.tools.beams.screen import BeamScreen
-from inspector.tools.speculation.screen import SpeculationScreen
 from inspector.views.attention import AttentionView
+from inspector.views.batch import BatchDialog, BatchView
+from inspector.views.beams import BeamsView
 from inspector.views.grammar_dialog import GrammarDialog
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
 from inspector.views.lockstep import LockstepView
+from inspector.views.speculation import SpeculationView
 from inspector.views.steering import DirectionDialog, SteeringView
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -53,14 +53,14 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 @pytest.mark.lesson(listed=find("beams"))
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "4", "B")
-    await learner.until(lambda: isinstance(learner.app.top, BeamScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BeamsView))
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
         "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
     )
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: False}
-    assert isinstance(learner.app.top, BeamScreen)
+    assert isinstance(learner.app.top, BeamsView)
     await learner.until(lambda: "times as probable" in learner.text() and "2 finished" in learner.text())
 
 
@@ -225,7 +225,7 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
 async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     """Of the lesson's prompt and the two that the form has."""
     await learner.press("2", "4", "Z")
-    await learner.until(lambda: isinstance(learner.app.top, BatchScreen))
+    await learner.until(lambda: isinstance(learner.app.top, BatchView))
     await learner.press("m", "n")
     await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
     assert "Once upon a time" in learner.text()
@@ -242,7 +242,7 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
 async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
     """Rounds that were had done are the screen's, too: it goes on with their draft."""
     await learner.press("3", "5", "S")
-    await learner.until(lambda: isinstance(learner.app.top, SpeculationScreen))
+    await learner.until(lambda: isinstance(learner.app.top, SpeculationView))
     await learner.press("d", "space")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
@@ -251,8 +251,9 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
         await learner.beat(guess=0)
     await learner.beat(guess=0)
     await learner.phase(LessonPhase.ASKING)
-    control = learner.app.main.actions["speculation"]
-    assert control.settings == SpeculationSettings("lookup", num_draft_tokens=3)  # type: ignore[attr-defined]
+    view = learner.app.main.view_at("inspector.views.speculation:SpeculationView")
+    assert isinstance(view, SpeculationView)
+    assert view.settings == SpeculationSettings("lookup", num_draft_tokens=3)
 
 
 @pytest.mark.slow

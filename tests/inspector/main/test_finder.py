@@ -17,6 +17,7 @@ from inspector.main.dialogs.topics import MarkdownPage, TopicPages
 from inspector.main.everything import FIRST, Everything
 from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
+from inspector.main.tool import found as imported
 from inspector.main.view import View
 from inspector.state.timeline import Phase
 from inspector.views import TOOLS
@@ -327,8 +328,8 @@ async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
         for tool in TABLE.tools
         for action, table in zip(tool.actions, (each for each in tool.owners if each.screen), strict=False)
     ]
-    views = [action for tool in TABLE.tools for action in tool.actions if action.opens]
-    cases += [(action.id, rig.app.main.view_at(action.opens).ACTIONS) for action in views]
+    opening = [action for tool in TABLE.tools for action in tool.actions if action.opens]
+    cases += [(action.id, imported(action.opens).ACTIONS) for action in opening]
     assert len(cases) > 15
     await rig.through(cases, opened)
 

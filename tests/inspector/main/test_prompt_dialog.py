@@ -35,7 +35,7 @@ from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import MOST_IN_LINE, MOST_TYPED, Choice, SafeInput
 from inspector.widgets.pieces import PieceList
 from tests.inspector.rig import Rig
-from tests.inspector.tools.sampler.test_what_if_real import until
+from tests.inspector.views.sampler.test_what_if_real import until
 
 HOSTILE = "a[/nope]\x1b[31m\x9b1m\x00\x7f‮b​[@click=app.quit]x[/]"
 

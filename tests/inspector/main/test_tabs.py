@@ -6,7 +6,7 @@ import pytest
 
 from engine import protocol
 from inspector.keys import TABS, key_for
-from inspector.tools.draws.screen import DrawsScreen
+from inspector.views.draws import DrawsView
 from inspector.views.interventions import SwitchOff
 from inspector.views.modules import ModulesView
 from tests.inspector.rig import Rig
@@ -123,7 +123,7 @@ async def test_tab_passes_over_what_cannot_be_shown_now_and_what_shows_no_answer
     await rig.press("escape")
     assert "branch" not in rig.app.main.status.answer
     await rig.press("1", "tab")
-    assert isinstance(rig.app.top, DrawsScreen)
+    assert isinstance(rig.app.top, DrawsView)
     assert not [each for each in rig.engine.sent if isinstance(each, protocol.LookAhead)]
     await rig.press("tab")
     assert at(rig) == ("1", "grammar_expects")

@@ -31,7 +31,7 @@ from tests.inspector.served.test_replies import (
     TGI,
     VLLM,
 )
-from tests.inspector.tools.sampler.test_what_if_real import until
+from tests.inspector.views.sampler.test_what_if_real import until
 
 OTHERS = (COMPLETION, VLLM, LLAMA, LLAMA_PROBS, SGLANG, TGI, OLLAMA)
 SERVED = Path(__file__).with_name("served.har")

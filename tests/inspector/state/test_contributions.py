@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from inspector.documents.attribution import head_rows, part_rows, rows_of
 from inspector.state.candidates import compared, ranked
 from tests.inspector import fakes
-from tests.inspector.tools.attribution.reads import read
+from tests.inspector.views.attribution.reads import read
 
 ATTENTIONS = (1, 3)
 

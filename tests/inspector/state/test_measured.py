@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from engine.protocol import KVCompared, RaceEnded, RaceOpened, Record
 from inspector.state.measured import Measured
-from tests.inspector.tools.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
-from tests.inspector.tools.race.test_screen import HOW, steps
+from tests.inspector.views.costs.test_screen import OWN, PROFILED, QUARTER, ROOFLINE
+from tests.inspector.views.race.test_screen import HOW, steps
 
 COMPARED = KVCompared(1, 11, (OWN, QUARTER), "x", True)
 

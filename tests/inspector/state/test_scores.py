@@ -17,7 +17,7 @@ from inspector.documents.scores import (
     weights_of,
 )
 from inspector.state.inside import Answers
-from tests.inspector.tools.scores.reads import FACTS, read
+from tests.inspector.views.scores.reads import FACTS, read
 
 LABELS = ("␣a", "␣dog", "␣ran", "␣and", "␣saw")
 

@@ -14,10 +14,10 @@ from msgspec.structs import fields, replace
 
 from engine.protocol import DraftRound, Ended, SpeculationVerified
 from inspector.state.capability import MOST
-from inspector.state.speculation import FATE_SIGNS, Speculation, figures, proof, rules, verdict
+from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
 from tests.engine.recording.made_records import made
 from tests.inspector.fakes import Session
-from tests.inspector.tools.speculation.made import draft_round
+from tests.inspector.views.speculation.made import draft_round
 
 
 def told(*fates: str, plain: float = 10.0, ms: float = 30.0) -> Speculation:
@@ -119,6 +119,7 @@ def test_whatever_a_file_holds_can_be_told(
         assert state.ghost_words(getattr(record, "end", 0)).isprintable()
     totals = state.totals
     assert all(map(str.isprintable, (verdict(totals), *(value for _, value in figures(totals)))))
-    assert len(rules(totals)) == 3
+    for _, field, _ in RULES if totals.rates is not None else ():
+        assert share(getattr(totals.rates, field)).endswith(" %")
     if state.verified is not None:
         assert proof(state.verified).isprintable()

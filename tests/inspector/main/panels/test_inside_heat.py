@@ -21,9 +21,9 @@ from inspector.main.panels.text import TextPanel
 from inspector.main.tool import OfferedHeat
 from inspector.scales import INSIDE, SHARES
 from tests.inspector.rig import Rig
-from tests.inspector.tools.attention.heads import FACTS, FAILED, on, read
-from tests.inspector.tools.gradients.reads import read as gradients
-from tests.inspector.tools.scores.reads import read as scores
+from tests.inspector.views.attention.heads import FACTS, FAILED, on, read
+from tests.inspector.views.gradients.reads import read as gradients
+from tests.inspector.views.scores.reads import read as scores
 
 
 def panel(rig: Rig) -> TextPanel:

@@ -1,0 +1,473 @@
+"""The beams after one step of a search: their ranks and differences, in words, as a tree, and for an export."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Literal
+from xml.etree.ElementTree import Element
+
+from msgspec import Struct
+from msgspec.structs import replace
+from rich.cells import cell_len
+
+from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis, Record
+from engine.tree import common_prefix
+from inspector.blocks import elements
+from inspector.display import SPACE, quoted, token_label, truncate, visible
+from inspector.documents.parts import ExportPart
+from inspector.scales import count
+from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
+
+if TYPE_CHECKING:
+    from inspector.lessons.lesson import Beat
+    from inspector.state.timeline import Timeline
+
+# ---- the list -----------------------------------------------------------------------------------
+
+Kind = Literal["live", "fell", "finished", "left", "greedy"]
+
+
+class BeamEntry(Struct, frozen=True):
+    """One beam or hypothesis after a step."""
+
+    kind: Kind
+    place: int | None
+    """Place among the live beams or in the ranking, 1 the best; None for the others."""
+    path: tuple[BeamNode, ...]
+    """Its tokens, at least one."""
+    greedy: bool = False
+    """True if greedy decoding gives exactly this."""
+    ended: str = ""
+    """`eos` or `length` if it is finished, with the end-of-sequence token if texts are equal; printable."""
+
+    @property
+    def last(self) -> BeamNode:
+        return self.path[-1]
+
+    @property
+    def node(self) -> int:
+        return self.last.node
+
+
+def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
+    """Everything that is to be listed after a step, best first, as far as it is known.
+
+    Args:
+        beams: Of a search with at least `at` steps.
+        at: The step, from 1.
+
+    Returns:
+        Before the end: live beams, finished hypotheses, greedy decoding if it is none of them, and those that fell out
+        last, as many as the width. At the end: the ranking, greedy decoding, and the beams that were left.
+    """
+    search = beams.search
+    assert search is not None
+    if search.ended is not None and at == len(search.steps):
+        return list(_final(beams, search.ended))
+    return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
+
+
+def _final(beams: BeamHistory, end: BeamEnded) -> Iterator[BeamEntry]:
+    ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
+    found = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
+    if not ranked:
+        found[-1] = replace(found[-1], kind="greedy", place=None)
+    yield from found
+    for beam in end.left:
+        yield _beam(beams, beam, "left")
+
+
+def _under_way(beams: BeamHistory, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
+    step = search.steps[at - 1]
+    greedy = _greedy(search.steps[:at])
+    for beam in step.live:
+        yield replace(_beam(beams, beam, "live"), greedy=greedy is not None and beam.node == greedy.node)
+    yield from _finished(beams, step.finished, greedy.node if greedy else -1)
+    listed = {beam.node for beam in step.live} | {hypothesis.node for hypothesis in step.finished}
+    if greedy is not None and greedy.node not in listed:
+        yield replace(_beam(beams, greedy, "greedy"), greedy=True)
+
+
+def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
+    """The last token of greedy decoding, present or earlier."""
+    return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
+
+
+def _beam(beams: BeamHistory, beam: Beam, kind: Kind) -> BeamEntry:
+    return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
+
+
+def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
+    ends = endings(hypotheses)
+    for place, (hypothesis, end) in enumerate(zip(hypotheses, ends, strict=True), 1):
+        yield BeamEntry("finished", place, tuple(beams.path(hypothesis.node)), hypothesis.node == greedy, end)
+
+
+def endings(hypotheses: Sequence[Hypothesis]) -> list[str]:
+    """The end of each hypothesis, printable; with the token that ended it if texts are equal."""
+    texts = Counter(h.text for h in hypotheses)
+    return [f"{h.reason} {visible(h.end)}" if texts[h.text] > 1 and h.end else h.reason for h in hypotheses]
+
+
+def _fallen(beams: BeamHistory, at: int, count: int) -> Iterator[BeamEntry]:
+    """The beams that fell out last, the latest first; of one step the better ones first."""
+    latest: list[BeamNode] = []
+    for beam in _fell_by(beams, at):
+        if len(latest) >= count and beam.fell != latest[-1].fell:
+            break
+        latest.append(beam)
+    latest.sort(key=lambda beam: (-(beam.fell or 0), -beam.score))
+    for beam in latest[:count]:
+        yield BeamEntry("fell", None, tuple(beams.path(beam.node)))
+
+
+def _fell_by(beams: BeamHistory, at: int) -> Iterator[BeamNode]:
+    """The beams that had fallen out after a step, the latest first."""
+    fallen = (beams.nodes[node] for node in reversed(beams.fallen))
+    return (beam for beam in fallen if beam.fell is not None and beam.fell <= at)
+
+
+def passing(entries: Sequence[BeamEntry]) -> Counter[int]:
+    """The number of beams through each node, of those in the search or come of it; all go through where it began."""
+    those = [entry.path for entry in entries if entry.kind not in ("fell", "greedy")]
+    return Counter(node for path in those for node in (path[0].parent, *(beam.node for beam in path)))
+
+
+def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) -> tuple[int, int | None]:
+    """Keep the cursor on its beam, or on what grew from it, or on what it grew from; else on the best one.
+
+    Args:
+        listed: The beams that are shown.
+        node: Last token of the beam that the cursor was on; None for the best one.
+        beams: Every token that a beam reached.
+
+    Returns:
+        The cursor's place in the list, and the node to follow from there; None for the best one.
+    """
+    for place, entry in enumerate(listed):
+        if entry.node == node:
+            return place, node
+    for place, entry in enumerate(listed):
+        if entry.kind != "fell" and any(beam.node == node for beam in entry.path):
+            return place, entry.node
+    before = {beam.node for beam in beams.path(node)} if node is not None else set()
+    for place, entry in enumerate(listed):
+        if entry.node in before:
+            return place, node
+    return 0, None
+
+
+# ---- in words -----------------------------------------------------------------------------------
+
+
+def number(value: float, digits: int = 3) -> str:
+    """A number with a true minus."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def state_phrase(entry: BeamEntry, short: bool = False) -> str:
+    """The state of a beam, in a few words."""
+    match entry.kind:
+        case "fell":
+            return f"pruned {entry.last.fell}" if short else f"pruned at step {entry.last.fell}"
+        case "live":
+            word = "live"
+        case "left":
+            return "left" if short else "not finished"
+        case _:
+            word = entry.ended.removeprefix("eos ") or "live"
+    if not (entry.greedy or entry.kind == "greedy"):
+        return word
+    return "greedy" if short else f"greedy, {word}"
+
+
+def counts(entries: Sequence[BeamEntry]) -> str:
+    """The number of entries of each kind."""
+    numbers = Counter(entry.kind for entry in entries)
+    words = {"live": "live", "finished": "finished", "left": "not finished"}
+    return " · ".join(f"{numbers[kind]} {words[kind]}" for kind in numbers if kind in words)
+
+
+def settings_phrase(search: BeamSearch, short: bool = False) -> str:
+    """The settings of a search."""
+    opened = search.opened
+    early, rest = opened.early_stopping, f"penalty {opened.length_penalty:g} · "
+    if short:
+        stop = "early stop" if early else "no early stop"
+        return f"width {opened.width} · max {opened.max_tokens} · {rest}{stop}"
+    stop = f"early stopping {'on' if early else 'off'}"
+    return f"width {opened.width} · max tokens {opened.max_tokens} · length {rest}{stop}"
+
+
+def name_of(entry: BeamEntry) -> str:
+    """The name of a beam in a sentence."""
+    if entry.place is None:
+        return "greedy decoding" if entry.kind == "greedy" else "this beam"
+    return f"{'beam' if entry.kind == 'live' else 'hypothesis'} {entry.place}"
+
+
+def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
+    """The sentence on where a beam parts from greedy decoding, and by how much logprob; empty if that isn't known.
+
+    Args:
+        beams: Every token that a beam reached.
+        entry: The beam.
+        at: The step of the search that is shown.
+    """
+    last = _greedy(beams.search.steps[:at]) if beams.search is not None else None
+    if last is None:
+        return ""
+    name, mine, greedy = name_of(entry).capitalize(), entry.path, beams.path(last.node)
+    shared = common_prefix((beam.node for beam in mine), (beam.node for beam in greedy))
+    tokens, longer = min(len(mine), len(greedy)), len(mine) - len(greedy)
+    if shared < tokens:
+        one, other = (f"{_token(path[shared])} {number(path[shared].logprob, 2)}" for path in (mine, greedy))
+        gap = mine[tokens - 1].total - greedy[tokens - 1].total
+        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {_tokens(tokens)}"
+        return f"{name} parts from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
+    if entry.kind == "greedy":
+        return "This is greedy decoding: always the most probable token"
+    if longer == 0:
+        return f"{name} is what greedy decoding says, token for token"
+    if longer < 0:
+        return f"{name} is how greedy decoding begins; that continues for {_tokens(-longer)}"
+    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(longer)}"
+
+
+def _token(token: BeamNode) -> str:
+    return quoted(token_label(token.text)) if token.text else "an unfinished character"
+
+
+def _tokens(tokens: int) -> str:
+    return f"{tokens:,} token{'' if tokens == 1 else 's'}"
+
+
+# ---- the text of a beam -------------------------------------------------------------------------
+
+Piece = tuple[str, bool]
+"""Text, and whether this beam differs from the others there."""
+GAP = "…"
+
+
+def pieces(entry: BeamEntry, passing: Counter[int]) -> list[Piece]:
+    """The text of a beam, token by token, printable.
+
+    Args:
+        entry: The beam.
+        passing: How many beams go through each node. A token is marked if only one does, or if other beams have
+            another token there.
+    """
+    return [
+        (visible(token.text), passing[token.node] <= 1 or passing[token.node] < passing[token.parent])
+        for token in entry.path
+        if not token.ends
+    ]
+
+
+def excerpt(text: Sequence[Piece], cells: int) -> list[Piece]:
+    """The pieces that fit, and a mark for each stretch between them.
+
+    First comes the place where the last run of marked pieces begins, then the marked places before it, the latest
+    first, then the pieces after it, and at last those before it.
+    """
+    if sum(cell_len(piece) for piece, _ in text) <= cells:
+        return list(text)
+    own = next((place for place in reversed(range(len(text))) if text[place][1]), len(text) - 1)
+    while own > 0 and text[own][1] and text[own - 1][1]:
+        own -= 1
+    before = range(own - 1, -1, -1)
+    marked = [place for place in before if text[place][1]]
+    shown: list[Piece] = [(truncate(text[own][0], cells), text[own][1])]
+    kept: set[int] = set()
+    for places in ((own,), marked, range(own + 1, len(text)), before):
+        for place in places:
+            more = [*_with_gaps(text, kept | {place})]
+            if sum(cell_len(piece) for piece, _ in more) > cells:
+                break
+            kept.add(place)
+            shown = more
+    return shown
+
+
+def _with_gaps(text: Sequence[Piece], kept: Collection[int]) -> Iterator[Piece]:
+    for place, piece in enumerate(text):
+        if place in kept:
+            yield piece
+        elif place == 0 or place - 1 in kept:
+            yield GAP, False
+
+
+# ---- the tree -----------------------------------------------------------------------------------
+
+WIDEST = 12
+"""Cells of a token at most."""
+JOIN = 2
+"""Cells of the lines before a token."""
+TAIL = 16
+"""Cells kept free after the last column, for place and score."""
+ENDED, FELL, UNFINISHED = "■", "✗", "‹…›"
+"""An end-of-sequence token, a beam that fell out, a token that finishes no character."""
+
+
+Bit = tuple[str, str]
+"""A stretch of a row, and the name of its ink; empty for none."""
+LatticeLine = tuple[list[Bit], int | None]
+"""A row, and the last node of the beam that ends in it; None for the head of the columns."""
+
+
+def lattice(
+    beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int, cells: int, node: int
+) -> list[LatticeLine]:
+    """The lines of the tree that fit: the last steps, and the latest of the beams that fell out.
+
+    Args:
+        beams: Every token that a beam reached.
+        entries: The list after the step, at least one.
+        at: The step.
+        rows: Lines available, with the head.
+        cells: Cells of a line.
+        node: Last node of the highlighted beam.
+    """
+    leaves = _leaves(beams, entries, at, max(1, rows - 1))
+    if not leaves:
+        return []
+    first, widths = _window(leaves, at, cells)
+    leaves = [leaf for leaf in leaves if leaf.last.length >= first]
+    chosen = {token.node for leaf in leaves if leaf.node == node for token in leaf.path}
+    roots: dict[int, BeamNode] = {}
+    grown: dict[int, dict[int, BeamNode]] = defaultdict(dict)  # by the node that they grew from
+    through: dict[int, list[BeamEntry]] = defaultdict(list)
+    for leaf in leaves:
+        for token in leaf.path[first - 1 :]:
+            (roots if token.length == first else grown[token.parent])[token.node] = token
+            through[token.node].append(leaf)
+    alive = sum(leaf.kind != "fell" for leaf in leaves)
+
+    def ink(token: BeamNode) -> str:
+        going = sum(leaf.kind != "fell" for leaf in through[token.node])
+        if token.node in chosen:
+            return "accent"
+        if not going or (token.fell is not None and token.fell <= at):
+            return "faint"
+        return "muted" if going == alive > 1 else ""
+
+    def best_first(tokens: Iterable[BeamNode]) -> list[BeamNode]:
+        return sorted(tokens, key=lambda token: min(map(_order, through[token.node])))
+
+    def lines_of(token: BeamNode) -> Iterator[LatticeLine]:
+        """A token, and all that grew from it: the best in a straight line, the others below."""
+        text, cells = shown(token), widths[token.length]
+        if token.node not in grown:
+            leaf = through[token.node][-1]  # greedy decoding may be a beam, too
+            yield [(text.ljust(cells + len(text) - cell_len(text)), ink(token)), *_end(leaf)], leaf.node
+            return
+        head = text + " " + "─" * (cells - 1 - cell_len(text)), ink(token)
+        for bits, end in joined(grown[token.node].values()):
+            yield [head, *bits], end
+            head = " " * cells, "faint"
+
+    def joined(tokens: Iterable[BeamNode]) -> Iterator[LatticeLine]:
+        """Tokens that grew from one, the best first, with the lines that join them."""
+        family = best_first(tokens)
+        for place, token in enumerate(family):
+            last = place == len(family) - 1
+            sign = "──" if len(family) == 1 else "┬─" if place == 0 else "╰─" if last else "├─"
+            join = sign, "accent" if token.node in chosen else "faint"
+            for bits, end in lines_of(token):
+                yield [join, *bits], end
+                join = " " * JOIN if last else "│ ", "faint"
+
+    drawn: list[LatticeLine] = [(_head(widths), None)]
+    # the tokens that the window begins with are separate, unless the whole tree is in it
+    apart = [best_first(roots.values())] if first == 1 else [[root] for root in best_first(roots.values())]
+    for family in apart:
+        begins = "● " if first == 1 else "… "
+        for bits, end in joined(family):
+            drawn.append(([(begins, "faint"), *bits], end))
+            begins = "  "
+    return drawn
+
+
+def _leaves(beams: BeamHistory, entries: Sequence[BeamEntry], at: int, rows: int) -> list[BeamEntry]:
+    """Beams that are listed, then those that fell out before them, as many as there are rows."""
+    listed = {entry.node for entry in entries}
+    others = (beam.node for beam in _fell_by(beams, at) if beam.node not in listed)
+    more = islice(others, max(0, rows - len(entries)))
+    leaves = [*entries, *(BeamEntry("fell", None, tuple(beams.path(node))) for node in more)]
+    on = {beam.node for leaf in leaves for beam in leaf.path[:-1]}
+    ends = [leaf for leaf in leaves if leaf.node not in on]  # greedy decoding may continue one that fell
+    return ends[:rows]
+
+
+def _order(entry: BeamEntry) -> tuple[int, float]:
+    """Sort key of a row: the best first, and last what fell out, the latest of that first."""
+    return (1, -float(entry.last.fell or 0)) if entry.kind == "fell" else (0, -entry.last.score)
+
+
+def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict[int, int]]:
+    """The first step that is drawn, and the cells of each step's tokens: as many steps as fit, the last at least."""
+    widths: dict[int, int] = {}
+    last = max(leaf.last.length for leaf in leaves)
+    room = cells - TAIL - JOIN
+    for step in range(min(at, last), 0, -1):
+        tokens = [leaf.path[step - 1] for leaf in leaves if leaf.last.length >= step]
+        width = max(cell_len(shown(token)) for token in tokens) + 1
+        room -= width + JOIN
+        if widths and room < 0:
+            break
+        widths[step] = width
+    return min(widths), widths
+
+
+def shown(token: BeamNode) -> str:
+    """A token in the tree, printable: its own blank before it parts it from the line."""
+    if token.ends or not token.text:
+        return ENDED if token.ends else UNFINISHED
+    text = visible(token.text).rstrip(" ")
+    return truncate(text or SPACE * len(token.text), WIDEST)
+
+
+def _head(widths: dict[int, int]) -> list[Bit]:
+    """The numbers of the steps."""
+    bits = [("  ", "muted")]
+    for step in sorted(widths):
+        cells = JOIN + widths[step]
+        label = f" {step}" if cells > len(str(step)) + 1 else ""
+        bits.append(((" " * JOIN + label).ljust(cells), "muted"))
+    return bits
+
+
+def _end(entry: BeamEntry) -> Iterator[Bit]:
+    """The label behind a beam's last token."""
+    if entry.kind == "fell":
+        yield (f"{FELL} {entry.last.fell}", "faint")
+        return
+    if entry.place is not None:
+        yield (f"{entry.place}", "strong")
+        yield (f" {number(entry.last.score)}", "")
+    if entry.kind == "left":
+        yield ("not finished", "muted")
+    if entry.greedy or entry.kind == "greedy":
+        yield (" greedy", "primary")
+
+
+# ---- on the page of a lesson ------------------------------------------------------------------
+
+
+def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[Element]:
+    """The ranking of a beam search, and greedy decoding."""
+    ended = next((each for each in reversed(since) if isinstance(each, BeamEnded)), None)
+    if ended is None:
+        return
+    rows = []
+    for rank, each in [*enumerate(ended.ranking, 1), ("greedy", ended.greedy)]:
+        said = elements.element("span", visible(each.text + each.end), class_="said")
+        rows.append(
+            elements.row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length))
+        )
+    yield elements.table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
+
+
+BEAMS_PART = ExportPart("beams", beat=_beat)

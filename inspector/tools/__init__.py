@@ -1,1 +1,0 @@
-"""One folder for each thing that the user opens; no tool imports another."""

@@ -1,1 +1,0 @@
-"""Several prompts at once, a lane for each."""

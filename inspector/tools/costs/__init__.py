@@ -1,1 +1,0 @@
-"""The costs of one step, part by part."""

@@ -1,1 +1,0 @@
-"""Many draws of one prompt: what the odds really are."""

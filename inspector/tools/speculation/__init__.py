@@ -1,1 +1,0 @@
-"""Speculative decoding, watched: rounds, what became of their drafts, and whether it paid."""

@@ -1,0 +1,156 @@
+"""Many draws after one text: how often each token came, its stated probability, and a tree of what came."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual.app import ComposeResult
+from textual.containers import Container
+
+from engine.protocol import DrawMany
+from inspector.blocks.paint import Painter
+from inspector.display import quoted, token_label
+from inspector.documents.draws import frequencies, tree_lines
+from inspector.keys import key_for
+from inspector.main.view import View, neighbor
+from inspector.session.requests import failure_words
+from inspector.state.batch import Batches
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+COUNTS = (10, 40, 200, 1000, 2000, 10_000)
+LENGTHS = (1, 2, 4, 8, 16, 32)
+ABOUT = (
+    "The sampler states a probability for each token. How often is the token really drawn?",
+    "",
+    "Draw k is the one that k re-rolls give: the same draws come again.",
+    "",
+)
+LOW = 20
+"""Rows below which one panel is shown at a time."""
+LEAST = 10
+"""Rows up to which the line above the panels is left out."""
+
+DRAWS_KEYS = screen_table(
+    "In many draws",
+    Action("draws.go", "Draw", "Draw; again to stop.", lambda own: own.toggle(), Needs.ENGINE,
+           hint=lambda own: "stop" if own.job.running else "draw", worth=9),
+    *both(("draws.fewer", "draws.more"), ("Fewer", "More"), "Fewer draws, or more.",
+          lambda own, by: own.change_count(by), needs=Needs.ENGINE, hint="number", worth=6),
+    *both(("draws.longer", "draws.shorter"), ("Longer", "Shorter"),
+          "Longer continuations, or shorter ones; from two tokens on they are shown as a tree.",
+          lambda own, by: own.lengthen(by), by=(1, -1), needs=Needs.ENGINE, hint="length", worth=6),
+    Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
+           hint=lambda own: "panel" if own.turns else "", worth=3),
+    back("draws.leave", "Go back."),
+    text="`stated` is the sampler's probability, `came` the share of the draws, and `95 %` Wilson's interval of that "
+        "share; `!` marks a stated probability outside of it (one in twenty is, by chance). Chi-square tests "
+    "all of them at once.",
+)  # fmt: skip
+
+
+class DrawsView(View[None]):
+    """Draws; the session stays as it is. The timeline has the last count and its continuations."""
+
+    TOOL: ClassVar[str] = "draws"
+    ACTIONS: ClassVar[ActionTable] = DRAWS_KEYS
+    MEASURES: ClassVar[str] = "A count of draws"
+    STARTS = (DrawMany,)
+    TELLING = Batches.changing()
+
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.draws, self.tokens = 200, 1
+        self._second = False
+        """True if the tree is shown while there is room for one panel."""
+
+    def body(self) -> ComposeResult:
+        with Container(id="draws-panels"):
+            yield DrawnPanel(id="draws-table")
+            yield DrawnPanel(id="draws-tree")
+
+    # ---- showing ----------------------------------------------------------------------------
+
+    @property
+    def batches(self) -> Batches:
+        """The last count and the continuations of its draws, live or recorded."""
+        return self.timeline.of(Batches)
+
+    @property
+    def turns(self) -> bool:
+        """True if there are two panels, and room for one."""
+        return self.batches.continued is not None and self.room < LOW
+
+    def show(self) -> None:
+        """Show everything, now."""
+        table, tree = self.query_one("#draws-table", DrawnPanel), self.query_one("#draws-tree", DrawnPanel)
+        second = self.turns and self._second
+        table.display = not second
+        tree.display = self.batches.continued is not None and (second or not self.turns)
+        table.put("First tokens", self._first_tokens)
+        tree.put("What came", self._came)
+        timeline, where = self.timeline, ""
+        if not timeline.following and (after := timeline.selected) is not None:
+            where = f"in the place of {quoted(token_label(after.text, after.raw))}"
+        elif timeline.items:
+            where = f"after {quoted(token_label(timeline.items[-1].text, timeline.items[-1].raw))}"
+        parts = ("Draws", "recorded" if self.recorded else where, self._asked)
+        self.write(" · ".join(filter(None, parts)) if self.room > LEAST else "")
+
+    def _first_tokens(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The frequencies, and the test of them."""
+        if (drawn := self.batches.drawn) is not None:
+            return Painter(on).draw(frequencies(drawn), width, height)
+        press = f"Press {key_for('draws.go')} for {self.draws:,} draws."
+        about = (*ABOUT, self.needs_model if self.recorded else press)
+        return centred([(line, on.ink("muted")) for line in about], width, height)
+
+    def _came(self, on: Canvas, width: int, height: int) -> list[Row]:
+        """The tree of the continuations."""
+        continued = self.batches.continued
+        lines = tree_lines(continued, max(20, width)) if continued else []
+        return [[Segment(line, on.rich_style)] for line in lines[:height]]
+
+    @property
+    def _asked(self) -> str:
+        """The number and length of the next draws."""
+        return f"{self.draws:,} draws of {self.tokens} token" + "s" * (self.tokens != 1)
+
+    def situation(self) -> str:
+        """The state of the draws, and what to do about it."""
+        if self.recorded:
+            return self.needs_model
+        if (failure := self.job.failure) is not None:
+            return failure_words(failure)
+        if self.job.running:
+            if (continued := self.batches.continued) is None:
+                return "Drawing"
+            done = sum(lane.ended is not None for lane in continued.lanes)
+            return f"Drawing, {done} of {self.draws:,} done"
+        if self.controller.setup.settings.temp == 0:
+            return f"Greedy takes one token always: esc, then {key_for('sampling')} for a temperature above 0"
+        return f"Press {key_for('draws.go')} for {self._asked}, ← → for their number, ↑ ↓ for longer ones"
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def toggle(self) -> None:
+        """Draw after the token that is looked at, or stop."""
+        if not self.job.stop():
+            node = self.timeline.tip if self.timeline.following else self.timeline.before
+            self.job.start(DrawMany(self.draws, node, self.tokens))
+
+    def change_count(self, by: int) -> None:
+        """Draw more, or fewer."""
+        self.draws = neighbor(COUNTS, self.draws, by)
+
+    def lengthen(self, by: int) -> None:
+        """Draw longer continuations, or shorter ones."""
+        self.tokens = neighbor(LENGTHS, self.tokens, by)
+
+    def turn(self) -> None:
+        """Show the other panel, if there is room for one."""
+        self._second = not self._second

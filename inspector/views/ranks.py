@@ -1,0 +1,191 @@
+"""The ranks that compute a model together: what each holds, and the time of a step in compute and communication."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from rich.segment import Segment
+from textual.app import ComposeResult
+
+from engine import protocol
+from engine.protocol import RankFacts, RanksLoaded, RanksMeasured, RankTime
+from inspector.display import pad, visible
+from inspector.keys import key_for
+from inspector.main.view import View
+from inspector.scales import milliseconds, size
+from inspector.session.requests import failure_words
+from inspector.state.measured import Measured
+from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
+from inspector.widgets.canvas import Canvas, PageView, Row, centred
+from inspector.widgets.charts import bar
+
+WIDTHS = {
+    "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
+}  # fmt: skip
+"""Cells of the columns, their right gap included."""
+GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
+"""The columns that are left out if there is no room, the first one first."""
+LEAST_BAR = 10
+WAITED = "▒"
+ALONE = "There are no ranks to measure: start with --ranks 2"
+
+
+# ---- the page -----------------------------------------------------------------------------------
+
+
+def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None, width: int) -> list[Row]:
+    """All that is known of the ranks.
+
+    Args:
+        on: Has the inks.
+        loaded: How the model was divided; None in a recording that has the measurement alone.
+        measured: The last measurement; None before there is one.
+        width: Cells of a line.
+    """
+    latest = measured or loaded
+    assert latest is not None
+    times = {time.rank: time for time in measured.times} if measured is not None else {}
+    longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
+    columns = fitting(width, bool(times))
+    left = width - sum(WIDTHS[each] for each in columns)
+
+    def line(cells: Mapping[str, str]) -> str:
+        return "".join(
+            pad(cells[name], WIDTHS[name] - 1, right=name not in ("rank", "host")) + " " for name in columns
+        )
+
+    rows: list[Row] = [[Segment(line({name: name for name in columns}), on.ink("muted"))]]
+    for rank in latest.ranks:
+        time = times.get(rank.rank)
+        slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
+        row = [Segment(line(_cells(rank, time)), on.ink("strong") if slow else on.rich_style)]
+        if time is not None and longest and left >= LEAST_BAR:  # compute, and behind it communication
+            compute = bar(time.compute_ms / longest, left).rstrip()
+            waited = min(left - len(compute), round(time.communication_ms / longest * left))
+            row += [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
+        rows.append(row)
+    facts = _facts(latest, measured)
+    if times and left >= LEAST_BAR:
+        facts.append(
+            ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")
+        )
+    return [*rows, [], *on.facts(facts, width)]
+
+
+def fitting(width: int, timed: bool) -> tuple[str, ...]:
+    """The columns that there is room for."""
+    left = [each for each in WIDTHS if timed or each not in ("compute", "comm.")]
+    for name in GIVES_WAY:
+        if sum(WIDTHS[each] for each in left) <= width:
+            break
+        left.remove(name)
+    return tuple(left)
+
+
+def _cells(rank: RankFacts, time: RankTime | None) -> dict[str, str]:
+    return {
+        "rank": str(rank.rank),
+        "host": visible(rank.host),
+        "layers": f"{rank.first_layer + 1}-{rank.first_layer + rank.layers}" if rank.layers else "none",
+        "weights": size(rank.weight_bytes),
+        "KV": size(rank.kv_used_bytes) if time else "?",
+        "memory": size(rank.memory_bytes) if rank.memory_bytes else "?",
+        "compute": milliseconds(time.compute_ms) if time else "?",
+        "comm.": milliseconds(time.communication_ms) if time else "?",
+    }
+
+
+def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
+    """The totals of all ranks, as names and sentences; not yet printable."""
+    count, weights = len(latest.ranks), size(sum(rank.weight_bytes for rank in latest.ranks))
+    divided = f"pipeline: each of {count} ranks has some layers, and hands what they computed to the next"
+    if latest.sharding == "tensor":
+        divided = f"tensor: each of {count} ranks has a part of every layer, and all add up what they computed in each"
+    whole = "what each has whole (embedding, norms, head) counts on each"
+    facts = [("divided", divided), ("weights", f"{weights} on all ranks together; {whole}")]
+    if measured is None:
+        return facts
+    used = size(sum(rank.kv_used_bytes for rank in measured.ranks))
+    allocated = size(sum(rank.kv_allocated_bytes for rank in measured.ranks))
+    spread = milliseconds(measured.step_spread_ms)
+    step = f"{milliseconds(measured.step_ms)} without fences, the best of {measured.rounds} (they differ by {spread})"
+    kv = f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"
+    facts += [("KV", kv), ("a step", step)]
+    slow = next((time for time in measured.times if time.rank == measured.slowest), None)
+    others = [time.compute_ms for time in measured.times if time.rank != measured.slowest]
+    if slow is not None and others:
+        computes, beside = milliseconds(slow.compute_ms), milliseconds(max(others))
+        waits = f"rank {slow.rank} computes {computes}, the next one {beside}: the others wait for it"
+        facts.append(("slowest", waits))
+    return facts
+
+
+# ---- the view ---------------------------------------------------------------------------------
+
+RANKS_KEYS = screen_table(
+    "While ranks are shown",
+    Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
+           lambda own: own.measure(), Needs.ENGINE, worth=6,
+           hint=lambda own: "stop" if own.job.running else "measure"),
+    note("up down", "Scroll.", "scroll", 3, place=-1),
+    back("ranks.leave", "Go back; a measurement stops."),
+    text="All ranks run the same session; the screen shows the records of rank 0. `--ranks 2` begins so.",
+)  # fmt: skip
+
+
+class RanksView(View[None]):
+    """Shows what each rank holds, and measures a step on all of them; the session stays as it is."""
+
+    TOOL: ClassVar[str] = "ranks"
+    ACTIONS: ClassVar[ActionTable] = RANKS_KEYS
+    MEASURES: ClassVar[str] = "A step on ranks"
+    STARTS = (protocol.MeasureRanks,)
+    TELLING = (RanksLoaded, RanksMeasured)
+    OUTDATES = (RanksMeasured, protocol.Ended, protocol.Failure)
+    AUTO_FOCUS = "#ranks-view"
+
+    def body(self) -> ComposeResult:
+        yield PageView(id="ranks-view")
+
+    @property
+    def measured(self) -> Measured:
+        """The measurements of the session, live or recorded."""
+        return self.timeline.of(Measured)
+
+    def show(self) -> None:
+        """Show everything, now."""
+        latest = self.measured.ranks or self.measured.loaded
+        count = len(latest.ranks) if latest is not None else 1
+        title = f"{count} ranks" if count > 1 else "One process"
+        self.query_one("#ranks-view", PageView).put(title, self._draw)
+        self.write(" · ".join(filter(None, ("Ranks", "recorded" if self.recorded else "", self.model_name))))
+
+    def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
+        if self.measured.ranks is not None or self.measured.loaded is not None:
+            return page(on, self.measured.loaded, self.measured.ranks, width)
+        why = "No ranks were recorded up to here." if self.recorded else "One process computes this model."
+        advice = "Start with --ranks 2, or --hostfile FILE, to have several compute it together."
+        return centred([(why, on.rich_style), (advice, on.ink("muted"))], width, height)
+
+    def situation(self) -> str:
+        """The state of the measuring, and the keys that matter now."""
+        if self.recorded:
+            return self.needs_model
+        if (failure := self.job.failure) is not None:
+            return failure_words(failure)
+        if self.job.running:
+            if (now := self.job.progress) is None:
+                return "Getting ready"
+            return f"A step on all ranks, round {now.done + 1} of {now.total}"
+        if self.measured.loaded is None:
+            return ALONE
+        again = " again" if self.measured.ranks is not None else ""
+        return f"Press {key_for('ranks.measure')} to measure a step on all ranks{again}"
+
+    def measure(self) -> None:
+        """Measure, or stop."""
+        if self.measured.loaded is None:
+            self.say(ALONE)
+        elif not self.job.stop():
+            self.job.start(protocol.MeasureRanks())
