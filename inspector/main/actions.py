@@ -15,7 +15,7 @@ from engine.settings import LoadSettings
 from inspector.config.preferences import VIEWS
 from inspector.display import visible
 from inspector.keys import TABS, key_for, with_keys
-from inspector.main.dialogs import HELP_KEYS, MODEL_KEYS, PROMPT_KEYS, Downloads
+from inspector.main.dialogs import Downloads
 from inspector.main.finder import Findable
 from inspector.main.help_pages import TOPICS
 from inspector.main.panels.candidates import CandidatesPanel
@@ -370,7 +370,7 @@ SETTING_UP = Tool(
             synonyms="model info, device, parameters, model details, config, number of parameters, context length, "
             "about the model", hint="model facts", worth=4, place=62),
     ),
-    owners=(PROMPT_KEYS, MODEL_KEYS),
+    dialogs=("inspector.main.dialogs:PROMPT_KEYS", "inspector.main.dialogs:MODEL_KEYS"),
 )  # fmt: skip
 
 
@@ -408,7 +408,7 @@ def _panel(id: str, label: str, help: str, view: str, synonyms: str) -> Action:
     return Action(id, label, help, lambda own: own.host.go_to(id), looks=True, synonyms=synonyms, view=view)
 
 
-SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, owners=(HELP_KEYS,), actions=(
+SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.dialogs:HELP_KEYS",), actions=(
     *(_tab(digit, name) for digit, name in TABS.items()),
     _panel("candidates", "Candidates", "Show the candidates: the most probable next tokens.", "candidates",
            "top candidates, probabilities, distribution, next token probabilities, top tokens"),

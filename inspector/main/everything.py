@@ -98,7 +98,7 @@ class Everything:
             yield from self._inside(tool)
         yield from beyond_keys(self._main.app)
 
-    def _here(self, top: Dialog[Any] | View[Any]) -> Iterator[Findable]:
+    def _here(self, top: Dialog[Any] | View) -> Iterator[Findable]:
         """The actions of keys on the screen on top."""
         where = self._main.table.titled(top.TOOL) if isinstance(top, View) else top.HEADING
         for table in top.tables:
@@ -110,7 +110,6 @@ class Everything:
         """The actions of keys on the screens that a tool opens, without those that only move about there."""
         views = {found(each.opens): each for each in reversed(tool.actions) if each.opens}
         screens = [(each, view.ACTIONS) for view, each in reversed(views.items())]
-        screens += zip(tool.actions, (table for table in tool.owners if table.screen), strict=False)
         for opening, table in screens:
             if isinstance(self._top, View) and table in self._top.tables:
                 continue
@@ -198,7 +197,7 @@ def _findable(
     )
 
 
-def top_of(main: MainScreen) -> Screen[Any] | View[Any]:
+def top_of(main: MainScreen) -> Screen[Any] | View:
     """The dialog that is on top, or else the open view, or else the screen."""
     screen, opened = main.app.screen, main.open_view
     return screen if opened is None or isinstance(screen, Dialog) else opened

@@ -27,7 +27,7 @@ class CaptionGuide:
         self._told: Caption | None = None
         self._due = False
         """True if what the caption points at has not been gone to: a race may begin after it."""
-        self._opened: View[object] | None = None
+        self._opened: View | None = None
         """The screen that was opened for a caption."""
         self._pictures, self._at = 0, 0
         """Number of changes of the main screen, and of entries, that were on show then."""
@@ -42,7 +42,7 @@ class CaptionGuide:
         if told is not None and self._due:
             self._go(told.tool)
 
-    def _is_over(self, opened: View[object]) -> bool:
+    def _is_over(self, opened: View) -> bool:
         player, told = self._player, self._told
         since = player.file.entries[self._at : player.position] if player is not None else ()
         elsewhere = self._due and told is not None and told.tool != opened.TOOL
@@ -61,10 +61,10 @@ class CaptionGuide:
         playback = self._main.playback
         return playback.player if playback is not None else None
 
-    def _leave(self, opened: View[object]) -> None:
+    def _leave(self, opened: View) -> None:
         self._opened = None
         if not opened.left:
-            opened.dismiss(None)
+            opened.dismiss()
 
     def _go(self, place: str) -> None:
         """Go to a panel, or open the screen of a tool as soon as it has something to show."""

@@ -327,7 +327,7 @@ def look_table(
 # ---- the view -----------------------------------------------------------------------------------
 
 
-class InsideView(View[None], Generic[Answer]):
+class InsideView(View, Generic[Answer]):
     """Looks at the forward that made the candidates of the selected token. The views differ in what they ask and draw.
 
     Args:
@@ -586,7 +586,7 @@ class InsideView(View[None], Generic[Answer]):
     def leave(self) -> None:
         """Go back; what is computed stops."""
         self.drop()
-        self.dismiss(None)
+        self.dismiss()
 
     def drop(self) -> None:
         """Have what is computed stop."""

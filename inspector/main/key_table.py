@@ -155,7 +155,7 @@ class KeyTable:
             tab: Key of theirs.
         """
         tools = ((self.tool(each.id), each) for each in self.views[tab] if not each.view.endswith("…"))
-        return [each.id for tool, each in tools if tool.panel is not None or tool.screen or tool.owners]
+        return [each.id for tool, each in tools if tool.panel is not None or each.opens]
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""

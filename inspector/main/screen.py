@@ -104,7 +104,7 @@ class MainScreen(KeyedScreen[None]):
         self.playback, self.clipboard = playback, Clipboard(self)
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
-        self._kept: dict[str, View[Any]] = {}
+        self._kept: dict[str, View] = {}
         """The views that were made, by their places: see `Action.opens`."""
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
@@ -112,10 +112,8 @@ class MainScreen(KeyedScreen[None]):
         """Places of the actions that are made when they are first needed, by the id of their tool."""
         self._hooked = self._with_hooks()
         """Tools with a hook of their own, by the name of the hook: most have none."""
-        self._opened: View[Any] | None = None
+        self._opened: View | None = None
         """The open view."""
-        self._then: Callable[[Any], None] | None = None
-        """Called with its result."""
         self.tab = next(iter(TABS))
         """Key of the open tab."""
         self._named = ""
@@ -526,7 +524,7 @@ class MainScreen(KeyedScreen[None]):
             raise SkipAction
         await self._do_in_view(opened, found, key)
 
-    async def _do_in_view(self, opened: View[Any], action: Action, key: str) -> None:
+    async def _do_in_view(self, opened: View, action: Action, key: str) -> None:
         if opened.meaning(key) is action:
             await opened.perform(action)
         else:
@@ -552,7 +550,7 @@ class MainScreen(KeyedScreen[None]):
             return
         if usual.view and (opened := self.open_view) is not None:
             opened.goes_to(id)
-            if not self._left_tool_screen():
+            if not self._left_open_view():
                 return
             if self.view == id and instead is None:  # as in `open_tab`
                 self.answer()
@@ -601,11 +599,11 @@ class MainScreen(KeyedScreen[None]):
     # ---- tabs -------------------------------------------------------------------------------
 
     @property
-    def open_view(self) -> View[Any] | None:
+    def open_view(self) -> View | None:
         """The open view; a dialog may lie over it."""
         return self._opened if self._opened is not None and not self._opened.left else None
 
-    def view_at(self, place: str) -> View[Any]:
+    def view_at(self, place: str) -> View:
         """A view; made if it is the first time.
 
         Args:
@@ -626,12 +624,13 @@ class MainScreen(KeyedScreen[None]):
         if view.PAUSES:
             self.controller.client.pause()
         view.opener = action.id
-        self.open(view)
-
-    def show_view(self, view: View[Any], then: Callable[[Any], None] | None) -> None:
-        """Show a view over the answer."""
-        read_styles(self.app)
-        self._opened, self._then, view.is_open = view, then, True
+        self._looked.pop(view.TOOL, None)
+        self._looked[view.TOOL] = None
+        if (opened := self.open_view) is view:  # a key that was pressed twice
+            return
+        if opened is not None:
+            opened.leave()
+        self._opened, view.is_open = view, True
         if view.is_attached:
             view.display = True
             view.call_next(view.activate)
@@ -640,26 +639,22 @@ class MainScreen(KeyedScreen[None]):
         self.status.tell("")
         self.changed()
 
-    def give_up(self, view: View[Any], error: Exception) -> None:
+    def give_up(self, view: View, error: Exception) -> None:
         """Close a plug-in's view for good, with a notice."""
         self._kept = {place: each for place, each in self._kept.items() if each is not view}
         view.dismiss()
+        view.remove()
         text = f"{type(error).__name__}: {error}. The view is closed; tell the author of the plug-in."
         self.announce(visible(text), view.ENTRY.title, "error")
 
-    def close_view(self, view: View[Any], result: object) -> None:
-        """Close a view, and give its result to its opener."""
-        if view is not self._opened:
-            return
-        then, self._opened, self._then = self._then, None, None
-        self.in_sight_since = Message().time
-        self.status.tell(None)
-        view.display = False
-        if view not in self._kept.values():
-            view.remove()
-        self.changed()
-        if then is not None:
-            then(result)
+    def close_view(self, view: View) -> None:
+        """Hide a view that was left."""
+        if view is self._opened:
+            self._opened = None
+            self.in_sight_since = Message().time
+            self.status.tell(None)
+            view.display = False
+            self.changed()
 
     @property
     def view(self) -> str:
@@ -701,7 +696,7 @@ class MainScreen(KeyedScreen[None]):
             elif not panel.virtual_size.height:  # what scrolls names keys where it has no lines
                 panel.refresh()
 
-    def _left_tool_screen(self) -> bool:
+    def _left_open_view(self) -> bool:
         """Leave the tool's own screen that is on top; returns whether it went."""
         opened = self.open_view
         if opened is not None and self.is_active:
@@ -722,7 +717,7 @@ class MainScreen(KeyedScreen[None]):
                 self.arrangement.look_at(places.answer)
             self.changed()
             return
-        if self.open_view is not None and not self._left_tool_screen():
+        if self.open_view is not None and not self._left_open_view():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
@@ -750,7 +745,7 @@ class MainScreen(KeyedScreen[None]):
         for further in range(1, len(views) + 1):
             wanted = views[(place + by * further) % len(views)]
             if wanted == text:
-                if self.open_view is None or self._left_tool_screen():
+                if self.open_view is None or self._left_open_view():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
                     self.go_to(text)
                 return
@@ -911,24 +906,19 @@ class MainScreen(KeyedScreen[None]):
     # ---- the application --------------------------------------------------------------------
 
     def open(
-        self, screen: Overlay[Result] | View[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Overlay[Result] | View[Result]:
-        """Show a view, or a dialog over the screen; returns the one that is shown, which may have been kept."""
+        self, screen: Overlay[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Overlay[Result]:
+        """Show a dialog over the screen; returns the one that is shown, which may have been kept.
+
+        Args:
+            screen: The dialog.
+            then: Called with its result.
+        """
         app = self.app
-        if isinstance(screen, View):
-            self._looked.pop(screen.TOOL, None)
-            self._looked[screen.TOOL] = None
-            opened = self.open_view
-            if opened is not None and type(opened) is type(screen):  # a key that was pressed twice
-                return opened
-            if opened is not None:
-                opened.leave()
-            self.show_view(screen, then)
-            return screen
         if type(app.screen) is type(screen):  # a key that was pressed twice opens one
             return app.screen
         # if they are kept, the first of a class is shown instead of a later one
-        if isinstance(screen, Overlay) and screen.KEPT:
+        if screen.KEPT:
             name = type(screen).__name__
             kept = app.get_screen(name) if app.is_screen_installed(name) else None
             if isinstance(kept, Overlay) and kept not in app.screen_stack and kept.serves(screen):
@@ -951,12 +941,7 @@ class MainScreen(KeyedScreen[None]):
     def to_main(self) -> None:
         """Close the open view."""
         if (opened := self.open_view) is not None and self.is_active:
-            opened.dismiss(None)
-
-    def close(self, view: Widget, result: object) -> None:
-        """Close a view, and give its result to its opener."""
-        assert isinstance(view, View)
-        self.close_view(view, result)
+            opened.dismiss()
 
     def tell(self, said: str, alert: bool) -> None:
         """Show what the open view says in the status line."""
@@ -972,8 +957,6 @@ class MainScreen(KeyedScreen[None]):
         own = [self.table[id]] if id in self.table else []
         for each in own if own and own[0].opens else self.table.opening.get(id, ()):
             self.view_at(each.opens).point(*place)
-        if id in self.actions:
-            self.actions[id].point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """Shares of the tokens by the view that was opened last, of those that have some."""
@@ -986,7 +969,7 @@ class MainScreen(KeyedScreen[None]):
         own, opening = self.actions[tool], self.table.opening.get(tool, ())
         places = (each.opens for each in opening if each.opens in self._kept or each.recorded(own))
         offered = (self.view_at(place).heat_of_text() for place in places)
-        return next((each for each in offered if each is not None), None) or own.heat()
+        return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
         """Color the text again, if it is colored by that."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
 from textual.message import Message
@@ -21,15 +21,6 @@ from inspector.widgets.actions import Action, ActionTable, Lack
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
-    from inspector.main.view import View
-    from inspector.widgets.overlay import Overlay
-
-Result = TypeVar("Result")
-Given = TypeVar("Given", contravariant=True)
-Panel = TypeVar("Panel", bound=Widget)
-
-
-# ---- a tool -------------------------------------------------------------------------------------
 
 
 class OfferedHeat(Struct, frozen=True):
@@ -80,19 +71,6 @@ class ToolActions:
         """The timeline on show."""
         return self.controller.timeline
 
-    def open_screen(
-        self, screen: Overlay[Result] | View[Result], then: Callable[[Result | None], None] | None = None
-    ) -> None:
-        """Open the tool's own screen; a run pauses.
-
-        Args:
-            screen: The screen.
-            then: Called with its result.
-        """
-        self.controller.client.pause()
-        self.host.answer()
-        self.host.open(screen, then)
-
     def show(self) -> None:
         """Everything is shown again: show the tool's panel, where it has one."""
 
@@ -114,13 +92,6 @@ class ToolActions:
     def on_disk(self) -> Iterator[Findable]:
         """The same, of what has to be read from the disk first; called in a thread."""
         yield from ()
-
-    def heat(self) -> OfferedHeat | None:
-        """See `View.heat_of_text`."""
-        return None
-
-    def point(self, *place: int) -> None:
-        """See `View.point`."""
 
     def pressed(self, id: str) -> None:
         """An action of the main screen that it heeds is about to be done.
@@ -156,10 +127,8 @@ class Tool(Struct, frozen=True):
     panel: PanelSpec | None = None
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
-    owners: tuple[ActionTable, ...] = ()
-    """The keys of its dialogs, for the help."""
     dialogs: tuple[str, ...] = ()
-    """The same, as places of tables that are imported for the help."""
+    """Places of the keys of its dialogs, which are imported for the help."""
     tab: str = ""
     """Key of the tab of a plug-in's actions; the others are in `inspector.keys`."""
     situation: str = ""
@@ -184,7 +153,6 @@ class Tool(Struct, frozen=True):
         for view in dict.fromkeys(views):
             yield view.ACTIONS
             yield from view.DIALOGS
-        yield from self.owners
         yield from map(found, self.dialogs)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
     from inspector.main.tool import Tool
 
-Result = TypeVar("Result")
 AROUND = (2, 0, 2, 0)
 """Margin that counts for the size classes of a view: two rows above and below, for header, tabs, status and keys."""
 LEAST_ROWS = 9
@@ -86,7 +85,7 @@ def neighbor(values: Sequence[int], value: int, by: int) -> int:
     return values[max(0, min(len(values) - 1, values.index(value) + by))]
 
 
-class View(Vertical, Generic[Result]):
+class View(Vertical):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 
     It is made when it is first opened, and kept: what the user chose in it is still so when it is opened again.
@@ -235,15 +234,11 @@ class View(Vertical, Generic[Result]):
             widget = self.query_one(self.AUTO_FOCUS) if self.AUTO_FOCUS else None
             self.screen.set_focus(widget, scroll_visible=False)
 
-    def dismiss(self, result: Result | None = None) -> None:
-        """Leave, once.
-
-        Args:
-            result: For the caller of `MainScreen.open`.
-        """
+    def dismiss(self) -> None:
+        """Leave, once."""
         if self.is_open:
             self.deactivate()
-            self.host.close(self, result)
+            self.host.close_view(self)
             self.host.answer(self.waiting())
 
     def waiting(self) -> str:
@@ -427,4 +422,4 @@ class View(Vertical, Generic[Result]):
     def leave(self) -> None:
         """Go back; what it started stops."""
         self.job.stop()
-        self.dismiss(None)
+        self.dismiss()

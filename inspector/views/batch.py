@@ -310,7 +310,7 @@ BATCH_KEYS = screen_table(
 )  # fmt: skip
 
 
-class BatchView(View[None]):
+class BatchView(View):
     """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
     TOOL: ClassVar[str] = "batch"

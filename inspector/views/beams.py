@@ -171,7 +171,7 @@ def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
 # ---- the search ---------------------------------------------------------------------------------
 
 
-class BeamsView(View[None]):
+class BeamsView(View):
     """Searches with beams, and goes to the end of one; the session stays where it is until then."""
 
     TOOL: ClassVar[str] = "beams"

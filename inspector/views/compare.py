@@ -447,7 +447,7 @@ COMPARE_KEYS = screen_table(
 )  # fmt: skip
 
 
-class CompareView(View[None]):
+class CompareView(View):
     """Compares the current path, on the left, with one other branch."""
 
     TOOL: ClassVar[str] = "compare"

@@ -56,7 +56,7 @@ COST_KEYS = screen_table(
 )  # fmt: skip
 
 
-class CostsView(View[None]):
+class CostsView(View):
     """Measures the step to come, on copies: the session stays as it is. The timeline has the results."""
 
     TOOL: ClassVar[str] = "costs"

@@ -53,7 +53,7 @@ DRAWS_KEYS = screen_table(
 )  # fmt: skip
 
 
-class DrawsView(View[None]):
+class DrawsView(View):
     """Draws; the session stays as it is. The timeline has the last count and its continuations."""
 
     TOOL: ClassVar[str] = "draws"

@@ -178,7 +178,7 @@ LOCKSTEP_KEYS = screen_table(
 )  # fmt: skip
 
 
-class LockstepView(View[None]):
+class LockstepView(View):
     """Shows the path as two models see it, and has the second one opened and read."""
 
     TOOL: ClassVar[str] = "lockstep"
@@ -643,7 +643,7 @@ class LockstepView(View[None]):
         """Go back; what is under way stops, but a second model that is loading."""
         if not self.is_loading:
             self.job.stop()
-        self.dismiss(None)
+        self.dismiss()
 
 
 def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:

@@ -92,7 +92,7 @@ MERGES_KEYS = screen_table(
 )  # fmt: skip
 
 
-class MergesView(View[None]):
+class MergesView(View):
     """Goes from word to word and from merge to merge."""
 
     TOOL: ClassVar[str] = "merges"

@@ -118,7 +118,7 @@ RACE_KEYS = screen_table(
 )  # fmt: skip
 
 
-class RaceView(View[None]):
+class RaceView(View):
     """Races; the session and its cache stay as they are. The timeline has the results of the last race."""
 
     TOOL: ClassVar[str] = "race"

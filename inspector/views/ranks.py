@@ -134,7 +134,7 @@ RANKS_KEYS = screen_table(
 )  # fmt: skip
 
 
-class RanksView(View[None]):
+class RanksView(View):
     """Shows what each rank holds, and measures a step on all of them; the session stays as it is."""
 
     TOOL: ClassVar[str] = "ranks"

@@ -44,7 +44,7 @@ SEGMENTS_KEYS = screen_table(
 )  # fmt: skip
 
 
-class SegmentsView(View[None]):
+class SegmentsView(View):
     """A line for each segment, and what those of a kind come to together."""
 
     TOOL: ClassVar[str] = "segments"

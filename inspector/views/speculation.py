@@ -85,7 +85,7 @@ SPECULATION_KEYS = screen_table(
 )  # fmt: skip
 
 
-class SpeculationView(View[None]):
+class SpeculationView(View):
     """Takes rounds of the session itself: their tokens are those of the text. The timeline has what came of them."""
 
     TOOL: ClassVar[str] = "speculation"

@@ -227,7 +227,7 @@ TRAINING_KEYS = screen_table(
 )  # fmt: skip
 
 
-class TrainingView(View[None]):
+class TrainingView(View):
     """Trains, pauses, goes back and opens what was trained; or plays the recorded training. The session stays as it
     is."""
 

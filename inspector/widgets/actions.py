@@ -1,6 +1,6 @@
 """Keys as data: an action, and the table of all actions of one owner.
 
-An owner is the main screen, which has the actions of all tools, a tool's own screen, a dialog, or who tells a lesson.
+An owner is the main screen, which has the actions of all tools, a view, a dialog, or who tells a lesson.
 From its table follow the bindings, the line of keys, the section of the help, the finder, refusals and tooltips. Which
 key an action has stands in `inspector.keys`, where the user's own file may change it.
 """
@@ -201,8 +201,6 @@ class ActionTable(Struct, frozen=True):
     """True if all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
     """True if the help has a section for it."""
-    screen: bool = False
-    """True if it is that of a tool's own screen."""
 
 
 def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
@@ -235,7 +233,7 @@ def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
 
 
 def screen_table(title: str, *actions: Action, text: str = "", priority: bool = True) -> ActionTable:
-    """The table of a tool's own screen, with what every such screen can do.
+    """The table of a view, with what every such screen can do.
 
     Args:
         title: Of its section in the help.
@@ -246,7 +244,7 @@ def screen_table(title: str, *actions: Action, text: str = "", priority: bool = 
     *own, leave = actions
     given = {each.id for each in actions}
     shared = (each for each in (FINDER, HELP) if each.id not in given)
-    return ActionTable(title, (*own, *shared, leave), text, priority=priority, screen=True)
+    return ActionTable(title, (*own, *shared, leave), text, priority=priority)
 
 
 FINDER = Action(
@@ -260,7 +258,7 @@ HELP = Action(
 
 
 def back(id: str, help: str, worth: int = 8) -> Action:
-    """The action that leaves a tool's own screen.
+    """The action that leaves a view.
 
     Args:
         id: Of the action.

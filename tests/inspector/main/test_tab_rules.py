@@ -12,6 +12,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.tabs import TabLines
+from inspector.main.tool import found as imported
 from inspector.main.view import View
 from inspector.views import TOOLS
 from tests.inspector.main.test_overlays import branched
@@ -41,7 +42,7 @@ def test_every_tab_has_an_answer_and_every_panel_and_screen_is_one() -> None:
     views = {each.id for tab in TABS for each in TABLE.views[tab]}
     assert all(TABLE.views[tab] and not TABLE.views[tab][0].view.endswith("…") for tab in TABS)
     for tool in TOOLS:
-        if tool.panel is not None or any(table.screen for table in tool.owners):
+        if tool.panel is not None or tool.screen:
             assert tool.opener in views, tool.id
 
 
@@ -53,8 +54,8 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
         others = {
             key: each.id for each in TABLE.views.get(tab, ()) if each.id not in own for key in each.names
         }
-        for table in tool.owners:
-            for action in table.actions if table.screen else ():
+        for table in (imported(each.opens).ACTIONS for each in tool.actions if each.opens):
+            for action in table.actions:
                 assert not others.keys() & {*action.names}, (tool.id, action.id)
 
 

@@ -164,19 +164,20 @@ async def test_what_a_tool_offers_may_have_a_sign_and_is_concealed_with_it(rig: 
     await rig.ready()
     main, nodes = rig.app.main, [item.node for item in rig.timeline.items]
     offered = OfferedHeat("what " * 40, {nodes[1]: -0.9, nodes[2]: 0.9, 10**9: 1.0}, signed=True)
-    main.actions["tree"].heat = lambda: offered  # type: ignore[method-assign]
+    main.view_at("inspector.views.lens:Lens").heat_of_text = lambda: offered  # type: ignore[method-assign]
     await chosen(rig)
     await rig.pilot.pause()
     assert hot(rig) == {1: True, 2: False}
     assert len(legend(rig)) <= panel(rig).size.width, legend(rig)
-    rig.timeline.concealed = frozenset({"tree"})
+    rig.timeline.concealed = frozenset({"lens"})
     assert main.heat() is None, "a lesson hides what that tool shows"
 
 
 async def test_it_is_asked_for_only_while_the_text_is_coloured_by_it(rig: Rig) -> None:
     await rig.ready()
     asked = []
-    rig.app.main.actions["tree"].heat = lambda: asked.append(1)  # type: ignore[method-assign, assignment, func-returns-value]
+    lens = rig.app.main.view_at("inspector.views.lens:Lens")
+    lens.heat_of_text = lambda: asked.append(1)  # type: ignore[method-assign, assignment, func-returns-value]
     for _ in range(3):
         await rig.press("space")
         rig.app.main.show()
