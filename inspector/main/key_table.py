@@ -154,8 +154,9 @@ class KeyTable:
         Args:
             tab: Key of theirs.
         """
-        tools = ((self.tool(each.id), each) for each in self.views[tab] if not each.view.endswith("…"))
-        return [each.id for tool, each in tools if tool.panel is not None or each.opens]
+        panels = {panel.view for panel in (*PANELS, *panels_of(self.tools))}
+        views = (each for each in self.views[tab] if not each.view.endswith("…"))
+        return [each.id for each in views if each.opens or each.id in panels]
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""

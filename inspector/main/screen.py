@@ -871,6 +871,7 @@ class MainScreen(KeyedScreen[None]):
     def stop(self) -> None:
         """Stop the work under way, or else leave the enlarged panel, then the tools' panels; notices go too."""
         self.app.clear_notifications()
+        self._follow_view()  # keys in a burst: a view that was left is not its tab's answer any more
         arrangement = self.arrangement
         if not self.controller.transport.stop():
             if any(actions.stop() for actions in self.actions.values()):

@@ -240,7 +240,7 @@ class Rig:
                 while self.app.top is not self.app.main:
                     opened = self.app.main.open_view if self.app.screen is self.app.main else None
                     if opened is not None:
-                        opened.dismiss(None)
+                        opened.dismiss()
                     else:
                         self.app.pop_screen()
                 for command in [*self.app.controller.client.outstanding]:

@@ -56,6 +56,7 @@ QUICK = {
     'inspector show --off "blocks.5.attn.hook_z[1], model.layers.2.mlp x0.5"': "L6 h2 off, L3 MLP x0.5",
     "inspector show VIEW -p TEXT": "Attention",
     "inspector --keys": "Take the token that the sampler picked",
+    "inspector --plugins": "No package brings a view",
     "inspector learn": "The draw",
     "inspector learn N --plain": "Beat 1 of 6",
     "inspector lesson check my-lesson.md": "nothing is wrong",

@@ -113,7 +113,7 @@ async def test_all_that_is_painted_can_be_read(rig: Rig, theme: str) -> None:
         await rig.do(action)
         faint += painted(rig, action)
         if rig.app.top is not rig.app.main:
-            rig.app.top.dismiss(None)
+            rig.app.top.dismiss()
             await rig.until(lambda: rig.app.top is rig.app.main)
     assert faint == []
 

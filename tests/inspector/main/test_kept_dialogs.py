@@ -50,7 +50,7 @@ async def test_a_dialog_that_is_shown_again_looks_as_at_first(rig: Rig, key: str
     dialog.query_one("#dialog-body").scroll_end(animate=False)
     await rig.pilot.pause()
     assert rig.screen_text() != looks
-    dialog.dismiss(None)  # nothing is remembered, as it is when it is left with a key
+    dialog.dismiss()  # nothing is remembered, as it is when it is left with a key
     await rig.pilot.pause()
     assert rig.app.top is rig.app.main
     assert dialog.focused is None
@@ -165,7 +165,7 @@ async def test_opening_things_often_leaves_no_widget_behind(rig: Rig) -> None:
         for action in OVERLAYS:
             await rig.do(action)
             assert rig.app.top is not rig.app.main
-            rig.app.top.dismiss(None)
+            rig.app.top.dismiss()
             await rig.until(lambda: rig.app.top is rig.app.main)
             await rig.press("left", "end")  # what was left last may be held until something happens
         counts.append(widgets())

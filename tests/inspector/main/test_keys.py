@@ -206,7 +206,7 @@ async def test_every_key_is_answered_while_the_model_or_the_prompt_is_on_its_way
         if state_of(rig) == before and key.id not in (rig.app.main.view, f"tab_{rig.app.main.tab}"):
             silent.append(key.id)
         while rig.app.top is not rig.app.main:
-            rig.app.top.dismiss(None)
+            rig.app.top.dismiss()
             await rig.pilot.pause()
         rig.app.main.answer()
         rig.app.clear_notifications()

@@ -194,7 +194,7 @@ async def test_answers_that_come_after_a_screen_was_left_are_nobodys(rig: Rig, a
     async def left(action: str) -> None:
         await rig.do(action)
         assert rig.app.top is not rig.app.main
-        rig.app.top.dismiss(None)
+        rig.app.top.dismiss()
         await gone(rig, [*late(), rig.session.step()])
         await rig.pilot.pause()
         assert rig.app.top is rig.app.main

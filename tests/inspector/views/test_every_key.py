@@ -37,7 +37,7 @@ def test_each_key_of_a_screen_does_something_or_says_why_not(opener: str) -> Non
             await rig.press(action.names[0])
             pressed += 1
             while rig.app.top is not top and rig.app.top is not rig.app.main:
-                rig.app.top.dismiss(None)
+                rig.app.top.dismiss()
                 await rig.pilot.pause()
         assert pressed > 3
 

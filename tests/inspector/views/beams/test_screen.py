@@ -202,7 +202,7 @@ async def test_enter_goes_to_the_highlighted_beam(rig: Rig) -> None:
 
 async def test_a_record_that_comes_after_the_screen_was_left_is_no_harm(rig: Rig) -> None:
     screen = await begun(rig, 2)
-    screen.dismiss(None)
+    screen.dismiss()
     await rig.push(search(rig.timeline.tip)[3:4])
     assert rig.app._exception is None
     assert isinstance(rig.app.top, MainScreen)

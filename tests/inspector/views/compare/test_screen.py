@@ -51,7 +51,7 @@ async def test_a_screen_that_is_left_before_it_is_painted_begins_nothing(rig: Ri
     await forked(rig)
     screen = await compared(rig)
     screen.after_paint(screen._go_to_begin)
-    screen.dismiss(None)
+    screen.dismiss()
     await screen.query("*").remove()
     await rig.pilot.pause()
     assert rig.app.top is rig.app.main

@@ -652,7 +652,7 @@ async def test_the_whole_vocabulary_is_searched(
 
     await replay.press("slash")
     replay.app.top.query_one("#find-query", Input).value = " drag"
-    await replay.until(lambda: replay.app.top.matches == found.matches)
+    await replay.until(lambda: replay.app.top.choices == found.matches)
 
 
 @pytest.mark.parametrize("path", [None], indirect=True)
