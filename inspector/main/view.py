@@ -180,10 +180,11 @@ class View(Vertical):
 
     def deactivate(self) -> None:
         """Listen no more; called once with each closing."""
-        self.is_open = self.takes_keys = False
-        if self.OUTDATES:
-            self.controller.client.ignore(self._outdated)
-        self.let_go()
+        began, self.is_open, self.takes_keys = self.takes_keys, False, False
+        if began:  # or it was closed before its widgets were there
+            if self.OUTDATES:
+                self.controller.client.ignore(self._outdated)
+            self.let_go()
 
     def on_unmount(self) -> None:
         """Listen no more."""
