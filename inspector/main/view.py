@@ -159,14 +159,15 @@ class View(Vertical):
         """Begin; what the engine says changes the main screen, and with that this view."""
         if self.left or self.takes_keys:
             return
-        if self.OUTDATES:
-            self.controller.client.listen(self._outdated, *self.OUTDATES)
         self.said = ""
         try:
             self.begin()
         except Exception as error:
             self.raised(error)
+        if self.left:
             return
+        if self.OUTDATES:
+            self.controller.client.listen(self._outdated, *self.OUTDATES)
         self.takes_keys = True
         self.take_focus()
         self._show()
