@@ -203,6 +203,15 @@ class KeyTable:
                     return each
         return self._by_key[tab].get(key)
 
+    def elsewhere(self, key: str) -> str:
+        """What a key does in other tabs, for the status line: `Attention is 3 A`; empty if it does nothing there.
+
+        Args:
+            key: As Textual names it.
+        """
+        found = [each for each in self.actions if each.tabs and key in each.names]
+        return ", ".join(f"{each.label} {'is ' if each is found[0] else ''}{each.way}" for each in found)
+
     def now(
         self, id: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
     ) -> tuple[Offered, Offered]:

@@ -514,15 +514,19 @@ class MainScreen(KeyedScreen[None]):
         await self.do(action.id)
 
     async def action_press_last(self, key: str) -> None:
-        """Do what a key does in a view, since it means nothing to the widget that has the focus.
+        """Do what a key does in a view, since it means nothing to the widget that has the focus; or say in which other
+        tab it does something.
 
         Raises:
-            SkipAction: It does nothing here.
+            SkipAction: It does nothing.
         """
         opened, found = self.open_view, self.meaning(key)
-        if opened is None or found is None or opened.takes_first(key):
+        if found is None and (elsewhere := self.table.elsewhere(key)):
+            self.answer(elsewhere)
+        elif opened is None or found is None or opened.takes_first(key):
             raise SkipAction
-        await self._do_in_view(opened, found, key)
+        else:
+            await self._do_in_view(opened, found, key)
 
     async def _do_in_view(self, opened: View, action: Action, key: str) -> None:
         if opened.meaning(key) is action:

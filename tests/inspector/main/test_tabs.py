@@ -98,6 +98,22 @@ def test_a_sentence_names_the_tab_of_a_key_that_holds_elsewhere_alone(request: p
     assert key_for("timing") == "5 t"
 
 
+@pytest.mark.parametrize(
+    ("tab", "key", "says"),
+    [
+        ("1", "A", "Attention is 3 A"),
+        ("3", "x", "Delete branch is 4 x"),
+        ("1", "R", "Recorded reply is 2 R, Reply 4 R, Ranks 5 R, Recorded requests 6 R"),
+        ("1", "ctrl+y", ""),
+    ],
+)
+async def test_a_key_of_another_tab_says_so(rig: Rig, tab: str, key: str, says: str) -> None:
+    await rig.ready()
+    await rig.pilot.press(tab, key)
+    assert rig.app.main.status.answer == says
+    assert rig.app.main.tab == tab
+
+
 # ---- going on to the next answer --------------------------------------------------------------
 
 
