@@ -24,7 +24,6 @@ from engine.timing import drawing
 from inspector.config.preferences import Preferences
 from inspector.display import visible
 from inspector.keys import KEYS, TABS, go_to, key_for, names_of, with_keys
-from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
     PANELS,
@@ -101,7 +100,7 @@ class MainScreen(KeyedScreen[None]):
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
         self._panel_layout.opened = lambda: self.open_view
-        self.playback, self.clipboard = playback, Clipboard(self)
+        self.playback = playback
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
         self._kept: dict[str, View] = {}

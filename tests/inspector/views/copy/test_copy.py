@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from engine.protocol import Marked
 from engine.settings import Settings
-from inspector.main.clipboard import copy_on_mac
+from inspector.driver import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.views.copy import CopyDialog, completion, copyables
 from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
