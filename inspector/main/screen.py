@@ -21,7 +21,7 @@ from textual.widgets import Static
 
 from engine.protocol import Candidate, Record
 from engine.timing import drawing
-from inspector.config.preferences import Preferences
+from inspector.config.preferences import Preferences, Remembered
 from inspector.display import visible
 from inspector.keys import KEYS, TABS, go_to, key_for, names_of, with_keys
 from inspector.main.guide import CaptionGuide, recorded_action
@@ -39,15 +39,13 @@ from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayo
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
 from inspector.main.opening import OpeningPanel
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.panels.header import HeaderLine
+from inspector.main.panels.header import HeaderLine, TabLines
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
-from inspector.main.tabs import TabLines
 from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE

@@ -10,7 +10,7 @@ from rich.style import Style
 from textual.content import Content
 
 from inspector.display import truncate
-from inspector.main.tabs import KEY, NAME, SENTENCE, question_rows
+from inspector.main.panels.header import KEY, NAME, SENTENCE, question_rows
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Hint, pressing
 from inspector.widgets.canvas import PanelCanvas, Row

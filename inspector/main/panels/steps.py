@@ -27,7 +27,7 @@ from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.keys import TABS
-from inspector.main.tabs import question_rows
+from inspector.main.panels.header import question_rows
 from inspector.main.tool import SlotSelected
 from inspector.state.session_tree import explained, signs
 from inspector.state.timeline import Timeline, other

@@ -7,8 +7,8 @@ from rich.cells import cell_len
 from textual.geometry import Size
 
 from inspector.main.panels import steps
+from inspector.main.panels.header import question_rows
 from inspector.main.panels.steps import StepsPanel, StepsTable, StepStrip, fitting
-from inspector.main.tabs import question_rows
 from inspector.main.tool import SlotSelected
 from inspector.widgets.canvas import Row
 from inspector.widgets.charts import EIGHTHS
