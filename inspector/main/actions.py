@@ -201,7 +201,7 @@ class LookActions(ToolActions):
 
     def jump(self) -> None:
         """Ask for a step and look at it."""
-        from inspector.main.dialogs.jump import JumpDialog
+        from inspector.main.dialogs.field import JumpDialog
 
         steps = self.controller.navigation.steps_range()
         if steps is None:
