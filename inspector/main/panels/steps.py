@@ -106,51 +106,53 @@ class StepStrip(Canvas):
             self.post_message(StepClicked(self._seen[place]))
 
 
-class Series:
-    """Figures of the steps of the current path, of which each step is taken in once."""
-
-    def __init__(self) -> None:
-        self._steps, self._generation = 0, -1
-        self._clear()
-
-    def update(self, timeline: Timeline) -> None:
-        """Take in the steps that are new; all of them where the path was rebuilt."""
-        slots = timeline.step_slots
-        if timeline.generation != self._generation or self._steps > len(slots):
-            self._steps, self._generation = 0, timeline.generation
-            self._clear()
-        for slot in slots[self._steps :]:
-            step = timeline.items[slot]
-            assert isinstance(step, Step)
-            self._add(step)
-        self._steps = len(slots)
-
-    def _clear(self) -> None:
-        raise NotImplementedError
-
-    def _add(self, step: Step) -> None:
-        raise NotImplementedError
-
-
-class Surprisals(Series):
-    """The surprisal of the steps that have a known one."""
-
-    def _clear(self) -> None:
-        self.bits, self.known = 0.0, 0
-        """The sum, and of how many."""
-
-    def _add(self, step: Step) -> None:
-        if not math.isnan(step.surprisal_bits):
-            self.bits += step.surprisal_bits
-            self.known += 1
-
-
 MOST = 3
 """Slow steps that are listed one by one."""
 
 
-class StepMs(Series):
-    """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
+class StepFigures:
+    """Figures of the steps of the current path, of which each step is read once."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._clear()
+
+    def _clear(self) -> None:
+        self.ms: list[float] = []
+        """Milliseconds of the steps, in order of time."""
+        self.slowest: list[int] = []
+        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
+        self.bits, self.known = 0.0, 0
+        """The sum of the surprisals that are known, and their number."""
+        self._ordered: list[float] = []
+        """Milliseconds of those that are no cold start, in order of size."""
+        self._cold: list[float] = []
+        self._sum = 0.0
+
+    def update(self, timeline: Timeline) -> None:
+        """Read the steps that are new; all of them if the path was rebuilt."""
+        slots = timeline.step_slots
+        if timeline.generation != self._generation or len(self.ms) > len(slots):
+            self._generation = timeline.generation
+            self._clear()
+        for slot in slots[len(self.ms) :]:
+            step = timeline.items[slot]
+            assert isinstance(step, Step)
+            self._add(step)
+
+    def _add(self, step: Step) -> None:
+        ms, place = step.ms.total, len(self.ms)
+        self.ms.append(ms)
+        if len(self.slowest) < MOST or ms > self.ms[self.slowest[-1]]:
+            self.slowest = sorted([*self.slowest, place], key=self.ms.__getitem__, reverse=True)[:MOST]
+        if step.ms.cold:
+            self._cold.append(ms)
+        else:
+            insort(self._ordered, ms)
+            self._sum += ms
+        if not math.isnan(step.surprisal_bits):
+            self.bits += step.surprisal_bits
+            self.known += 1
 
     def tpot(self) -> Tpot | None:
         """Time per output token; None if there is no step, or a cold start alone."""
@@ -159,26 +161,6 @@ class StepMs(Series):
     def beyond(self, edge: float) -> int:
         """The number of steps that took more than some milliseconds."""
         return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
-
-    def _clear(self) -> None:
-        self.values: list[float] = []
-        self.slowest: list[int] = []
-        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
-        self._ordered: list[float] = []
-        self._cold: list[float] = []
-        self._sum = 0.0
-
-    def _add(self, step: Step) -> None:
-        ms, place = step.ms.total, len(self.values)
-        self.values.append(ms)
-        if len(self.slowest) < MOST or ms > self.values[self.slowest[-1]]:
-            slowest = sorted([*self.slowest, place], key=self.values.__getitem__, reverse=True)
-            self.slowest = slowest[:MOST]
-        if step.ms.cold:
-            self._cold.append(ms)
-        else:
-            insort(self._ordered, ms)
-            self._sum += ms
 
 
 def step_shown(timeline: Timeline) -> int:
@@ -443,7 +425,7 @@ class StepsPanel(Widget, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
-        self._surprisals = Surprisals()
+        self._figures = StepFigures()
         self._subtitle: Content | None = None
 
     def compose(self) -> ComposeResult:
@@ -468,11 +450,10 @@ class StepsPanel(Widget, can_focus=True):
         if self.border_title != title:  # to set it paints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
-        self._surprisals.update(timeline)
-        bits, known = self._surprisals.bits, self._surprisals.known
+        self._figures.update(timeline)
         text = ""
-        if known and not concealed:
-            mean = bits / known
+        if self._figures.known and not concealed:
+            mean = self._figures.bits / self._figures.known
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
         if not looks_same(subtitle := Content(text), self._subtitle):
             self._subtitle = self.border_subtitle = subtitle
