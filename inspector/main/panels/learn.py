@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
 from inspector.display import truncate
+from inspector.main.key_table import KeyTable
 from inspector.main.panels.header import KEY, NAME, SENTENCE, question_rows
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, Hint, pressing
+from inspector.widgets.actions import Hint, pressing
 from inspector.widgets.canvas import PanelCanvas, Row
 
 DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
@@ -42,14 +42,6 @@ HEADING, INDENT = 16, 3
 """Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
 
 
-class KeysOfActions(Protocol):
-    """The part of a table of keys that is read here."""
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        """All of them."""
-
-
 class LearnPanel(PanelCanvas, can_focus=True):
     """The first answer of the last tab: a row for each action where there is room, or else a line or two for a heading.
 
@@ -59,7 +51,7 @@ class LearnPanel(PanelCanvas, can_focus=True):
         classes: Of the widget.
     """
 
-    def __init__(self, table: KeysOfActions, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, table: KeyTable, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
         self._table = table
 

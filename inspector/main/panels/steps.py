@@ -37,7 +37,6 @@ from inspector.widgets.canvas import (
     centred,
     colourful,
     is_dark,
-    looks_same,
     reveal,
     rgb_style,
     scroll_at_once,
@@ -228,9 +227,10 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.metric = "surprisal"
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
-        self._shown = (-1, 0, -1)
-        self._looks = (0, 0)
-        """Versions of trials and marks: they grow when rows other than the last look different."""
+        self._count, self._current = 0, -1
+        """Number of steps, and the place of the selected one."""
+        self._looks: tuple[int, ...] = ()
+        """Versions of the path, of trials and of marks: they grow when rows other than the last look different."""
         self._columns: tuple[StepColumn, ...] = COLUMNS
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
@@ -247,23 +247,20 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
-        generation, count, current = self._shown
-        new = (timeline.generation, len(timeline.step_slots), step_shown(timeline))
-        at_end = self.is_vertical_scroll_end
-        self._shown = new
-        if (looks := (timeline.trials, timeline.tree.marks.version)) != self._looks:
+        at_end, count, current = self.is_vertical_scroll_end, self._count, self._current
+        self._count, self._current = len(timeline.step_slots), step_shown(timeline)
+        looks = timeline.generation, timeline.trials, timeline.tree.marks.version
+        if looks != self._looks or not 0 < count <= self._count:
             self._looks = looks
             self.restyle()
-        if new[0] != generation or not (0 < count <= new[1]):
-            self.restyle()
-        set_line_count(self, new[1] + 1 if new[1] else 0)
-        for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
+        set_line_count(self, self._count + 1 if self._count else 0)
+        for row in {current, self._current, *range(count, min(self._count, count + self.size.height))}:
             self._strips.discard(row)
             self.refresh_line(row + 1)
         if timeline.following and at_end:
             scroll_at_once(self)
-        elif new[2] != current:
-            reveal(self, new[2])
+        elif self._current != current:
+            reveal(self, self._current)
 
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
@@ -287,7 +284,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.restyle()
         if self._timeline is not None:
             self.show(self._timeline)
-            reveal(self, self._shown[2])
+            reveal(self, self._current)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -298,13 +295,13 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """The signs of the row under the mouse, in words."""
         row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
         lines = []
-        if timeline is not None and event.y >= 1 and row < self._shown[1]:
+        if timeline is not None and event.y >= 1 and row < self._count:
             lines = explained(timeline.tree, timeline.items[timeline.step_slots[row]].node)
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._shown[1]:
+        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._count:
             self.post_message(StepClicked(row))
 
     # ---- drawing ----------------------------------------------------------------------------
@@ -356,7 +353,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
-        current = row == self._shown[2]
+        current = row == self._current
         base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
         accent, muted = Style(color=self.ink("accent").color), Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
@@ -426,7 +423,7 @@ class StepsPanel(Widget, can_focus=True):
         self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
         self._figures = StepFigures()
-        self._subtitle: Content | None = None
+        self._said = ""
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -455,8 +452,8 @@ class StepsPanel(Widget, can_focus=True):
         if self._figures.known and not concealed:
             mean = self._figures.bits / self._figures.known
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
-        if not looks_same(subtitle := Content(text), self._subtitle):
-            self._subtitle = self.border_subtitle = subtitle
+        if text != self._said:
+            self._said, self.border_subtitle = text, Content(text)
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""

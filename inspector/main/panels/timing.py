@@ -194,28 +194,20 @@ class TimingPanel(PanelCanvas, can_focus=True):
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
         muted, tpot = self.ink("muted"), self._figures.tpot()
         median = tpot.p50 if tpot and tpot.p50 > 0 else math.inf
-        more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
-        parts: list[Row] = [*(self._split(step, width) if step else []), []]
-        above = [*self._rates(timeline, width, deep=True), []]
         slow = self._figures.beyond(TIMES * median) > 0
-        room = height - 2 - slow - len(above) - len(parts) - len(more)
-        facts = self._facts(timeline, step, median, width, room - _LEAST_CHART)
-        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
-        below = [*parts, *facts, *more]
-        marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
-        return [*above, *marked, *below][:height]
-
-    def _facts(
-        self, timeline: Timeline, step: Step | None, median: float, width: int, room: int
-    ) -> list[Row]:
-        """Slow steps and memory: fewer of the slow ones where not all of it has room."""
+        above = [*self._rates(timeline, width, deep=True), []]
+        parts: list[Row] = [*(self._split(step, width) if step else []), []]
+        more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
-        ends = self.facts(memory, width)
-        for most in range(MOST, -1, -1):
-            rows = self.facts(slow_steps(timeline, self._figures, median, most), width)
-            if len(rows) + len(ends) <= room:
+        below = [*self.facts(memory, width), *more]
+        room = height - 2 - slow - len(above) - len(parts) - len(below)
+        for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
+            facts = self.facts(slow_steps(timeline, self._figures, median, most), width)
+            if len(facts) <= room - _LEAST_CHART:
                 break
-        return [*rows, *ends]
+        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
+        marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
+        return [*above, *marked, *parts, *facts, *below][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
         """The line of a low panel: the step that is looked at, the rate, and the time to the first token.
@@ -259,10 +251,10 @@ class TimingPanel(PanelCanvas, can_focus=True):
             deep: Whether the slowest hundredth is shown.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
+        tps = timeline.prompts.tps if prefilled is None else prefilled.prompt_tps
+        prompt = "prompt", scales.prompt_rate(tps)
         if prefilled is None:
-            prompt = "prompt", scales.prompt_rate(timeline.prompts.tps)
             return [self._prefilling(timeline), self._pairs(prompt)]
-        prompt = "prompt", scales.prompt_rate(prefilled.prompt_tps)
         if tpot is None:
             return [self._cold_times(prefilled, width), self._pairs(prompt)]
         ttft = "first token", milliseconds(prefilled.ttft_ms)
