@@ -173,7 +173,7 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield LearnPanel(self.table, id="learn", classes="panel")
+            yield LearnPanel(self.table.actions, id="learn", classes="panel")
             yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()

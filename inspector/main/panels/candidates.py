@@ -84,7 +84,7 @@ class CandidateColumns(Struct, frozen=True):
     bar: int
     """Cells of each bar: the model's, and the sampler's if that has a column."""
     numbers: tuple[str, ...]
-    """Those of `NUMBERS` that have a column."""
+    """Names of the `NUMBERS` that have a column."""
 
 
 def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
@@ -432,10 +432,9 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if "sampler" in fit.numbers:
             after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
             row.append(Segment(pad(after, fit.bar + NUMBERS["sampler"], right=True), ink))
-        heads = (
-            pad(name, NUMBERS[name], right=True) for name in ("rank", "id", "joint") if name in fit.numbers
-        )
-        return [*row, *(Segment(head, muted) for head in heads)]
+        for name in ("rank", "id", "joint"):
+            row += [Segment(pad(name, NUMBERS[name], right=True), muted)] * (name in fit.numbers)
+        return row
 
     def _row(self, index: int, fit: CandidateColumns, ink: Style, line: LineText, timeline: Timeline) -> Row:
         """The row of a candidate: whether it is highlighted, or others before it are left out; its text, and dim behind
@@ -476,16 +475,12 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             percent = pad(scales.percent(candidate.sampler_prob), NUMBERS["sampler"] - 1, right=True)
             drawn = Segment(bar(candidate.sampler_prob, fit.bar), ink + self.data(LEVEL))
             row += [Segment(" ", ink), drawn, Segment(percent, ink)]
-        texts = {
-            "rank": scales.count(candidate.rank) if candidate.rank else "?",
-            "id": str(candidate.id) if candidate.id < MADE_UP else "",
-            "joint": joint,
-        }
-        ink = ink if cut else self.ink("muted")
-        numbers = (
-            pad(text, NUMBERS[name], right=True) for name, text in texts.items() if name in fit.numbers
-        )
-        return [*row, *(Segment(number, ink) for number in numbers)]
+        rank = scales.count(candidate.rank) if candidate.rank else "?"
+        id = str(candidate.id) if candidate.id < MADE_UP else ""
+        for name, text in (("rank", rank), ("id", id), ("joint", joint)):
+            if name in fit.numbers:
+                row.append(Segment(pad(text, NUMBERS[name], right=True), ink if cut else self.ink("muted")))
+        return row
 
     def _under(self, line: LineText, width: int, ink: Style) -> Row:
         """The line of a candidate, in a row of its own."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.segment import Segment
+from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
@@ -304,17 +305,22 @@ class KVPanel(PanelCanvas, can_focus=True):
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
         wide = max(1, min(_WIDEST, width // max(1, held)))
         prompt, decoded, muted = self.data(0.0), self.data(0.5), self.ink("muted")
-        readings = [(slot, reading_of(timeline, slot)) for slot in sample(held, width)]
-        columns = [(slot, kv) for slot, kv in readings if kv is not None for _ in range(wide)]
-        slots, used = [slot for slot, _ in columns], [kv.used_bytes for _, kv in columns]
-        inks = [decoded if isinstance(timeline.items[slot], Step) else prompt for slot in slots]
+        slots: list[int] = []
+        readings: list[KVReading] = []
+        inks: list[Style] = []
+        for slot in sample(held, width):
+            if (reading := reading_of(timeline, slot)) is not None:
+                slots += [slot] * wide
+                readings += [reading] * wide
+                inks += [decoded if isinstance(timeline.items[slot], Step) else prompt] * wide
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
             inks[at : at + wide] = [self.ink("accent")] * min(wide, len(inks) - at)
         rows: list[Row] = []
         lines = height - with_axis
         if lines >= _LEAST_MARKED:
-            rows.append([Segment(held_values([kv.allocated_bytes for _, kv in columns], size), muted)])
+            rows.append([Segment(held_values([each.allocated_bytes for each in readings], size), muted)])
+        used = [each.used_bytes for each in readings]
         filled = area(used, lines - len(rows), max(used, default=0))
         rows += [list(map(Segment, line, inks)) for line in filled]
         if with_axis:

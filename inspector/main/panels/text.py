@@ -332,8 +332,8 @@ class TextRows:
 
     @staticmethod
     def _letter(line: WrappedLine, lines: TextLines, path: PathSegments) -> str:
-        """Of the last segment whose first word, or whose fold, is in a line; where there are no segments, of the last
-        message that begins there. Empty where none does."""
+        """The letter of the last segment whose first word, or whose fold, is in a line; without segments, of the last
+        message that begins there. Empty if none does."""
         certain = len(path.kinds) - path.provisional
         for slot in (piece.slot for piece in reversed(line.pieces)):
             if not path.several:
