@@ -221,8 +221,9 @@ class MainScreen(KeyedScreen[None]):
     @property
     def left(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
-        sizes, pace = dict(self._panel_layout.sizes), self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, self.arrangement.alone, sizes, self._text.own_view)
+        sizes, pace, text = dict(self._panel_layout.sizes), self.controller.runs.pace, self._text
+        view = "off" if text.lent else text.view
+        return Preferences("", text.metric, pace, self.arrangement.alone, sizes, view)
 
     # ---- showing ----------------------------------------------------------------------------
 

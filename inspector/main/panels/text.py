@@ -467,9 +467,15 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._strips.clear()
             self.refresh()
         if (slot := timeline.slot) != self._slot:
-            if not (timeline.following and self._following):  # else it moves with the tokens that are new
-                self._move_cursor(slot, timeline.following)
+            before, followed = self._slot, self._following
             self._slot, self._following = slot, timeline.following
+            if not (timeline.following and followed):  # else it moves with the tokens that are new
+                for place in (before, slot):
+                    self._repaint(*self._lines.span(place))
+                if timeline.following:
+                    scroll_at_once(self)
+                else:
+                    self._scroll_to_slot()
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
         if self._reading:
             scroll_at_once(self, self._lines.span(timeline.held)[0] - self.size.height // 2)
@@ -484,11 +490,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if heat is not self._offered and heat != self._offered:
             self._offered = heat
             self._restyle()
-
-    @property
-    def own_view(self) -> str:
-        """The user's own view."""
-        return OFF if self.lent else self.view
 
     def watch_view(self, view: str) -> None:
         """Borders, ids or bytes: every token lies elsewhere."""
@@ -507,18 +508,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if self._timeline is not None:
             self.show(self._timeline)
             set_line_count(self, self._lines.rows)
-            self._scroll_to_slot(self._slot)
+            self._scroll_to_slot()
 
-    def _move_cursor(self, slot: int, following: bool) -> None:
-        for place in (self._slot, slot):
-            self._repaint(*self._lines.span(place))
-        if following:
-            scroll_at_once(self)
-        else:
-            self._scroll_to_slot(slot)
-
-    def _scroll_to_slot(self, slot: int) -> None:
-        reveal(self, self._lines.span(slot)[0], self._lines.height - 1)  # with the row under its line
+    def _scroll_to_slot(self) -> None:
+        reveal(self, self._lines.span(self._slot)[0], self._lines.height - 1)  # with the row under its line
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):
