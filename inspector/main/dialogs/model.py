@@ -23,7 +23,7 @@ from engine.memory import Room, memory_for_models, memory_of
 from engine.models_on_disk.models import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
-from inspector.documents.disk_models import COLUMNS, cells, facts, matches
+from inspector.documents.disk_models import cells, facts, matches
 from inspector.main.dialogs import MODEL_KEYS, Downloads
 from inspector.scales import FREE, size
 from inspector.widgets.actions import ActionTable
@@ -31,6 +31,7 @@ from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+from inspector.widgets.rows import columns_that_fit
 
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
 """Shown for an engine that has another disk than this one: its models can't be listed here."""
@@ -265,12 +266,16 @@ class ModelDialog(PickDialog[LoadSettings]):
     # ---- drawing ------------------------------------------------------------------------------
 
     def head(self, width: int) -> Row:
-        columns = fitting(width - 3)
+        columns = columns_that_fit(WIDTHS, GIVES_WAY, width - 3 - NAME)
         name = pad("  name", width - 1 - sum(WIDTHS[each] for each in columns))
         return [Segment(" " + name + _line({each: each for each in columns}), self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        model, columns, picks = self.rows[place], fitting(width - 2), self.picks
+        model, columns, picks = (
+            self.rows[place],
+            columns_that_fit(WIDTHS, GIVES_WAY, width - 2 - NAME),
+            self.picks,
+        )
         if isinstance(model, str):
             words = f"⏎ open {quoted(visible(model))} as a path or hub id"
             return [Segment(truncate(words, width), picks.ink("accent"))]
@@ -298,16 +303,6 @@ GIVES_WAY = ("KV/token", "context", "family", "params", "size", "bits")
 NAME = 24
 """Cells that the name gets at least."""
 TYPED = "a directory or a hub id; if there is no such directory, the hub's cache, then the hub"
-
-
-def fitting(width: int) -> tuple[str, ...]:
-    """The columns that there is room for in `width` cells, beside the name."""
-    left = list(COLUMNS)
-    for name in GIVES_WAY:
-        if width - sum(WIDTHS[each] for each in left) >= NAME:
-            break
-        left.remove(name)
-    return tuple(left)
 
 
 def _line(columns: Mapping[str, str]) -> str:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from operator import attrgetter
 from typing import ClassVar
 
-from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -46,6 +44,7 @@ from inspector.widgets.canvas import (
 )
 from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
@@ -174,41 +173,20 @@ _LEAST_BAR = 11
 _CACHED_ROWS = 256
 
 
-class StepColumn(Struct, frozen=True):
-    """One column of numbers."""
-
-    head: str
-    cells: int
-    metric: str = ""
-    """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
-
-
-COLUMNS = (
-    StepColumn("p", 9, "probability"),
-    StepColumn("bits", 7, "surprisal"),
-    StepColumn("entropy", 9, "entropy"),
-    StepColumn("rank", 7, "rank"),
-    StepColumn("ms", 7),
-    StepColumn("KV", 10),
-)
-_DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", "ms", "p").index(column.head))
+CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
+"""Cells of each column of numbers, by its head."""
+METRIC_OF = {"p": "probability", "bits": "surprisal", "entropy": "entropy", "rank": "rank"}
+"""The metrics of columns: while one of them is chosen, its column has its heat, and stays."""
+_DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
-
-
-_CELLS = attrgetter("cells")
 _MEASURED = ("entropy", "ms", "KV")
 """Columns that a server's reply has no numbers for."""
 
 
-def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
+def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[str, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
-    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(map(_CELLS, COLUMNS))
-    for last in (False, True):
-        for column in _DROPPED:
-            if free < least and (column.metric == metric) is last:
-                kept.remove(column)
-                free += column.cells
-    return tuple(kept)
+    order = sorted(_DROPPED, key=lambda head: METRIC_OF.get(head) == metric)
+    return columns_that_fit(CELLS, order, width - 1 - _MARK - 6 - least)
 
 
 class StepsTable(ScrollView, Inked, can_focus=False):
@@ -231,7 +209,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """Number of steps, and the place of the selected one."""
         self._looks: tuple[int, ...] = ()
         """Versions of the path, of trials and of marks: they grow when rows other than the last look different."""
-        self._columns: tuple[StepColumn, ...] = COLUMNS
+        self._columns = tuple(CELLS)
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
         self._heats: tuple[Style, ...] = ()
@@ -270,8 +248,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._fitted = self.scrollable_size.width
         self._columns = fitting(self._fitted, self.metric, least)
         if self._timeline is not None and self._timeline.facts is not None and not self._timeline.facts.ran:
-            self._columns = tuple(each for each in self._columns if each.head not in _MEASURED)
-        free = self._fitted - 1 - _MARK - 6 - sum(map(_CELLS, self._columns))
+            self._columns = tuple(head for head in self._columns if head not in _MEASURED)
+        free = self._fitted - 1 - _MARK - 6 - sum(CELLS[head] for head in self._columns)
         self._token_cells = max(1, min(_MOST_TOKEN, free))
         spare = free - self._token_cells - 2
         self._bar_cells = spare if spare >= _LEAST_BAR else 0
@@ -342,7 +320,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def _head(self) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells)
-        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
+        text += "".join(pad(head, CELLS[head], right=True) for head in self._columns)
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
@@ -380,18 +358,18 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self._heats = tuple(heat_style(heat, dark, colours) for heat in range(scales.STEPS + 1))
             self._bar_ink = rgb_style(scales.colour(0.5, dark)) if colours else Style()
         row: Row = []
-        for column in self._columns:
-            if column.metric:
-                metric = scales.METRIC[column.metric]
+        for head in self._columns:
+            if (name := METRIC_OF.get(head)) is not None:
+                metric = scales.METRIC[name]
                 value = metric.value(step)
                 text = "?" if value is None else metric.format(value)
             else:
-                text = scales.ms(step.ms.total) if column.head == "ms" else scales.size(step.kv.used_bytes)
-            if column.metric and column.metric == self.metric:
-                blank = " " * max(0, column.cells - len(text))
+                text = scales.ms(step.ms.total) if head == "ms" else scales.size(step.kv.used_bytes)
+            if name is not None and name == self.metric:
+                blank = " " * max(0, CELLS[head] - len(text))
                 row += [Segment(blank), Segment(text, self._heats[metric.step(value)])]
             else:
-                row.append(Segment(pad(text, column.cells, right=True)))
+                row.append(Segment(pad(text, CELLS[head], right=True)))
         if cells := self._bar_cells:
             row += [Segment("  "), Segment(bar(step.prob, cells), self._bar_ink)]
         return row
