@@ -107,8 +107,6 @@ class NamingDialog(Dialog[Marked]):
 
     def apply(self) -> None:
         """Keep what was typed."""
-        name, note, caption = (
-            self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
-        )
-        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if caption else ""
-        self.dismiss(replace(self.mark, name=name, note=note, caption=caption, tool=tool))
+        texts = {name: self.query_one(f"#naming-{name}", SafeInput).value.strip() for name, _ in FIELDS}
+        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if texts["caption"] else ""
+        self.dismiss(replace(self.mark, **texts, tool=tool))
