@@ -37,13 +37,12 @@ from inspector.main.key_table import (
 )
 from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayout, Place
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
-from inspector.main.opening import OpeningPanel
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine, TabLines
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
-from inspector.main.panels.text import TextPanel
+from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.status import StatusLine
 from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
