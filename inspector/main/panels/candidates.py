@@ -279,11 +279,11 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
-        """Highlight the row `by` below (above if negative), as far as there are any."""
+        """Highlight the row that is `delta` below (above if negative), as far as there are any."""
         self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
 
     def highlight(self, id: int) -> None:
-        """Highlight the candidate with this id, where it is one."""
+        """Highlight the candidate with this id, if there is one."""
         self._highlight(next((n for n, c in enumerate(self._rows) if c.id == id), self.highlighted))
 
     def show(self, timeline: Timeline) -> None:
@@ -305,9 +305,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
-            self.post_message(
-                self.CandidateHighlighted()
-            )  # the main screen shows it, and the status, at once
+            # the main screen shows it, and the status, at once
+            self.post_message(self.CandidateHighlighted())
 
     # ---- events -----------------------------------------------------------------------------
 

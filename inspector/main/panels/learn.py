@@ -45,7 +45,7 @@ class LearnPanel(PanelCanvas, can_focus=True):
     """The first answer of the last tab: a row for each action where there is room, or else a line or two for a heading.
 
     Args:
-        actions: All of them, with their keys.
+        actions: All actions of the screen; those of the rows are among them.
         id: Of the widget.
         classes: Of the widget.
     """
