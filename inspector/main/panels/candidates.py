@@ -97,7 +97,7 @@ def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
     """
     numbers = ["sampler", "rank", "id"] if sampler else ["rank", "id"]
     while True:
-        free = width - MARK - PERCENT - sum(NUMBERS[name] for name in numbers)
+        free = width - MARK - PERCENT - sum(map(NUMBERS.__getitem__, numbers))
         if not numbers or free >= (TIGHT if numbers == ["sampler"] else ROOM):
             break
         numbers.pop()

@@ -306,12 +306,14 @@ class KVPanel(PanelCanvas, can_focus=True):
         wide = max(1, min(_WIDEST, width // max(1, held)))
         prompt, decoded, muted = self.data(0.0), self.data(0.5), self.ink("muted")
         slots: list[int] = []
-        readings: list[KVReading] = []
+        used: list[int] = []
+        allocated: list[int] = []
         inks: list[Style] = []
         for slot in sample(held, width):
             if (reading := reading_of(timeline, slot)) is not None:
                 slots += [slot] * wide
-                readings += [reading] * wide
+                used += [reading.used_bytes] * wide
+                allocated += [reading.allocated_bytes] * wide
                 inks += [decoded if isinstance(timeline.items[slot], Step) else prompt] * wide
         if not timeline.following and slots:
             at = min(bisect_left(slots, timeline.slot), len(slots) - 1)
@@ -319,8 +321,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         rows: list[Row] = []
         lines = height - with_axis
         if lines >= _LEAST_MARKED:
-            rows.append([Segment(held_values([each.allocated_bytes for each in readings], size), muted)])
-        used = [each.used_bytes for each in readings]
+            rows.append([Segment(held_values(allocated, size), muted)])
         filled = area(used, lines - len(rows), max(used, default=0))
         rows += [list(map(Segment, line, inks)) for line in filled]
         if with_axis:
