@@ -41,14 +41,12 @@ from engine.thread import EngineThread
 from inspector import keys
 from inspector.config import own_keys
 from inspector.config.own_keys import OwnKeys
-from inspector.config.preferences import Preferences, SavedBreakpoints
+from inspector.config.preferences import Preferences, Remembered, SavedBreakpoints
 from inspector.display import visible
-from inspector.driver import ControlFilter, TerminalDriver, TerminalGone
+from inspector.driver import ControlFilter, TerminalDriver, TerminalGone, copy_on_mac
 from inspector.keys import key_for
 from inspector.main.ahead import ImportsAhead, modules_of
-from inspector.main.clipboard import copy_on_mac
 from inspector.main.key_table import KeyTable, key_table
-from inspector.main.remembered import Remembered
 from inspector.main.screen import MainScreen
 from inspector.main.status import TOLD, notice
 from inspector.main.tool import Tool

@@ -1,11 +1,13 @@
-"""The driver of a terminal, and the filter of everything that is drawn on it."""
+"""The driver of a terminal, the filter of everything that is drawn on it, and the clipboard of a Mac around it."""
 
 from __future__ import annotations
 
 import errno
 import os
+import platform
 import re
 import selectors
+import subprocess
 import sys
 from codecs import getincrementaldecoder
 from collections.abc import Callable
@@ -24,6 +26,10 @@ from textual.message import Message
 
 _GONE = frozenset({errno.EIO, errno.ENXIO, errno.EBADF, errno.EPIPE})
 """Errors of a terminal that was closed."""
+_WITHOUT_OSC_52 = ("Apple_Terminal", "tmux")
+"""TERM_PROGRAM of terminals that take no OSC 52, or only if they are set to."""
+_PBCOPY_SECONDS = 2.0
+"""Most time that pbcopy may take: it takes some 10 ms."""
 _POLL_SECONDS = 0.1
 """Time between two checks whether the program ends, as in Textual."""
 
@@ -145,3 +151,21 @@ class ControlFilter(LineFilter):
 
 def _harmless(text: str) -> str:
     return _OBEYED.sub(lambda match: "�" * cell_len(match[0]), text)
+
+
+def copy_on_mac(text: str) -> None:
+    """Put a text on the clipboard of the Mac that this process runs on, if its terminal can't be asked to.
+
+    Over ssh, and in a browser, it would be the clipboard of another user.
+
+    Args:
+        text: Without half pairs of surrogates.
+    """
+    terminal = os.environ.get("TERM_PROGRAM")
+    if platform.system() != "Darwin" or terminal not in _WITHOUT_OSC_52 or "SSH_CONNECTION" in os.environ:
+        return
+    with suppress(OSError, subprocess.SubprocessError):  # the terminal was asked, too
+        subprocess.run(
+            ["pbcopy"], input=text.encode(), env={**os.environ, "LC_CTYPE": "UTF-8"}, timeout=_PBCOPY_SECONDS,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+        )  # fmt: skip

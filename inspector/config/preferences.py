@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from msgspec import Meta, Struct, ValidationError, convert, field
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from engine.breakpoints import CONDITIONS, Breakpoints
-from engine.errors import SettingsError
+from engine.errors import EngineError, SettingsError
 from inspector import places
 from inspector.config.files import TableFile
+from inspector.display import visible
 from inspector.scales import METRICS
+
+if TYPE_CHECKING:
+    from textual.app import App
 
 VIEWS = ("off", "borders", "ids", "bytes")
 """Marks of the tokens' borders in the text, in the order in which a key goes through them."""
 SIZES = ("left", "below", "answer")
 """Names of the sizes: `Preferences.sizes`."""
+SHORT = {"dark": "textual-dark", "light": "textual-light"}
+"""Themes by the names that are typed."""
 
 
 class Preferences(Struct, frozen=True):
@@ -113,6 +120,56 @@ class SavedPreferences(_Saved[Preferences]):
             return getattr(convert({name: value}, Preferences), name)
         except ValidationError:
             raise SettingsError(name, f"{json.dumps(value)}.") from None
+
+
+class Remembered:
+    """Knows how the screen begins, and keeps how it is left.
+
+    Args:
+        given: The state that it begins with, and then nothing is kept; None for what was kept.
+    """
+
+    def __init__(self, given: Preferences | None = None) -> None:
+        self._file = SavedPreferences() if given is None else None
+        stored = self._file.read() if self._file is not None else Stored(given or Preferences())
+        self.values = stored.values
+        """The state that the screen begins with."""
+        self.problems = [visible(problem) for problem in stored.problems]
+        """Faults of the file, one sentence each; printable."""
+        self._theme = ""
+
+    def begin(self, app: App[int], theme: str, pinned: bool) -> None:
+        """Set the theme.
+
+        Args:
+            app: The application.
+            theme: Name of the theme, instead of the one that was kept; empty for that one.
+            pinned: Whether the environment names a theme.
+
+        Raises:
+            EngineError: There is no such theme.
+        """
+        kept = "" if pinned or self.values.theme not in app.available_themes else self.values.theme
+        name = SHORT.get(theme, theme) or kept or app.theme
+        if name not in app.available_themes:
+            others = sorted(set(app.available_themes) - {*SHORT.values()})
+            which = f"theme {theme!r}" if theme else f"theme {name!r}, which TEXTUAL_THEME names"
+            raise EngineError(f"There is no {which}.", f"The themes are {', '.join((*SHORT, *others))}.")
+        self._theme = app.theme = name
+
+    def keep(self, theme: str, left: Preferences) -> None:
+        """Write how the screen was left, if it differs from how it began.
+
+        Args:
+            theme: The present one; kept only if it isn't the one that the screen began with.
+            left: All the rest.
+        """
+        left = replace(left, theme=theme if theme != self._theme else self.values.theme)
+        if self._file is not None and left != self.values:
+            with suppress(
+                EngineError
+            ):  # the program ends: there is no place for an answer, and no work is lost
+                self._file.save(left)
 
 
 class SavedBreakpoints(_Saved[Breakpoints]):

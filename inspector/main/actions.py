@@ -19,9 +19,9 @@ from inspector.main.dialogs import Downloads
 from inspector.main.finder import Findable
 from inspector.main.help_pages import TOPICS
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.header import QUESTIONS
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import BORDERS, BYTES, IDS, OFF, TextPanel
-from inspector.main.tabs import QUESTIONS
 from inspector.main.tool import (
     CandidateChosen,
     CandidateClicked,
@@ -201,7 +201,7 @@ class LookActions(ToolActions):
 
     def jump(self) -> None:
         """Ask for a step and look at it."""
-        from inspector.main.dialogs.jump import JumpDialog
+        from inspector.main.dialogs.field import JumpDialog
 
         steps = self.controller.navigation.steps_range()
         if steps is None:

@@ -21,10 +21,9 @@ from textual.widgets import Static
 
 from engine.protocol import Candidate, Record
 from engine.timing import drawing
-from inspector.config.preferences import Preferences
+from inspector.config.preferences import Preferences, Remembered
 from inspector.display import visible
 from inspector.keys import KEYS, TABS, go_to, key_for, names_of, with_keys
-from inspector.main.clipboard import Clipboard
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
     PANELS,
@@ -38,17 +37,14 @@ from inspector.main.key_table import (
 )
 from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayout, Place
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
-from inspector.main.opening import OpeningPanel
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.panels.header import HeaderLine
+from inspector.main.panels.header import HeaderLine, TabLines
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
-from inspector.main.panels.text import TextPanel
+from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.remembered import Remembered
 from inspector.main.status import StatusLine
-from inspector.main.tabs import TabLines
 from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
@@ -101,7 +97,7 @@ class MainScreen(KeyedScreen[None]):
         """State and actions of each tool, by its id."""
         self._panel_layout = PanelLayout(self, self.arrangement)
         self._panel_layout.opened = lambda: self.open_view
-        self.playback, self.clipboard = playback, Clipboard(self)
+        self.playback = playback
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
         self._kept: dict[str, View] = {}
@@ -176,7 +172,7 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield LearnPanel(self.table, id="learn", classes="panel")
+            yield LearnPanel(self.table.actions, id="learn", classes="panel")
             yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()
@@ -224,8 +220,9 @@ class MainScreen(KeyedScreen[None]):
     @property
     def left(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
-        sizes, pace = dict(self._panel_layout.sizes), self.controller.runs.pace
-        return Preferences("", self._text.metric, pace, self.arrangement.alone, sizes, self._text.own_view)
+        sizes, pace, text = dict(self._panel_layout.sizes), self.controller.runs.pace, self._text
+        view = "off" if text.lent else text.view
+        return Preferences("", text.metric, pace, self.arrangement.alone, sizes, view)
 
     # ---- showing ----------------------------------------------------------------------------
 

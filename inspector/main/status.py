@@ -308,7 +308,6 @@ def _failure(failure: Failure) -> Notice:
 
 
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
-             "Open": "Opening a model",
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
              "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",

@@ -60,13 +60,14 @@ class CopyActions(ToolActions):
 
     def selection(self) -> None:
         """Copy what is selected with the mouse."""
-        if text := self.host.clipboard.selected:
+        if text := self.host.get_selected_text():
             self._copy(text, "the selection")
         else:
             self.host.announce(with_keys(NOTHING_SELECTED), "Still here")
 
     def _copy(self, text: str, name: str, made: str = "") -> None:
-        sent = self.host.clipboard.copy(text)
+        self.host.app.copy_to_clipboard(text)
+        sent = len(text.encode("utf-8", "replace"))
         answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
         if sent > MOST_BYTES:
             answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "

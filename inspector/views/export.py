@@ -21,7 +21,7 @@ from inspector.export.documents import FORMATS, Exportable, alone
 from inspector.export.recording import Recording, exported, line, snapshot
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
-from inspector.main.dialogs.destination import Destination, directory_hint
+from inspector.main.dialogs.field import Destination, directory_hint
 from inspector.main.tool import ToolActions, found
 from inspector.scales import size
 from inspector.version import program

@@ -19,6 +19,7 @@ from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import bar
+from inspector.widgets.rows import columns_that_fit
 
 WIDTHS = {
     "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
@@ -75,12 +76,8 @@ def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None,
 
 def fitting(width: int, timed: bool) -> tuple[str, ...]:
     """The columns that there is room for."""
-    left = [each for each in WIDTHS if timed or each not in ("compute", "comm.")]
-    for name in GIVES_WAY:
-        if sum(WIDTHS[each] for each in left) <= width:
-            break
-        left.remove(name)
-    return tuple(left)
+    cells = {name: cells for name, cells in WIDTHS.items() if timed or name not in ("compute", "comm.")}
+    return columns_that_fit(cells, GIVES_WAY, width)
 
 
 def _cells(rank: RankFacts, time: RankTime | None) -> dict[str, str]:

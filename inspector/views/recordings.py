@@ -12,7 +12,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import Label
 
 from engine.errors import EngineError, PathError
 from engine.files import shorter
@@ -20,7 +20,7 @@ from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
 from inspector.display import pad, truncate, truncate_words, visible
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.destination import Destination
+from inspector.main.dialogs.field import Destination, FieldDialog
 from inspector.main.finder import Findable
 from inspector.main.tool import ToolActions
 from inspector.recordings.sessions import SavedSession, saved_sessions, session_peeks
@@ -28,8 +28,8 @@ from inspector.scales import size
 from inspector.session.client import EngineClient, Request
 from inspector.session.playback import Opening, Playback
 from inspector.widgets.actions import ActionTable, list_table
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import Choice
 from inspector.widgets.lists import LinesDialog
 
 LOGITS = ("without logits", "with the kept logits")
@@ -101,7 +101,7 @@ class _Stopped(Exception):
     """The user gave it up."""
 
 
-class SaveAsDialog(Dialog[str]):
+class SaveAsDialog(FieldDialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
@@ -112,39 +112,33 @@ class SaveAsDialog(Dialog[str]):
 
     HEADING: ClassVar[str] = "Save as"
     APPLY: ClassVar[str] = "Save"
+    FIELD: ClassVar[str] = "save-path"
 
     def __init__(self, playback: Playback, client: EngineClient | None, row: int) -> None:
-        super().__init__()
+        path = playback.path
+        name = path.name.partition(".trace")[0] if path is not None else "session"
+        super().__init__(f"{name}.trace.zst", "session.trace.zst", HELP)
         self._playback, self._client, self._row = playback, client, row
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
     def body(self) -> Iterable[Widget]:
+        field, remark = super().body()
         yield Label("file", classes="field-label", markup=False)
-        path = self._playback.path
-        name = path.name.partition(".trace")[0] if path is not None else "session"
-        yield SafeInput(f"{name}.trace.zst", "session.trace.zst", id="save-path")
+        yield field
         if self._client is not None:
             yield Label("logits", classes="field-label", markup=False)
             yield Choice(LOGITS, id="save-logits")
-        yield Remark(HELP, id="save-remark")
+        yield remark
 
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#save-path", SafeInput).focus()
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#save-remark", Remark).say(visible(text), wrong)
-
-    @on(Input.Changed, "#save-path")
-    def _typed(self) -> None:
+    def changed(self) -> None:
         if self._stop is None:
-            self._say(HELP)
+            self.say(HELP)
 
     @on(Choice.Changed, "#save-logits")
     def _logits_chosen(self) -> None:
-        self._say(f"{LOGITS_HELP}: up to {size(self._row)} each." if self._with_logits else HELP)
+        self.say(f"{LOGITS_HELP}: up to {size(self._row)} each." if self._with_logits else HELP)
 
     @property
     def _with_logits(self) -> bool:
@@ -160,9 +154,9 @@ class SaveAsDialog(Dialog[str]):
         if self._stop is not None:
             return
         try:
-            path, force = self._destination.check(self.query_one("#save-path", SafeInput).value.strip())
+            path, force = self._destination.check(self.typed)
         except PathError as error:
-            self._say(str(error), wrong=True)
+            self.say(str(error), wrong=True)
             return
         stop = self._stop = Event()
 
@@ -177,7 +171,7 @@ class SaveAsDialog(Dialog[str]):
                 self._write(path, force, placed(tuple(self._playback.entries)), stop)
 
         if self._client is not None and self._with_logits:
-            self._say("Reading the kept logits …")
+            self.say("Reading the kept logits …")
             self._client.do(ReadLogits(), rows_read)
         else:
             self._write(path, force, tuple(self._playback.entries), stop)
@@ -199,12 +193,12 @@ class SaveAsDialog(Dialog[str]):
             if stop.is_set():
                 raise _Stopped
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
-                self.from_thread(self._say, f"Writing: {number / whole:.0%}. Esc stops it.")
+                self.from_thread(self.say, f"Writing: {number / whole:.0%}. Esc stops it.")
             yield entries[number]
 
     def _failed(self, why: str) -> None:
         self._stop = None
-        self._say(why, wrong=True)
+        self.say(why, wrong=True)
 
 
 # ---- recent sessions -------------------------------------------------------------------------

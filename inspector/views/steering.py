@@ -38,7 +38,7 @@ from inspector.config.directions import END, Steering, name_of, read_direction, 
 from inspector.display import token_text, truncate_start, visible
 from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, followed, head
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.destination import Destination, directory_hint
+from inspector.main.dialogs.field import Destination, FieldDialog, directory_hint
 from inspector.main.inside_view import (
     SCROLLS,
     InsideView,
@@ -482,7 +482,7 @@ class DirectionDialog(Dialog[Source]):
         return read_direction(typed(name))
 
 
-class SavingDialog(Dialog[str]):
+class SavingDialog(FieldDialog[str]):
     """Saves a direction to a file, whose path is its result; one that is there is replaced on the second request.
 
     Args:
@@ -492,28 +492,27 @@ class SavingDialog(Dialog[str]):
     ACTIONS: ClassVar[ActionTable] = dialog_table("While a direction is saved", *fields(), told=False)
     HEADING: ClassVar[str] = "Save the direction"
     APPLY: ClassVar[str] = "Save"
+    FIELD: ClassVar[str] = "saving-path"
 
     def __init__(self, direction: Direction) -> None:
-        super().__init__()
+        stem = "".join(each if each.isalnum() or each in "-_" else "-" for each in direction.label)
+        super().__init__(f"{stem or 'direction'}{END}", f"direction{END}", directory_hint())
         self._direction = direction
         self._destination = Destination("Save")
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
-        stem = "".join(each if each.isalnum() or each in "-_" else "-" for each in self._direction.label)
-        yield SafeInput(f"{stem or 'direction'}{END}", f"direction{END}", id="saving-path")
-        yield Remark(visible(directory_hint()), id="saving-remark")
+        yield from super().body()
 
-    def on_mount(self) -> None:
-        """Begin in the name."""
-        self.query_one("#saving-path", SafeInput).focus()
+    def changed(self) -> None:
+        """What is wrong with the path stays in sight until it is saved again."""
 
     def apply(self) -> None:
         """Save it, or say what is wrong with the path."""
         try:
-            path, force = self._destination.check(self.query_one("#saving-path", SafeInput).value.strip())
+            path, force = self._destination.check(self.typed)
             write_direction(path, self._direction, force)
         except PathError as error:
-            self.query_one("#saving-remark", Remark).say(visible(str(error)), wrong=True)
+            self.say(str(error), wrong=True)
         else:
             self.dismiss(visible(str(path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from rich.cells import cell_len
@@ -35,6 +35,22 @@ def wrapped(text: str, width: int) -> list[str]:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
+
+
+def columns_that_fit(cells: Mapping[str, int], gives_way: Iterable[str], room: int) -> tuple[str, ...]:
+    """The columns of a table that have room together.
+
+    Args:
+        cells: Cells of each column, by its name.
+        gives_way: Names of columns that are left out one by one, the first one first.
+        room: Cells of all columns.
+    """
+    kept = dict(cells)
+    for name in gives_way:
+        if sum(kept.values()) <= room:
+            break
+        del kept[name]
+    return tuple(kept)
 
 
 def fact_rows(

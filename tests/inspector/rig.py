@@ -19,7 +19,7 @@ from engine.protocol import Cancel, Command, Deleted, Ended, Marked, Received, R
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.keys import textual_name
-from inspector.main.dialogs.finder import FoundList
+from inspector.main.dialogs.finder import FinderDialog
 from inspector.session.client import EngineClient
 from inspector.widgets.form import SettingsForm
 from tests.inspector.fakes import Session
@@ -177,8 +177,8 @@ class Rig:
         """Do what the finder finds first, once it has found it."""
 
         def found() -> bool:
-            lists = self.app.screen.query(FoundList)
-            first = lists.first().chosen if lists else None
+            finder = self.app.screen
+            first = finder.picked if isinstance(finder, FinderDialog) and finder.choices else None
             return first is not None and first.label == label
 
         keys = (textual_name(" ") if each == " " else textual_name(each) for each in typed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from threading import Event
 from typing import ClassVar
 
@@ -64,10 +65,12 @@ class FinderDialog(PickDialog[Findable]):
         self._begins = typed
         self._stop: Event | None = None
         """Set to end the thread that reads; None before it began."""
+        self._words: Sequence[str] = ()
+        """The words that were typed, which are marked in the labels."""
 
     def body(self) -> Iterable[Widget]:
         yield SafeInput("", "a word or two: what you want to see, change or open", id="finder-query")
-        yield FoundList(id="finder-list")
+        yield PickList(id="finder-list")
         yield Remark(id="finder-remark")
 
     def begin(self) -> None:
@@ -97,92 +100,49 @@ class FinderDialog(PickDialog[Findable]):
         self._look()
 
     def _look(self, stay: bool = False) -> None:
-        """Show what is found.
+        """Show what is found, the best first.
 
         Args:
-            stay: Whether the same row stays highlighted, where it was chosen and is still there.
+            stay: Whether the same row stays highlighted, if it was chosen and is still there.
         """
-        typed, picks = self.typed, self.query_one("#finder-list", FoundList)
-        words = asked(typed)
-        found = self._index.search(typed) if words else self._first
-        before = picks.chosen if stay and picks.highlighted else None
-        at = next((place for place, each in enumerate(found) if each is before), 0)
-        picks.put(found, words, self._possible, at)
-        if words and self._stop is None:
+        self._words = asked(self.typed)
+        found = self._index.search(self.typed) if self._words else self._first
+        before = self.picked if stay and self.picks.highlighted else None
+        self.put(found, next((place for place, each in enumerate(found) if each is before), 0))
+        if self._words and self._stop is None:
             self._stop = Event()
             self._read(self._index, self._stop)
 
     @work(thread=True)
     def _read(self, index: Index, stop: Event) -> None:
         """Read what is on the disk, and show it as it is found."""
-        batch: list[Findable] = []
-        for each in self._on_disk():
-            if stop.is_set():
-                return
-            batch.append(each)
-            if len(batch) == BATCH:
-                self.from_thread(self._more, index, batch)
-                batch = []
-        if batch and not stop.is_set():
+        things = self._on_disk()
+        while not stop.is_set() and (batch := list(islice(things, BATCH))):
             self.from_thread(self._more, index, batch)
 
     def _more(self, index: Index, things: Sequence[Findable]) -> None:
-        """Take in what was read, unless this was left and is shown again."""
+        """Add what was read, unless this was left and is shown again."""
         if index is self._index:
             index.add(things)
             self._look(stay=True)
 
-    # ---- telling ----------------------------------------------------------------------------
-
     @on(PickList.RowHighlighted)
-    def _tell(self) -> None:
-        """The sentence about the highlighted row, or what to type where there is none."""
-        chosen = self.query_one("#finder-list", FoundList).chosen
-        text = chosen.help if chosen is not None else self._nothing()
-        self.query_one("#finder-remark", Remark).say(text, wrong=chosen is None)
-
-    def _nothing(self) -> str:
-        """Advice if nothing is found; printable."""
-        unknown = self._index.unknown(self.typed)
-        similar = self._index.similar(unknown[0])
+    def _explain(self) -> None:
+        """The sentence about the highlighted row; if nothing is found, what to type."""
+        chosen, remark = self.picked, self.query_one("#finder-remark", Remark)
+        if chosen is not None:
+            remark.say(chosen.help)
+            return
+        unknown = self._index.unknown(self.typed)[0]
+        similar = self._index.similar(unknown)
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
-        return f"Nothing is called {quoted(visible(truncate(unknown[0], 30)))}. {advice}"
+        remark.say(f"Nothing is called {quoted(visible(truncate(unknown, 30)))}. {advice}", wrong=True)
 
-    def apply(self) -> None:
-        """Do what is highlighted."""
-        if (chosen := self.query_one("#finder-list", FoundList).chosen) is not None:
-            self.dismiss(chosen)
-
-
-class FoundList(PickList):
-    """The list of what was found, with one highlighted."""
-
-    _found: Sequence[Findable] = ()
-    _typed: Sequence[str] = ()
-    _possible: Callable[[Findable], bool]
-
-    @property
-    def chosen(self) -> Findable | None:
-        """The highlighted one; None if nothing was found."""
-        return self._found[self.highlighted] if self.highlighted < len(self._found) else None
-
-    def put(
-        self, found: Sequence[Findable], typed: Sequence[str], possible: Callable[[Findable], bool], at: int
-    ) -> None:
-        """Show what was found.
-
-        Args:
-            found: The best first.
-            typed: The words that were typed, which are marked in the labels.
-            possible: Whether a thing can be done now; what can't is grey.
-            at: Place of the one that is highlighted.
-        """
-        self._found, self._typed, self._possible = found, typed, possible
-        self.lay(len(found), at)
+    # ---- drawing ----------------------------------------------------------------------------
 
     @staticmethod
     def _columns(width: int) -> tuple[int, int, int]:
-        """Cells of the label, of the sentence and of the place, whose gaps are theirs."""
+        """Cells of the label, of the sentence and of the place, with the gaps after them."""
         where = WHERE if width >= 2 * LABEL + KEYS else 0
         rest = width - where - KEYS
         help = rest - LABEL if rest - LABEL >= LEAST else 0
@@ -192,17 +152,17 @@ class FoundList(PickList):
         label, help, where = self._columns(width - 1)
         does, lives = pad("what it does" if help else "", help), pad("where" if where else "", where)
         text = f" {pad('name', label)}{does}{lives}{pad('keys', KEYS, right=True)}"
-        return [Segment(text, self.ink("muted"))]
+        return [Segment(text, self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        thing = self._found[place]
+        thing, picks = self.choices[place], self.picks
         label, help, where = self._columns(width)
-        ink = self.rich_style if self._possible(thing) else self.ink("faint")
-        quiet = ink if place == self.highlighted else self.ink("muted")
+        ink = picks.rich_style if self._possible(thing) else picks.ink("faint")
+        quiet = ink if place == picks.highlighted else picks.ink("muted")
         does = [Segment(pad(truncate_words(visible(thing.help), help - 2), help), quiet)] if help else []
         lives = [Segment(pad(truncate(visible(thing.where), where - 2), where), quiet)] if where else []
-        keys = Segment(pad(thing.keys, KEYS, right=True), self.ink("accent"))
+        keys = Segment(pad(thing.keys, KEYS, right=True), picks.ink("accent"))
         name = truncate(visible(thing.label), label - 2)
         marked = ink + Style(underline=True)  # what was typed of the name
-        pieces = [Segment(piece, marked if typed else ink) for piece, typed in matched(name, self._typed)]
+        pieces = [Segment(piece, marked if typed else ink) for piece, typed in matched(name, self._words)]
         return [*pieces, Segment(" " * (label - cell_len(name)), ink), *does, *lives, keys]

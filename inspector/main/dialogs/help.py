@@ -5,27 +5,26 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
-from textual.containers import VerticalScroll
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
+from textual.reactive import reactive
 from textual.widget import Widget
-from textual.widgets import Input, Static, TabbedContent, TabPane, Tabs
+from textual.widgets import Button, Input, Markdown, Static, TabbedContent, TabPane, Tabs
+from textual.widgets.option_list import Option
 
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.dialogs import HELP_KEYS
-from inspector.main.help_pages import PAGES, TOPICS
+from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.widgets.actions import ActionTable
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.fields import SafeInput
-
-if TYPE_CHECKING:
-    from textual.widgets import Markdown
-
-    from inspector.main.dialogs.topics import TopicPages
+from inspector.widgets.lists import SafeOptionList
 
 HEADS = "| key | what it does |"
 COLUMN = 17
@@ -33,6 +32,9 @@ COLUMN = 17
 _PIECES = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|([^`*]+)")
 _KEY, _LABEL, _HEADING, _FAINT = "$text-accent", "bold", "bold $text-primary", "$ink-muted"
 TOPIC_TAB = "topics"
+TITLES = {name: title for name, title, _ in TOPICS}
+"""Titles of the pages in the list, by their places in `help`."""
+BACK = "⌫ All pages"
 
 
 # ---- the page of keys ---------------------------------------------------------------------------
@@ -45,23 +47,15 @@ class KeysPage(Static):
         markdown: As `keys.keys_markdown` writes it.
     """
 
+    markdown: reactive[str] = reactive("", init=False, layout=True)
+    wanted: reactive[str] = reactive("", init=False, layout=True)
+    """Words: the rows alone that have all of them are shown, under their headings."""
+
     def __init__(self, markdown: str) -> None:
         super().__init__()
-        self._markdown, self._wanted = _lines_of(markdown), ""
-        self._wrapped: tuple[int, list[Content]] = (0, [])
-        """The lines that were wrapped last, and their width: the layout asks how high it is, and then it is drawn."""
-
-    def tell(self, markdown: str) -> None:
-        """Show other keys."""
-        if self._markdown != (lines := _lines_of(markdown)):
-            self._markdown, self._wrapped = lines, (0, [])
-            self.refresh(layout=True)
-
-    def filter(self, wanted: str) -> None:
-        """Show the rows alone that have all of some words, under their headings; all rows again for no words."""
-        if self._wanted != wanted:
-            self._wanted, self._wrapped = wanted, (0, [])
-            self.refresh(layout=True)
+        self.set_reactive(KeysPage.markdown, markdown)
+        self._wrapped: tuple[tuple[object, ...], list[Content]] = ((), [])
+        """The lines that were wrapped last, and what of: the layout asks how high it is, and then it is drawn."""
 
     def render(self) -> Content:
         return Content("\n").join(self._lines(self.content_size.width))
@@ -72,14 +66,15 @@ class KeysPage(Static):
 
     def _lines(self, width: int) -> list[Content]:
         width = max(1, width)  # a terminal of a few columns leaves nothing beside the frames
-        if self._wrapped[0] != width:
-            self._wrapped = (width, list(self._wrap(width)))
+        if self._wrapped[0] != (of := (width, self.markdown, self.wanted)):
+            self._wrapped = (of, list(self._wrap(width)))
         return self._wrapped[1]
 
     def _wrap(self, width: int) -> Iterator[Content]:
-        lines = list(_with_all(self._markdown, self._wanted.casefold().split()))
+        source = [line for line in self.markdown.splitlines()[1:] if line and not line.startswith("|-")]
+        lines = list(_with_all(source, self.wanted.casefold().split()))
         if not lines:
-            nothing = f"Nothing here has “{visible(self._wanted)}”. `ctrl+p` searches everything by words."
+            nothing = f"Nothing here has “{visible(self.wanted)}”. `ctrl+p` searches everything by words."
             yield from _inline(nothing).wrap(width)
         for line in lines:
             if line.startswith("## "):
@@ -89,10 +84,6 @@ class KeysPage(Static):
                 yield from _row(keys, does, width)
             else:
                 yield from _inline(line).wrap(width)
-
-
-def _lines_of(markdown: str) -> list[str]:
-    return [line for line in markdown.splitlines()[1:] if line and not line.startswith("|-")]
 
 
 def _with_all(lines: Iterable[str], words: Sequence[str]) -> Iterator[str]:
@@ -126,6 +117,85 @@ def _inline(text: str) -> Content:
     """Text with keys in backquotes and words in bold."""
     found = (zip(pieces, (_KEY, _LABEL, ""), strict=True) for pieces in _PIECES.findall(text))
     return Content.assemble(*((piece, style) for pieces in found for piece, style in pieces if piece))
+
+
+# ---- the pages in Markdown ----------------------------------------------------------------------
+
+
+class MarkdownPage(Markdown):
+    """One page of the help.
+
+    Args:
+        name: Its place in `help`, without the ending.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(page(name), open_links=False)
+
+
+class TopicPages(Vertical):
+    """The list of the pages on one subject each, or one of them, which is read when it is chosen.
+
+    Args:
+        first: Place of the page to begin with; empty for the list.
+    """
+
+    DEFAULT_CSS = """
+    TopicPages { height: 1fr; }
+    TopicPages SafeOptionList { height: 1fr; border: none; padding: 0 1; }
+    TopicPages #topic-page, TopicPages #topic { height: 1fr; }
+    TopicPages #topic-list { width: 100%; content-align: left middle; text-align: left; }
+    """
+
+    def __init__(self, first: str = "") -> None:
+        super().__init__()
+        self.shown = first
+        """Place of the page that is shown; empty for the list."""
+
+    def compose(self) -> ComposeResult:
+        # in the ink of the row, highlighted too
+        named = (Content.styled(title, "bold") + Content(f"  {about}") for _, title, about in TOPICS)
+        yield SafeOptionList(*map(Option, named), markup=False, compact=True)
+        with Vertical(id="topic-page"):
+            yield Button(Content(BACK), id="topic-list", compact=True)
+            yield VerticalScroll(id="topic")
+
+    def on_mount(self) -> None:
+        """Begin in the list, or in the page that was asked for."""
+        self.turn_to(self.shown)
+        self.focus_shown()
+
+    def turn_to(self, name: str) -> None:
+        """Show a page, or the list if the name is empty."""
+        self.shown = name
+        self.query_one(SafeOptionList).display = not name
+        self.query_one("#topic-page").display = bool(name)
+        if not name:
+            return
+        place = self.query_one("#topic", VerticalScroll)
+        if shown := place.query(MarkdownPage):
+            shown.first().update(page(name))
+        else:
+            place.mount(MarkdownPage(name))
+        place.scroll_home(animate=False)
+        back = Content.assemble((f"{BACK}  ", ""), (TITLES[name], "bold $text-primary"))
+        self.query_one("#topic-list", Button).label = back
+
+    def focus_shown(self) -> None:
+        """Focus the list or the page."""
+        self.query_one("#topic" if self.shown else SafeOptionList).focus()
+
+    @on(SafeOptionList.OptionSelected)
+    def _chosen(self, message: SafeOptionList.OptionSelected) -> None:
+        message.stop()
+        self.turn_to(TOPICS[message.option_index][0])
+        self.focus_shown()
+
+    @on(Button.Pressed, "#topic-list")
+    def _back(self, message: Button.Pressed) -> None:
+        message.stop()
+        self.turn_to("")
+        self.focus_shown()
 
 
 # ---- the dialog ---------------------------------------------------------------------------------
@@ -182,46 +252,40 @@ class HelpDialog(Dialog[None]):
     def begin(self) -> None:
         """Begin at the top of the page, which another screen may have opened with its own keys."""
         super().begin()
-        self._turn_to(f"help-{TOPIC_TAB if self._topic else self._page}")
+        self._turn_to(TOPIC_TAB if self._topic else self._page)
         for keys in self.query(KeysPage):
-            keys.tell(self._keys)
+            keys.markdown = self._keys
         self.query_one("#help-filter", SafeInput).value = ""
         if self._topics is not None:
-            self._topics.begin(self._topic)
-        self.after_paint(self._focus_page)
+            self._topics.turn_to(self._topic)
         for place in self.query(VerticalScroll):
             place.scroll_home(animate=False)
 
     @property
     def _topic(self) -> str:
         """The page to begin with, if it has no tab of its own; else empty."""
-        return self._page if self._page in {name for name, *_ in TOPICS} else ""
+        return self._page if self._page in TITLES else ""
+
+    @property
+    def _tab(self) -> str:
+        """Name of the open tab."""
+        return self.query_one(HelpPages).active.removeprefix("help-")
 
     @on(TabbedContent.TabActivated)
     def _fill(self, message: TabbedContent.TabActivated) -> None:
-        """Lay a page out when it is first shown: one in Markdown takes a good part of a second, its parser 40 ms."""
+        """Lay a page out when it is first shown: one in Markdown takes a good part of a second."""
         name = (message.pane.id or "").removeprefix("help-")
         if name == TOPIC_TAB:
             if self._topics is None:
-                from inspector.main.dialogs.topics import TopicPages
-
                 self._topics = TopicPages(self._topic)
                 message.pane.mount(self._topics)
-            return
-        place = self.query_one(f"#page-{name}", VerticalScroll)
-        if place.children:
-            return
-        if name == "keys":
-            place.mount(KeysPage(self._keys))
-        else:
-            from inspector.main.dialogs.topics import MarkdownPage
-
-            place.mount(MarkdownPage(name))
+        elif not (place := self.query_one(f"#page-{name}", VerticalScroll)).children:
+            place.mount(KeysPage(self._keys) if name == "keys" else MarkdownPage(name))
 
     @on(Input.Changed, "#help-filter")
     def _filter(self, message: Input.Changed) -> None:
         for keys in self.query(KeysPage):
-            keys.filter(message.value)
+            keys.wanted = message.value
         self.query_one("#page-keys").scroll_home(animate=False)
 
     @on(Input.Submitted, "#help-filter")
@@ -233,43 +297,42 @@ class HelpDialog(Dialog[None]):
 
     def filter_keys(self) -> None:
         """Type a word of what is looked for among the keys."""
-        self._turn_to("help-keys")
+        self.query_one(HelpPages).active = "help-keys"
         self.after_paint(self.query_one("#help-filter", SafeInput).focus)
 
     def other_page(self, by: int = 1) -> None:
         """Show another page, ready to be scrolled."""
-        names = [f"help-{name}" for name in (*(name for name, _ in PAGES), TOPIC_TAB)]
-        self._turn_to(names[(names.index(self.query_one(HelpPages).active) + by) % len(names)])
-        self.after_paint(self._focus_page)
+        names = [*(name for name, _ in PAGES), TOPIC_TAB]
+        self._turn_to(names[(names.index(self._tab) + by) % len(names)])
 
-    def _turn_to(self, name: str) -> None:
-        self.query_one(HelpPages).active = name
+    def _turn_to(self, tab: str) -> None:
+        """Open a tab, and focus what it shows."""
+        self.query_one(HelpPages).active = f"help-{tab}"
+        self.after_paint(self._focus_page)
 
     def _focus_page(self) -> None:
         """Focus what the tab shows, once it is there."""
-        shown = self.query_one(HelpPages).active
-        if shown != f"help-{TOPIC_TAB}":
-            self.query_one(f"#{shown} VerticalScroll").focus()
+        if self._tab != TOPIC_TAB:
+            self.query_one(f"#page-{self._tab}").focus()
         elif self._topics is not None and self._topics.is_mounted:  # else it takes the focus when it is
             self._topics.focus_shown()
 
     def on_markdown_link_clicked(self, message: Markdown.LinkClicked) -> None:
         """Go to another page; what leads out of the help stays a text."""
         message.stop()
-        opened = self.query_one(HelpPages).active.removeprefix("help-")
-        if opened == TOPIC_TAB and self._topics is not None:
-            opened = self._topics.shown
+        topics, tab = self._topics, self._tab
+        opened = topics.shown if tab == TOPIC_TAB and topics is not None else tab
         place = posixpath.join(posixpath.dirname(opened), message.href.partition("#")[0])
         self._page = posixpath.normpath(place).removesuffix(".md")
-        if self._page in {name for name, _ in PAGES}:
-            self._turn_to(f"help-{self._page}")
-            self.after_paint(self._focus_page)
-        elif self._topic:
-            self._turn_to(f"help-{TOPIC_TAB}")
-            if self._topics is not None:
-                self._topics.open(self._topic)
+        if self._topic:
+            self._turn_to(TOPIC_TAB)
+            if topics is not None:
+                topics.turn_to(self._topic)
+        elif self._page in dict(PAGES):
+            self._turn_to(self._page)
 
     def show_topics(self) -> None:
-        """Show the list of pages, where one of them is open."""
-        if self._topics is not None:
-            self._topics.close()
+        """Show the list of pages, if one of them is open."""
+        if self._topics is not None and self._topics.shown:
+            self._topics.turn_to("")
+            self._topics.focus_shown()

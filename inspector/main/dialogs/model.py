@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 from typing import ClassVar
@@ -23,7 +23,7 @@ from engine.memory import Room, memory_for_models, memory_of
 from engine.models_on_disk.models import DiskModel
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
-from inspector.documents.disk_models import COLUMNS, cells, facts, matches
+from inspector.documents.disk_models import cells, facts, matches
 from inspector.main.dialogs import MODEL_KEYS, Downloads
 from inspector.scales import FREE, size
 from inspector.widgets.actions import ActionTable
@@ -31,6 +31,7 @@ from inspector.widgets.canvas import Canvas, Row, fact_rows
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+from inspector.widgets.rows import columns_that_fit
 
 NOTHING = "No model was named. A directory with config.json and weights, a hub id, or pocket."
 """Shown for an engine that has another disk than this one: its models can't be listed here."""
@@ -89,6 +90,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._ended = downloads.ended
         """Number of downloads that had ended when the list was read."""
         self._models: list[DiskModel] = []
+        self.rows: Sequence[DiskModel | Offer | str] = ()
+        """The rows of the list; a text among them is what was typed, if that may name a model that isn't listed."""
         self._room = room or Room(memory_for_models(), memory_of())
         self._stop = Event()
         self._read = False
@@ -98,7 +101,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         yield SafeInput(self._begins, "filter, directory or hub id", id="model-name")
         yield Remark(self.WAYS, id="model-remark")
         yield Remark(id="model-download")
-        yield ModelList(id="model-list")
+        yield PickList(id="model-list")
         yield ChosenModel(id="model-chosen")
 
     def begin(self) -> None:
@@ -162,31 +165,43 @@ class ModelDialog(PickDialog[LoadSettings]):
         Args:
             stay: Whether the same row stays highlighted, where it is still there.
         """
-        name, picks = self.typed, self.query_one("#model-list", ModelList)
+        name, chosen, highlighted = self.typed, self.chosen, self.picks.highlighted
         words = name.casefold().split()
         offers = [each for each in self.besides() if all(word in each.name.casefold() for word in words)]
-        rows: list[DiskModel | Offer | str] = [*offers, *(m for m in self._models if matches(m, name))]
+        models = [model for model in self._models if matches(model, name)]
+        rows: list[DiskModel | Offer | str] = [*offers, *models]
         named = next((at for at, each in enumerate(rows) if getattr(each, "name", "") == name), None)
         at = named or 0
         if name and named is None:
             rows.insert(len(offers) if _PLACE.fullmatch(name) else len(rows), name)
-        if stay and picks.chosen in rows and (picks.highlighted or not name):
-            at = rows.index(picks.chosen)
-        picks.put(rows, at, self._room.free, self._present)
-        self._say_how_many(sum(isinstance(row, DiskModel) for row in rows))
-
-    def _say_how_many(self, left: int) -> None:
+        if stay and chosen in rows and (highlighted or not name):
+            at = rows.index(chosen)
+        self.rows = rows
+        self.picks.lay(len(rows), at)
         count = len(self._models)
-        many = f"{left:,} of {count:,}" if self.typed else f"{count:,}"
-        models = f"{many} {'model' if count == 1 else 'models'}"
+        many = f"{len(models):,} of {count:,}" if name else f"{count:,}"
         memory = f", {size(free)} {FREE[self._room.of]}" if (free := self._room.free) else ""
-        self.say(f"{models}{memory}. {self.WAYS}" if self._read else f"{models}, reading on … {self.WAYS}")
+        rest = f"{memory}." if self._read else ", reading on …"
+        self.say(f"{many} {'model' if count == 1 else 'models'}{rest} {self.WAYS}")
+
+    @property
+    def chosen(self) -> DiskModel | Offer | str | None:
+        """The highlighted row; None if there are none."""
+        return self.rows[self.picks.highlighted] if self.rows else None
 
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
         """The facts of what is highlighted."""
-        chosen = self.query_one("#model-list", ModelList).chosen
-        self.query_one("#model-chosen", ChosenModel).tell(chosen, self._room)
+        match self.chosen:
+            case str() as name:
+                about: Iterable[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
+            case Offer() as offer:
+                about = offer.facts
+            case None:
+                about = ()
+            case model:
+                about = facts(model, self._room)
+        self.query_one("#model-chosen", ChosenModel).tell(about)
 
     def say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#model-remark", Remark).say(text, wrong)
@@ -225,7 +240,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     def apply(self) -> None:
         """Open what is highlighted, or have it downloaded."""
-        chosen = self.query_one("#model-list", ModelList).chosen
+        chosen = self.chosen
         if chosen is None:
             self.say(NOTHING, wrong=True)
         elif isinstance(chosen, Offer):
@@ -248,6 +263,36 @@ class ModelDialog(PickDialog[LoadSettings]):
         else:
             self.dismiss(for_model(self.load, name))
 
+    # ---- drawing ------------------------------------------------------------------------------
+
+    def head(self, width: int) -> Row:
+        columns = columns_that_fit(WIDTHS, GIVES_WAY, width - 3 - NAME)
+        name = pad("  name", width - 1 - sum(WIDTHS[each] for each in columns))
+        return [Segment(" " + name + _line({each: each for each in columns}), self.picks.ink("muted"))]
+
+    def row(self, place: int, width: int) -> Row:
+        model, columns, picks = (
+            self.rows[place],
+            columns_that_fit(WIDTHS, GIVES_WAY, width - 2 - NAME),
+            self.picks,
+        )
+        if isinstance(model, str):
+            words = f"⏎ open {quoted(visible(model))} as a path or hub id"
+            return [Segment(truncate(words, width), picks.ink("accent"))]
+        if isinstance(model, Offer):
+            return [Segment(f"  {pad(visible(model.name), width - 2)}", picks.rich_style)]
+        room = width - 2 - sum(WIDTHS[each] for each in columns)
+        shown = cells(model, self._room.free)
+        ink = (
+            picks.rich_style if model.spec else picks.ink("muted" if place == picks.highlighted else "faint")
+        )
+        name = visible(model.name)
+        if cell_len(name) > room:
+            name = name.rpartition("/")[2]  # without the owner
+        line = pad(name, room) + _line({each: shown[each] for each in columns})
+        mark = "▶ " if model.path == self._present else "  "
+        return [Segment(mark, picks.ink("accent")), Segment(line, ink)]
+
 
 # ---- the list, and the facts of what is highlighted ------------------------------------------
 
@@ -260,90 +305,23 @@ NAME = 24
 TYPED = "a directory or a hub id; if there is no such directory, the hub's cache, then the hub"
 
 
-def fitting(width: int) -> tuple[str, ...]:
-    """The columns that there is room for in `width` cells, beside the name."""
-    left = list(COLUMNS)
-    for name in GIVES_WAY:
-        if width - sum(WIDTHS[each] for each in left) >= NAME:
-            break
-        left.remove(name)
-    return tuple(left)
-
-
-class ModelList(PickList):
-    """Models, and what was typed, if that may name a model that is not listed."""
-
-    _rows: tuple[DiskModel | Offer | str, ...] = ()
-    _available: int | None = None
-    _present: Path | None = None
-
-    @property
-    def chosen(self) -> DiskModel | Offer | str | None:
-        """The highlighted model, or what was typed; None if the list is empty."""
-        return self._rows[self.highlighted] if self.highlighted < len(self._rows) else None
-
-    def put(
-        self, rows: Sequence[DiskModel | Offer | str], at: int, available: int | None, present: Path | None
-    ) -> None:
-        """Show some models.
-
-        Args:
-            rows: The models; a text among them is what was typed.
-            at: Place of the one that is highlighted.
-            available: Bytes of memory that a program can take; None if they are not known.
-            present: Directory of the model that is open.
-        """
-        self._rows, self._available, self._present = tuple(rows), available, present
-        self.lay(len(rows), at)
-
-    def head(self, width: int) -> Row:
-        columns = fitting(width - 3)
-        name = pad("  name", width - 1 - sum(WIDTHS[each] for each in columns))
-        return [Segment(" " + name + self._line({each: each for each in columns}), self.ink("muted"))]
-
-    def row(self, place: int, width: int) -> Row:
-        model, columns = self._rows[place], fitting(width - 2)
-        if isinstance(model, str):
-            words = f"⏎ open {quoted(visible(model))} as a path or hub id"
-            return [Segment(truncate(words, width), self.ink("accent"))]
-        if isinstance(model, Offer):
-            return [Segment(f"  {pad(visible(model.name), width - 2)}", self.rich_style)]
-        room = width - 2 - sum(WIDTHS[each] for each in columns)
-        shown = cells(model, self._available)
-        ink = self.rich_style if model.spec else self.ink("muted" if place == self.highlighted else "faint")
-        name = visible(model.name)
-        if cell_len(name) > room:
-            name = name.rpartition("/")[2]  # without the owner
-        line = pad(name, room) + self._line({each: shown[each] for each in columns})
-        mark = "▶ " if model.path == self._present else "  "
-        return [Segment(mark, self.ink("accent")), Segment(line, ink)]
-
-    def _line(self, columns: dict[str, str]) -> str:
-        return "".join(
-            "  " + pad(text, WIDTHS[name] - 2, right=name not in ("family", "fits"))
-            for name, text in columns.items()
-        )
+def _line(columns: Mapping[str, str]) -> str:
+    """The cells of a row after the name."""
+    return "".join(
+        "  " + pad(text, WIDTHS[name] - 2, right=name not in ("family", "fits"))
+        for name, text in columns.items()
+    )
 
 
 class ChosenModel(Canvas):
     """The facts about a model before it is loaded, or the reason that it can't be."""
 
-    _facts: tuple[tuple[str, str], ...] = ()
+    about: Sequence[tuple[str, str]] = ()
 
-    def tell(self, chosen: DiskModel | Offer | str | None, room: Room) -> None:
-        """Show the facts of what is highlighted.
-
-        Args:
-            chosen: A model, or what was typed, or nothing.
-            room: What memory there is for it.
-        """
-        if isinstance(chosen, str):
-            self._facts = (("opens", f"{quoted(chosen)}, {TYPED}"),)
-        elif isinstance(chosen, Offer):
-            self._facts = chosen.facts
-        else:
-            self._facts = tuple(facts(chosen, room)) if chosen else ()
+    def tell(self, about: Iterable[tuple[str, str]]) -> None:
+        """Show the facts of what is highlighted."""
+        self.about = tuple(about)
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
-        return fact_rows(self._facts, width, self.ink("muted"), self.rich_style)[:height]
+        return fact_rows(self.about, width, self.ink("muted"), self.rich_style)[:height]

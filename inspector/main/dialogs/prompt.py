@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input, Label, TextArea
+from textual.widgets import Label, TextArea
 
 from engine import protocol
 from engine.errors import EngineError, PathError
@@ -24,13 +24,14 @@ from engine.protocol import NO_OPTIONS, ModelFacts, Prefill, PreviewPrompt, Prom
 from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.dialogs import PROMPT_KEYS
+from inspector.main.dialogs.field import FieldDialog
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
 from inspector.session.requests import Latest
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import MOST_TYPED, Choice, SafeInput, SafeTextArea
+from inspector.widgets.fields import MOST_TYPED, Choice, SafeTextArea
 from inspector.widgets.pieces import PieceList
 
 MODES = ("raw", "through the chat template", "the whole conversation")
@@ -204,7 +205,7 @@ class PromptDialog(Dialog[Draft]):
         dialog = PromptFileDialog(self._file)
 
         def read(text: str | None) -> None:
-            self._file = dialog.file_name
+            self._file = dialog.typed
             if text is not None:
                 self._put(replace(self.typed(), text=text))
 
@@ -345,7 +346,7 @@ def completed(text: str) -> str | None:
     return None
 
 
-class PromptFileDialog(Dialog[str]):
+class PromptFileDialog(FieldDialog[str]):
     """Asks for a path; returns the file's text.
 
     Args:
@@ -360,36 +361,18 @@ class PromptFileDialog(Dialog[str]):
     )
     HEADING: ClassVar[str] = "Prompt from a file"
     APPLY: ClassVar[str] = "Read"
+    FIELD: ClassVar[str] = "prompt-file"
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.file_name = name
-        """The path as it was typed."""
-
-    def body(self) -> Iterable[Widget]:
-        field = SafeInput(self.file_name, "prompt.txt", id="prompt-file")
-        field.suggester = PathSuggester()
-        yield field
-        yield Remark(FILE_HELP, id="prompt-file-remark")
-
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#prompt-file", SafeInput).focus()
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#prompt-file-remark", Remark).say(visible(text), wrong)
-
-    @on(Input.Changed, "#prompt-file")
-    def _typed(self) -> None:
-        self._say(FILE_HELP)
+        super().__init__(name, "prompt.txt", FILE_HELP)
+        self.field.suggester = PathSuggester()
 
     def apply(self) -> None:
         """Read the file, unless none was named."""
-        self.file_name = self.query_one("#prompt-file", SafeInput).value.strip()
-        if self.file_name:
-            self._read(self.file_name)
+        if self.typed:
+            self._read(self.typed)
         else:
-            self._say("No file was named. Give a name.", wrong=True)
+            self.say("No file was named. Give a name.", wrong=True)
 
     @work(thread=True, exclusive=True)
     def _read(self, name: str) -> None:
@@ -397,9 +380,9 @@ class PromptFileDialog(Dialog[str]):
             raw = read_text_file(name, "prompt file", "Check the path's spelling.", "Give a regular file.")
             text = decoded(raw, name)
         except EngineError as error:
-            self.from_thread(self._say, str(error), True)
+            self.from_thread(self.say, str(error), True)
             return
         if text:
             self.from_thread(self.dismiss, text)
         else:
-            self.from_thread(self._say, "The file is empty. Give another one.", True)
+            self.from_thread(self.say, "The file is empty. Give another one.", True)

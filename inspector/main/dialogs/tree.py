@@ -9,18 +9,19 @@ from msgspec.structs import replace
 from textual import on
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Input, Label, Static
+from textual.widgets import Label, Static
 
 from engine.protocol import Marked
+from inspector.main.dialogs.field import FieldDialog
 from inspector.state.tree_rows import TreeFilter
-from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.dialog import Dialog
 from inspector.widgets.fields import Choice, SafeInput
 
 # ---- the filter of the branches -----------------------------------------------------------------
 
 
-class FilterDialog(Dialog[TreeFilter]):
-    """Asks for a filter.
+class FilterDialog(FieldDialog[TreeFilter]):
+    """Asks for a filter; an empty one shows all.
 
     Args:
         wanted: The one in force.
@@ -29,41 +30,38 @@ class FilterDialog(Dialog[TreeFilter]):
 
     HEADING: ClassVar[str] = "Filter the tree"
     APPLY: ClassVar[str] = "Filter"
+    FIELD: ClassVar[str] = "filter-text"
 
     def __init__(self, wanted: TreeFilter, fit: Callable[[TreeFilter], int]) -> None:
-        super().__init__()
-        self._wanted, self._fit = wanted, fit
+        super().__init__(wanted.text, "any", "")
+        self._bookmarked, self._fit = wanted.bookmarked, fit
 
     def body(self) -> Iterable[Widget]:
+        field, remark = super().body()
         yield Label("text of a branch or its notes", classes="field-label", markup=False)
-        yield SafeInput(self._wanted.text, "any", id="filter-text")
-        yield Choice(("all branches", "only bookmarked"), int(self._wanted.bookmarked), id="filter-marks")
-        yield Remark(id="filter-remark")
+        yield field
+        yield Choice(("all branches", "only bookmarked"), int(self._bookmarked), id="filter-marks")
+        yield remark
 
     def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#filter-text", SafeInput).focus()
-        self._count()
+        self.changed()
 
     @property
-    def _typed(self) -> TreeFilter:
-        text = self.query_one("#filter-text", SafeInput).value
-        return TreeFilter(text, bool(self.query_one("#filter-marks", Choice).chosen))
+    def wanted(self) -> TreeFilter:
+        """The filter in the fields."""
+        return TreeFilter(self.field.value, bool(self.query_one("#filter-marks", Choice).chosen))
 
-    @on(Input.Changed, "#filter-text")
     @on(Choice.Changed, "#filter-marks")
-    def _count(self) -> None:
-        wanted = self._typed
-        if not wanted:
-            remark, fit = "No filter: all branches are shown.", 1
-        else:
-            fit = self._fit(wanted)
-            remark = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}; those above them are shown, too."
-        self.query_one("#filter-remark", Remark).say(remark, wrong=not fit)
+    def changed(self) -> None:
+        if not (wanted := self.wanted):
+            self.say("No filter: all branches are shown.")
+            return
+        fit = self._fit(wanted)
+        fits = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}"
+        self.say(f"{fits}; those above them are shown, too.", wrong=not fit)
 
     def apply(self) -> None:
-        """Use it; an empty one shows all."""
-        self.dismiss(self._typed)
+        self.dismiss(self.wanted)
 
 
 # ---- name, note and caption of a branch ---------------------------------------------------------
@@ -109,8 +107,6 @@ class NamingDialog(Dialog[Marked]):
 
     def apply(self) -> None:
         """Keep what was typed."""
-        name, note, caption = (
-            self.query_one(f"#naming-{field}", SafeInput).value.strip() for field, _ in FIELDS
-        )
-        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if caption else ""
-        self.dismiss(replace(self.mark, name=name, note=note, caption=caption, tool=tool))
+        texts = {name: self.query_one(f"#naming-{name}", SafeInput).value.strip() for name, _ in FIELDS}
+        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if texts["caption"] else ""
+        self.dismiss(replace(self.mark, **texts, tool=tool))

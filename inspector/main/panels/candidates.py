@@ -59,8 +59,10 @@ def own_row(text: str) -> str:
     return SPACE * (len(text) - len(rest)) + rest
 
 
-MARK, PERCENT, SAMPLER, RANK, ID, JOINT = 3, 8, 9, 7, 8, 9
-"""Cells of the columns, their left gap included (the marks have none), and without their bars."""
+MARK, PERCENT = 3, 8
+"""Cells of the marks, and of the model's probability with its left gap."""
+NUMBERS = {"sampler": 9, "rank": 7, "id": 8, "joint": 9}
+"""Cells of the columns of numbers after it, their left gap included, without the sampler's bar."""
 WORDS = 22
 """Cells that a token's text gets at most."""
 ROOM, TIGHT = 20, 12
@@ -81,11 +83,8 @@ class CandidateColumns(Struct, frozen=True):
     token: int
     bar: int
     """Cells of each bar: the model's, and the sampler's if that has a column."""
-    sampler: bool
-    rank: bool
-    id: bool
-    joint: bool = False
-    """The probability of a look ahead."""
+    numbers: tuple[str, ...]
+    """Names of the `NUMBERS` that have a column."""
 
 
 def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
@@ -96,18 +95,16 @@ def columns(width: int, sampler: bool, longest: int = 0) -> CandidateColumns:
         sampler: Whether there is a sampler's column at all.
         longest: Cells of the longest token's text: it has room before the bars have.
     """
-    extra = {"sampler": SAMPLER, "rank": RANK, "id": ID}
-    if not sampler:
-        del extra["sampler"]
-    for dropped in ("", "id", "rank", "sampler"):
-        extra.pop(dropped, None)
-        free = width - MARK - PERCENT - sum(extra.values())
-        if free >= (TIGHT if [*extra] == ["sampler"] else ROOM):
+    numbers = ["sampler", "rank", "id"] if sampler else ["rank", "id"]
+    while True:
+        free = width - MARK - PERCENT - sum(map(NUMBERS.__getitem__, numbers))
+        if not numbers or free >= (TIGHT if numbers == ["sampler"] else ROOM):
             break
-    bars = 1 + ("sampler" in extra)
+        numbers.pop()
+    bars = 1 + ("sampler" in numbers)
     usual = free // 2 if bars == 1 else free * 2 // 5
     token = max(6, min(WORDS, max(usual, min(longest, free - bars * LEAST_BAR - 1))))
-    return _divided(free, token, bars, sampler=bars == 2, rank="rank" in extra, id="id" in extra)
+    return _divided(free, token, numbers)
 
 
 def columns_behind(width: int, sampler: bool) -> CandidateColumns:
@@ -117,20 +114,19 @@ def columns_behind(width: int, sampler: bool) -> CandidateColumns:
         width: Cells available.
         sampler: Whether there is a sampler's column at all.
     """
-    free = width - MARK - PERCENT
-    fits: dict[str, bool] = {}
-    for name, cells, least in (
-        ("joint", JOINT, LEAST), ("sampler", SAMPLER, ENOUGH), ("rank", RANK, MOST), ("id", ID, MOST),
-    ):  # fmt: skip
-        fits[name] = free - cells >= least and (name != "sampler" or sampler)
-        free -= cells if fits[name] else 0
-    return _divided(free, min(MOST, free - 1), 1 + fits["sampler"], **fits)
+    free, numbers = width - MARK - PERCENT, []
+    for name, least in (("joint", LEAST), ("sampler", ENOUGH), ("rank", MOST), ("id", MOST)):
+        if free - NUMBERS[name] >= least and (sampler or name != "sampler"):
+            numbers.append(name)
+            free -= NUMBERS[name]
+    return _divided(free, min(MOST, free - 1), numbers)
 
 
-def _divided(free: int, token: int, bars: int, **fits: bool) -> CandidateColumns:
+def _divided(free: int, token: int, numbers: Sequence[str]) -> CandidateColumns:
     """Divide the cells that no number takes: what the token leaves is for the bars, whose rest is the token's."""
+    bars = 1 + ("sampler" in numbers)
     each = max(0, (free - token - 1) // bars)
-    return CandidateColumns(max(token, free - 1 - bars * each), each, **fits)
+    return CandidateColumns(max(token, free - 1 - bars * each), each, tuple(numbers))
 
 
 def shown(timeline: Timeline) -> Distribution | None:
@@ -283,11 +279,11 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         return wanted(self._rows, self.candidate)
 
     def move(self, delta: int) -> None:
-        """Highlight the row `by` below (above if negative), as far as there are any."""
+        """Highlight the row that is `delta` below (above if negative), as far as there are any."""
         self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
 
     def highlight(self, id: int) -> None:
-        """Highlight the candidate with this id, where it is one."""
+        """Highlight the candidate with this id, if there is one."""
         self._highlight(next((n for n, c in enumerate(self._rows) if c.id == id), self.highlighted))
 
     def show(self, timeline: Timeline) -> None:
@@ -309,9 +305,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     def _highlight(self, index: int) -> None:
         if index != self.highlighted and 0 <= index < len(self._rows):
             self.highlighted = index
-            self.post_message(
-                self.CandidateHighlighted()
-            )  # the main screen shows it, and the status, at once
+            # the main screen shows it, and the status, at once
+            self.post_message(self.CandidateHighlighted())
 
     # ---- events -----------------------------------------------------------------------------
 
@@ -428,16 +423,16 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         self, fit: CandidateColumns, untouched: bool, tried: bool, distribution: Distribution | None
     ) -> Row:
         long, short = "token, and its greedy continuation", "token, greedy after it"
-        token = (long if len(long) <= fit.token else short) if fit.joint else "token"
+        token = (long if len(long) <= fit.token else short) if "joint" in fit.numbers else "token"
         room, muted = fit.bar + PERCENT, self.ink("muted")
         model = (BOTH if len(BOTH) < room else EITHER) if untouched else "model"
         model = "server" if distribution is not None and distribution.listed else model
         row = [Segment(" " * MARK + pad(token, fit.token + 1) + pad(model, room, right=True), muted)]
-        if fit.sampler:
+        if "sampler" in fit.numbers:
             after, ink = ("tried", self.ink("accent")) if tried else ("sampler", muted)
-            row.append(Segment(pad(after, fit.bar + SAMPLER, right=True), ink))
-        for there, name, cells in ((fit.rank, "rank", RANK), (fit.id, "id", ID), (fit.joint, "joint", JOINT)):
-            row += [Segment(pad(name, cells, right=True), muted)] * there
+            row.append(Segment(pad(after, fit.bar + NUMBERS["sampler"], right=True), ink))
+        for name in ("rank", "id", "joint"):
+            row += [Segment(pad(name, NUMBERS[name], right=True), muted)] * (name in fit.numbers)
         return row
 
     def _row(self, index: int, fit: CandidateColumns, ink: Style, line: LineText, timeline: Timeline) -> Row:
@@ -472,17 +467,18 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(percent, PERCENT, right=True), ink),
         ]
-        if fit.sampler and (cut or math.isnan(candidate.sampler_prob)):
+        if "sampler" in fit.numbers and (cut or math.isnan(candidate.sampler_prob)):
             after = visible(cut) if cut else UNKNOWN  # the slot's own token, beyond the candidates
-            row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), ink))
-        elif fit.sampler:
-            percent = pad(scales.percent(candidate.sampler_prob), SAMPLER - 1, right=True)
+            row.append(Segment(" " + pad(after, fit.bar + NUMBERS["sampler"] - 1, right=True), ink))
+        elif "sampler" in fit.numbers:
+            percent = pad(scales.percent(candidate.sampler_prob), NUMBERS["sampler"] - 1, right=True)
             drawn = Segment(bar(candidate.sampler_prob, fit.bar), ink + self.data(LEVEL))
             row += [Segment(" ", ink), drawn, Segment(percent, ink)]
         rank = scales.count(candidate.rank) if candidate.rank else "?"
         id = str(candidate.id) if candidate.id < MADE_UP else ""
-        for there, text, cells in ((fit.rank, rank, RANK), (fit.id, id, ID), (fit.joint, joint, JOINT)):
-            row += [Segment(pad(text, cells, right=True), ink if cut else self.ink("muted"))] * there
+        for name, text in (("rank", rank), ("id", id), ("joint", joint)):
+            if name in fit.numbers:
+                row.append(Segment(pad(text, NUMBERS[name], right=True), ink if cut else self.ink("muted")))
         return row
 
     def _under(self, line: LineText, width: int, ink: Style) -> Row:
@@ -508,10 +504,10 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
             Segment(pad("?" if listed and mass <= 0 else scales.percent(mass), PERCENT, right=True), muted),
         ]
-        if fit.sampler and distribution:
+        if "sampler" in fit.numbers and distribution:
             cut = not distribution.others_sampler_prob and distribution.draw is not None
             after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
-            row.append(Segment(" " + pad(after, fit.bar + SAMPLER - 1, right=True), muted))
+            row.append(Segment(" " + pad(after, fit.bar + NUMBERS["sampler"] - 1, right=True), muted))
         return row
 
     def _stages(self, distribution: Distribution) -> Row:

@@ -7,7 +7,7 @@ What is allocated is a line over it, with a mark where a block was added.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,10 +15,9 @@ from rich.style import Style
 from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
-from inspector.display import visible
+from inspector.display import first_fitting, visible
 from inspector.keys import key_for
 from inspector.scales import FREE, amount, count, milliseconds, percent, size
-from inspector.state.branches import Branch
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, fact_rows, side_by_side, why_empty
@@ -30,7 +29,7 @@ GROWING = ("plain", "rotating", "chunked", "list")
 """Kinds that hold keys and values of single tokens in the model's own type."""
 
 
-def kv_facts(timeline: Timeline, kv: KVReading) -> list[Fact]:
+def kv_facts(timeline: Timeline, kv: KVReading) -> Iterator[Fact]:
     """All that is known, the most asked-for first.
 
     Args:
@@ -38,8 +37,38 @@ def kv_facts(timeline: Timeline, kv: KVReading) -> list[Fact]:
         kv: The reading shown.
     """
     if (facts := timeline.facts) is None:
-        return []
-    return [*_a_token(facts, kv), *_windows(kv), *_ahead(facts, kv), *_shared(timeline)]
+        return
+    yield from _a_token(facts, kv)
+    for group in kv.groups:
+        if group.limit is not None and group.kind != "recurrent":
+            gone = max(0, kv.offset - group.held)
+            fate = f"{count(gone)} dropped" if gone else "none dropped yet"
+            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
+    for group in kv.groups:
+        if group.kind == "recurrent":
+            each, all_of_them = size(group.used_bytes), size(len(group.layers) * group.used_bytes)
+            yield "state", f"{layers_of(group)}: {each} each, whatever the length; {all_of_them} in all"
+    if (window := facts.context_window) and kv.offset:
+        full = projected(kv, window)
+        share = f"{percent(full / facts.weight_bytes)} of what the weights take" if facts.weight_bytes else ""
+        yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
+    per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
+    if per_token and spare is not None:
+        there = f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded"
+        yield "memory", f"{there}: room for about {amount(spare // per_token)} tokens"
+    # the tokens that branches have in common went through the model once
+    branches = timeline.tree.branches
+    ends = [branches.depth(branch.last) for branch in branches if not branch.children]
+    if len(ends) > 1:
+        branch = branches.root
+        while len(branch.children) == 1:
+            branch = branch.children[0]
+        apart, together = sum(ends), len(branches)
+        saved = f", {size((apart - together) * per_token)} less" if per_token else ""
+        common = (
+            f"{count(len(ends))} ends, the first {count(branches.depth(branch.last))} tokens common to all"
+        )
+        yield "branches", f"{common}; as a tree {count(together)} tokens stand for {count(apart)}{saved}"
 
 
 # ---- a token ----------------------------------------------------------------------------------
@@ -85,20 +114,7 @@ def _several(number: int, name: str) -> str:
     return f"{number} {name}{'s' * (number != 1)}"
 
 
-# ---- windows and states -----------------------------------------------------------------------
-
-
-def _windows(kv: KVReading) -> Iterator[Fact]:
-    """The windows, and after them the states of recurrent layers."""
-    recurrent = [group for group in kv.groups if group.kind == "recurrent"]
-    for group in kv.groups:
-        if group.limit is not None and group.kind != "recurrent":
-            gone = max(0, kv.offset - group.held)
-            fate = f"{count(gone)} dropped" if gone else "none dropped yet"
-            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
-    for group in recurrent:
-        each, together = size(group.used_bytes), size(len(group.layers) * group.used_bytes)
-        yield "state", f"{layers_of(group)}: {each} each, whatever the length; {together} in all"
+# ---- layers and what they will take --------------------------------------------------------------
 
 
 def layers_of(group: KVGroup) -> str:
@@ -121,9 +137,6 @@ def _held(group: KVGroup) -> str:
     return f"{count(group.held)}{f' of {count(group.limit)}' if group.limit else ''} tokens"
 
 
-# ---- ahead ------------------------------------------------------------------------------------
-
-
 def projected(kv: KVReading, tokens: int) -> int:
     """Bytes that the cache would use at `tokens` tokens, if each group grows as before."""
     total = 0
@@ -132,48 +145,6 @@ def projected(kv: KVReading, tokens: int) -> int:
         each = group.used_bytes * held // group.held if group.held else group.used_bytes
         total += len(group.layers) * each
     return total
-
-
-def _ahead(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
-    if (window := facts.context_window) and kv.offset:
-        full = projected(kv, window)
-        share = f"{percent(full / facts.weight_bytes)} of what the weights take" if facts.weight_bytes else ""
-        yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
-    per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
-    if per_token and spare is not None:
-        there = f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded"
-        yield "memory", f"{there}: room for about {amount(spare // per_token)} tokens"
-
-
-# ---- branches ---------------------------------------------------------------------------------
-
-
-def _shared(timeline: Timeline) -> Iterator[Fact]:
-    """The tokens that branches have in common, and so went through the model once."""
-    ends = _ends(timeline.tree.branches.root)
-    if len(ends) < 2:
-        return
-    apart, together = sum(ends), len(timeline.tree.branches)
-    first, branch = 0, timeline.tree.branches.root
-    while len(branch.children) == 1:
-        branch = branch.children[0]
-        first += len(branch.nodes)
-    per_token = timeline.facts.kv_bytes_per_token if timeline.facts else None
-    saved = f", {size((apart - together) * per_token)} less" if per_token else ""
-    common = f"{count(len(ends))} ends, the first {count(first)} tokens common to all"
-    yield "branches", f"{common}; as a tree {count(together)} tokens stand for {count(apart)}{saved}"
-
-
-def _ends(root: Branch) -> Sequence[int]:
-    """Tokens on the way to each end of the tree."""
-    ends, waiting = [], [(child, 0) for child in root.children]
-    while waiting:
-        branch, before = waiting.pop()
-        depth = before + len(branch.nodes)
-        waiting += [(child, depth) for child in branch.children]
-        if not branch.children:
-            ends.append(depth)
-    return ends
 
 
 _MOST_CHART = 6
@@ -255,8 +226,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         of_model = timeline.facts.kv_bytes_per_token if timeline.facts and per_token else None
         each = f"  {size(of_model)} a token" if of_model else ""
         left = width - Segment.get_line_length(row)
-        fits = next((text for text in (full + each, each) if cell_len(text) <= left), "")
-        return [*row, Segment(fits, muted)] if fits else row
+        return [*row, Segment(first_fitting(left, full + each, each, ""), muted)]
 
     def _line(self, timeline: Timeline, kv: KVReading, width: int, alone: bool) -> Row:
         """The line of a panel without a frame: used of allocated, and the bytes that a token added.
@@ -270,15 +240,13 @@ class KVPanel(PanelCanvas, can_focus=True):
         muted, strong = self.ink("muted"), self.ink("strong")
         used, allocated = size(kv.used_bytes), size(kv.allocated_bytes)
         sizes = self.named([Segment(used, strong), Segment(" used of ", muted), Segment(allocated, strong)])
-        steep, grown, word = slope(timeline), [], " allocated"
-        if steep is not None:
+        grown = []
+        if (steep := slope(timeline)) is not None:
             grown = [Segment(f"  +{size(round(steep))}", strong), Segment(" a token", muted)]
-        if Segment.get_line_length([*sizes, *grown]) + len(word) <= width:
-            sizes.append(Segment(word, muted))
-        row = [*sizes, *grown] if Segment.get_line_length([*sizes, *grown]) <= width else sizes
+        forms = ([*sizes, Segment(" allocated", muted), *grown], [*sizes, *grown], sizes)
+        row = next((form for form in forms if Segment.get_line_length(form) <= width), sizes)
         more = [[Segment(count(kv.offset), strong), Segment(" tokens", muted)]]
-        if kv.allocated_bytes:
-            more += [[Segment(_full(kv), muted)]]
+        more += [[Segment(_full(kv), muted)]] * bool(kv.allocated_bytes)
         row = side_by_side([row, *more], width - alone * (_LEAST_SIDE + 2))
         left = width - Segment.get_line_length(row) - 2
         if not alone or left < _LEAST_SIDE:
@@ -388,8 +356,10 @@ class KVPanel(PanelCanvas, can_focus=True):
         held = f"{_several(len(group.layers), 'layer')} × {_held(group)}"
         sizes = f"{size(group.used_bytes)} / {size(group.allocated_bytes)}"
         forms = [f"{held:<24}  {sizes}", f"{held}  {sizes}", f"{held}  {size(group.used_bytes)}"]
-        words = next((form for form in forms if 10 + cell_len(form) <= width), held)
-        return [Segment(group.kind.ljust(10)), Segment(words, self.ink("muted"))]
+        return [
+            Segment(group.kind.ljust(10)),
+            Segment(first_fitting(width - 10, *forms, held), self.ink("muted")),
+        ]
 
     def _kept(self, kv: KVReading, width: int, wide: int = 10) -> Row:
         """The KV of branches that were left, and the budget that it is kept within."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
 
 from inspector.display import truncate
-from inspector.main.tabs import KEY, NAME, SENTENCE, question_rows
+from inspector.main.panels.header import KEY, NAME, SENTENCE, question_rows
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Hint, pressing
 from inspector.widgets.canvas import PanelCanvas, Row
@@ -42,26 +41,18 @@ HEADING, INDENT = 16, 3
 """Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
 
 
-class KeysOfActions(Protocol):
-    """The part of a table of keys that is read here."""
-
-    @property
-    def actions(self) -> Sequence[Action]:
-        """All of them."""
-
-
 class LearnPanel(PanelCanvas, can_focus=True):
     """The first answer of the last tab: a row for each action where there is room, or else a line or two for a heading.
 
     Args:
-        table: All keys.
+        actions: All actions of the screen; those of the rows are among them.
         id: Of the widget.
         classes: Of the widget.
     """
 
-    def __init__(self, table: KeysOfActions, id: str | None = None, classes: str | None = None) -> None:
+    def __init__(self, actions: Sequence[Action], id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
-        self._table = table
+        self._by_id = {each.id: each for each in actions}
 
     def reads(self, timeline: Timeline) -> tuple[object, ...]:
         return ()
@@ -85,10 +76,9 @@ class LearnPanel(PanelCanvas, can_focus=True):
 
     def _sections(self) -> Iterable[tuple[str, Sequence[tuple[Hint, str, str]]]]:
         """Headings, and under each the keys, the name and the sentence of what this program has of it."""
-        own = {each.id: each for each in self._table.actions}
         for heading, rows in SECTIONS.items():
-            there = ((tuple(own[id] for id in ids if id in own), name, does) for ids, name, does in rows)
-            yield heading, [(Hint(actions, name, 0), name, does) for actions, name, does in there if actions]
+            known = ((tuple(filter(None, map(self._by_id.get, ids))), name, does) for ids, name, does in rows)
+            yield heading, [(Hint(actions, name, 0), name, does) for actions, name, does in known if actions]
 
     def _row(self, hint: Hint, name: str, told: str, width: int) -> Row:
         """A row; where there is no room for all sentences, without them."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right, insort
-from operator import attrgetter
 from typing import ClassVar
 
-from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -27,7 +25,7 @@ from engine.timing import Tpot, summary
 from inspector import scales
 from inspector.display import pad, token_label, truncate
 from inspector.keys import TABS
-from inspector.main.tabs import question_rows
+from inspector.main.panels.header import question_rows
 from inspector.main.tool import SlotSelected
 from inspector.state.session_tree import explained, signs
 from inspector.state.timeline import Timeline, other
@@ -37,7 +35,6 @@ from inspector.widgets.canvas import (
     centred,
     colourful,
     is_dark,
-    looks_same,
     reveal,
     rgb_style,
     scroll_at_once,
@@ -47,6 +44,7 @@ from inspector.widgets.canvas import (
 )
 from inspector.widgets.charts import area, bar, window
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
@@ -106,51 +104,53 @@ class StepStrip(Canvas):
             self.post_message(StepClicked(self._seen[place]))
 
 
-class Series:
-    """Figures of the steps of the current path, of which each step is taken in once."""
-
-    def __init__(self) -> None:
-        self._steps, self._generation = 0, -1
-        self._clear()
-
-    def update(self, timeline: Timeline) -> None:
-        """Take in the steps that are new; all of them where the path was rebuilt."""
-        slots = timeline.step_slots
-        if timeline.generation != self._generation or self._steps > len(slots):
-            self._steps, self._generation = 0, timeline.generation
-            self._clear()
-        for slot in slots[self._steps :]:
-            step = timeline.items[slot]
-            assert isinstance(step, Step)
-            self._add(step)
-        self._steps = len(slots)
-
-    def _clear(self) -> None:
-        raise NotImplementedError
-
-    def _add(self, step: Step) -> None:
-        raise NotImplementedError
-
-
-class Surprisals(Series):
-    """The surprisal of the steps that have a known one."""
-
-    def _clear(self) -> None:
-        self.bits, self.known = 0.0, 0
-        """The sum, and of how many."""
-
-    def _add(self, step: Step) -> None:
-        if not math.isnan(step.surprisal_bits):
-            self.bits += step.surprisal_bits
-            self.known += 1
-
-
 MOST = 3
 """Slow steps that are listed one by one."""
 
 
-class StepMs(Series):
-    """Milliseconds of the steps, in order of time; those that are no cold start in order of size, too."""
+class StepFigures:
+    """Figures of the steps of the current path, of which each step is read once."""
+
+    def __init__(self) -> None:
+        self._generation = -1
+        self._clear()
+
+    def _clear(self) -> None:
+        self.ms: list[float] = []
+        """Milliseconds of the steps, in order of time."""
+        self.slowest: list[int] = []
+        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
+        self.bits, self.known = 0.0, 0
+        """The sum of the surprisals that are known, and their number."""
+        self._ordered: list[float] = []
+        """Milliseconds of those that are no cold start, in order of size."""
+        self._cold: list[float] = []
+        self._sum = 0.0
+
+    def update(self, timeline: Timeline) -> None:
+        """Read the steps that are new; all of them if the path was rebuilt."""
+        slots = timeline.step_slots
+        if timeline.generation != self._generation or len(self.ms) > len(slots):
+            self._generation = timeline.generation
+            self._clear()
+        for slot in slots[len(self.ms) :]:
+            step = timeline.items[slot]
+            assert isinstance(step, Step)
+            self._add(step)
+
+    def _add(self, step: Step) -> None:
+        ms, place = step.ms.total, len(self.ms)
+        self.ms.append(ms)
+        if len(self.slowest) < MOST or ms > self.ms[self.slowest[-1]]:
+            self.slowest = sorted([*self.slowest, place], key=self.ms.__getitem__, reverse=True)[:MOST]
+        if step.ms.cold:
+            self._cold.append(ms)
+        else:
+            insort(self._ordered, ms)
+            self._sum += ms
+        if not math.isnan(step.surprisal_bits):
+            self.bits += step.surprisal_bits
+            self.known += 1
 
     def tpot(self) -> Tpot | None:
         """Time per output token; None if there is no step, or a cold start alone."""
@@ -159,26 +159,6 @@ class StepMs(Series):
     def beyond(self, edge: float) -> int:
         """The number of steps that took more than some milliseconds."""
         return len(self._ordered) - bisect_right(self._ordered, edge) + sum(ms > edge for ms in self._cold)
-
-    def _clear(self) -> None:
-        self.values: list[float] = []
-        self.slowest: list[int] = []
-        """Places of the `MOST` slowest steps, cold starts among them, the slowest first."""
-        self._ordered: list[float] = []
-        self._cold: list[float] = []
-        self._sum = 0.0
-
-    def _add(self, step: Step) -> None:
-        ms, place = step.ms.total, len(self.values)
-        self.values.append(ms)
-        if len(self.slowest) < MOST or ms > self.values[self.slowest[-1]]:
-            slowest = sorted([*self.slowest, place], key=self.values.__getitem__, reverse=True)
-            self.slowest = slowest[:MOST]
-        if step.ms.cold:
-            self._cold.append(ms)
-        else:
-            insort(self._ordered, ms)
-            self._sum += ms
 
 
 def step_shown(timeline: Timeline) -> int:
@@ -193,41 +173,20 @@ _LEAST_BAR = 11
 _CACHED_ROWS = 256
 
 
-class StepColumn(Struct, frozen=True):
-    """One column of numbers."""
-
-    head: str
-    cells: int
-    metric: str = ""
-    """The metric it shows: it then has that metric's heat, and stays as long as that is chosen."""
-
-
-COLUMNS = (
-    StepColumn("p", 9, "probability"),
-    StepColumn("bits", 7, "surprisal"),
-    StepColumn("entropy", 9, "entropy"),
-    StepColumn("rank", 7, "rank"),
-    StepColumn("ms", 7),
-    StepColumn("KV", 10),
-)
-_DROPPED = sorted(COLUMNS, key=lambda column: ("entropy", "rank", "KV", "bits", "ms", "p").index(column.head))
+CELLS = {"p": 9, "bits": 7, "entropy": 9, "rank": 7, "ms": 7, "KV": 10}
+"""Cells of each column of numbers, by its head."""
+METRIC_OF = {"p": "probability", "bits": "surprisal", "entropy": "entropy", "rank": "rank"}
+"""The metrics of columns: while one of them is chosen, its column has its heat, and stays."""
+_DROPPED = ("entropy", "rank", "KV", "bits", "ms", "p")
 """The order in which columns give way to a narrow panel."""
-
-
-_CELLS = attrgetter("cells")
 _MEASURED = ("entropy", "ms", "KV")
 """Columns that a server's reply has no numbers for."""
 
 
-def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[StepColumn, ...]:
+def fitting(width: int, metric: str, least: int = _LEAST_TOKEN) -> tuple[str, ...]:
     """The columns that leave at least `least` cells for the token; that of the metric goes last."""
-    kept, free = list(COLUMNS), width - 1 - _MARK - 6 - sum(map(_CELLS, COLUMNS))
-    for last in (False, True):
-        for column in _DROPPED:
-            if free < least and (column.metric == metric) is last:
-                kept.remove(column)
-                free += column.cells
-    return tuple(kept)
+    order = sorted(_DROPPED, key=lambda head: METRIC_OF.get(head) == metric)
+    return columns_that_fit(CELLS, order, width - 1 - _MARK - 6 - least)
 
 
 class StepsTable(ScrollView, Inked, can_focus=False):
@@ -246,10 +205,11 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.metric = "surprisal"
         self._timeline: Timeline | None = None
         self._strips: LRUCache[int, Strip] = LRUCache(_CACHED_ROWS)
-        self._shown = (-1, 0, -1)
-        self._looks = (0, 0)
-        """Versions of trials and marks: they grow when rows other than the last look different."""
-        self._columns: tuple[StepColumn, ...] = COLUMNS
+        self._count, self._current = 0, -1
+        """Number of steps, and the place of the selected one."""
+        self._looks: tuple[int, ...] = ()
+        """Versions of the path, of trials and of marks: they grow when rows other than the last look different."""
+        self._columns = tuple(CELLS)
         self._fitted, self._token_cells, self._bar_cells = 0, 1, 0
         """Cells that the columns were chosen for; of the token, and of the bar of its probability, if it has room."""
         self._heats: tuple[Style, ...] = ()
@@ -265,23 +225,20 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._timeline = timeline
         if not self.is_attached or not self.size.area:
             return
-        generation, count, current = self._shown
-        new = (timeline.generation, len(timeline.step_slots), step_shown(timeline))
-        at_end = self.is_vertical_scroll_end
-        self._shown = new
-        if (looks := (timeline.trials, timeline.tree.marks.version)) != self._looks:
+        at_end, count, current = self.is_vertical_scroll_end, self._count, self._current
+        self._count, self._current = len(timeline.step_slots), step_shown(timeline)
+        looks = timeline.generation, timeline.trials, timeline.tree.marks.version
+        if looks != self._looks or not 0 < count <= self._count:
             self._looks = looks
             self.restyle()
-        if new[0] != generation or not (0 < count <= new[1]):
-            self.restyle()
-        set_line_count(self, new[1] + 1 if new[1] else 0)
-        for row in {current, new[2], *range(count, min(new[1], count + self.size.height))}:
+        set_line_count(self, self._count + 1 if self._count else 0)
+        for row in {current, self._current, *range(count, min(self._count, count + self.size.height))}:
             self._strips.discard(row)
             self.refresh_line(row + 1)
         if timeline.following and at_end:
             scroll_at_once(self)
-        elif new[2] != current:
-            reveal(self, new[2])
+        elif self._current != current:
+            reveal(self, self._current)
 
     def restyle(self) -> None:
         """Every row looks different: another path, theme, width or metric."""
@@ -291,8 +248,8 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._fitted = self.scrollable_size.width
         self._columns = fitting(self._fitted, self.metric, least)
         if self._timeline is not None and self._timeline.facts is not None and not self._timeline.facts.ran:
-            self._columns = tuple(each for each in self._columns if each.head not in _MEASURED)
-        free = self._fitted - 1 - _MARK - 6 - sum(map(_CELLS, self._columns))
+            self._columns = tuple(head for head in self._columns if head not in _MEASURED)
+        free = self._fitted - 1 - _MARK - 6 - sum(CELLS[head] for head in self._columns)
         self._token_cells = max(1, min(_MOST_TOKEN, free))
         spare = free - self._token_cells - 2
         self._bar_cells = spare if spare >= _LEAST_BAR else 0
@@ -305,7 +262,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.restyle()
         if self._timeline is not None:
             self.show(self._timeline)
-            reveal(self, self._shown[2])
+            reveal(self, self._current)
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
@@ -316,13 +273,13 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """The signs of the row under the mouse, in words."""
         row, timeline = self.scroll_offset.y + event.y - 1, self._timeline
         lines = []
-        if timeline is not None and event.y >= 1 and row < self._shown[1]:
+        if timeline is not None and event.y >= 1 and row < self._count:
             lines = explained(timeline.tree, timeline.items[timeline.step_slots[row]].node)
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
         at = event.get_content_offset(self)
-        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._shown[1]:
+        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._count:
             self.post_message(StepClicked(row))
 
     # ---- drawing ----------------------------------------------------------------------------
@@ -363,7 +320,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
 
     def _head(self) -> Row:
         text = " " * _MARK + pad("#", 5, right=True) + " " + pad("token", self._token_cells)
-        text += "".join(pad(column.head, column.cells, right=True) for column in self._columns)
+        text += "".join(pad(head, CELLS[head], right=True) for head in self._columns)
         return [Segment(text + ("  probability" if self._bar_cells else ""), self.ink("muted"))]
 
     def _row(self, timeline: Timeline, row: int, width: int) -> Strip:
@@ -374,7 +331,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """
         step = timeline.items[timeline.step_slots[row]]
         assert isinstance(step, Step)
-        current = row == self._shown[2]
+        current = row == self._current
         base = self.ink("base") + (Style(bgcolor=self.ink("row").bgcolor, bold=True) if current else Style())
         accent, muted = Style(color=self.ink("accent").color), Style(color=self.ink("muted").color)
         words = Style(color=self.ink("special").color, italic=True) if step.special else Style()
@@ -401,18 +358,18 @@ class StepsTable(ScrollView, Inked, can_focus=False):
             self._heats = tuple(heat_style(heat, dark, colours) for heat in range(scales.STEPS + 1))
             self._bar_ink = rgb_style(scales.colour(0.5, dark)) if colours else Style()
         row: Row = []
-        for column in self._columns:
-            if column.metric:
-                metric = scales.METRIC[column.metric]
+        for head in self._columns:
+            if (name := METRIC_OF.get(head)) is not None:
+                metric = scales.METRIC[name]
                 value = metric.value(step)
                 text = "?" if value is None else metric.format(value)
             else:
-                text = scales.ms(step.ms.total) if column.head == "ms" else scales.size(step.kv.used_bytes)
-            if column.metric and column.metric == self.metric:
-                blank = " " * max(0, column.cells - len(text))
+                text = scales.ms(step.ms.total) if head == "ms" else scales.size(step.kv.used_bytes)
+            if name is not None and name == self.metric:
+                blank = " " * max(0, CELLS[head] - len(text))
                 row += [Segment(blank), Segment(text, self._heats[metric.step(value)])]
             else:
-                row.append(Segment(pad(text, column.cells, right=True)))
+                row.append(Segment(pad(text, CELLS[head], right=True)))
         if cells := self._bar_cells:
             row += [Segment("  "), Segment(bar(step.prob, cells), self._bar_ink)]
         return row
@@ -443,8 +400,8 @@ class StepsPanel(Widget, can_focus=True):
         super().__init__(name=name, id=id, classes=classes)
         self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
-        self._surprisals = Surprisals()
-        self._subtitle: Content | None = None
+        self._figures = StepFigures()
+        self._said = ""
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -468,14 +425,13 @@ class StepsPanel(Widget, can_focus=True):
         if self.border_title != title:  # to set it paints the panel
             self.border_title = title
         self.set_class(concealed, "-concealed")
-        self._surprisals.update(timeline)
-        bits, known = self._surprisals.bits, self._surprisals.known
+        self._figures.update(timeline)
         text = ""
-        if known and not concealed:
-            mean = bits / known
+        if self._figures.known and not concealed:
+            mean = self._figures.bits / self._figures.known
             text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
-        if not looks_same(subtitle := Content(text), self._subtitle):
-            self._subtitle = self.border_subtitle = subtitle
+        if text != self._said:
+            self._said, self.border_subtitle = text, Content(text)
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""

@@ -1,4 +1,4 @@
-"""The text so far, token by token, with a token cursor and heat by a metric.
+"""The text so far, token by token, with a token cursor and heat by a metric; and the panel while there is no text.
 
 Drawn line by line from an incremental wrap, so that appending a token to a long text costs what it costs for a
 short one. Every cell knows its slot: a click selects it.
@@ -20,13 +20,16 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
+from textual.widgets import Static
 
-from engine.protocol import PromptToken, SegmentKind, Step
+from engine.protocol import Failure, Loading, PromptToken, SegmentKind, Step
+from engine.thread import WITHOUT_MLX
 from inspector import scales
 from inspector.config.preferences import VIEWS
 from inspector.display import (
     carried,
     hex_bytes,
+    pad,
     quoted,
     shown_bytes,
     spaced_hex,
@@ -35,8 +38,11 @@ from inspector.display import (
     truncate,
     unfinished,
     visible,
+    visible_lines,
 )
+from inspector.keys import key_for
 from inspector.main.tool import OfferedHeat, SlotSelected
+from inspector.session.setup import Setup
 from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
@@ -332,8 +338,8 @@ class TextRows:
 
     @staticmethod
     def _letter(line: WrappedLine, lines: TextLines, path: PathSegments) -> str:
-        """Of the last segment whose first word, or whose fold, is in a line; where there are no segments, of the last
-        message that begins there. Empty where none does."""
+        """The letter of the last segment whose first word, or whose fold, is in a line; without segments, of the last
+        message that begins there. Empty if none does."""
         certain = len(path.kinds) - path.provisional
         for slot in (piece.slot for piece in reversed(line.pieces)):
             if not path.several:
@@ -467,9 +473,15 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self._strips.clear()
             self.refresh()
         if (slot := timeline.slot) != self._slot:
-            if not (timeline.following and self._following):  # else it moves with the tokens that are new
-                self._move_cursor(slot, timeline.following)
+            before, followed = self._slot, self._following
             self._slot, self._following = slot, timeline.following
+            if not (timeline.following and followed):  # else it moves with the tokens that are new
+                for place in (before, slot):
+                    self._repaint(*self._lines.span(place))
+                if timeline.following:
+                    scroll_at_once(self)
+                else:
+                    self._scroll_to_slot()
         self._reading = timeline.phase is Phase.PREFILL and timeline.following
         if self._reading:
             scroll_at_once(self, self._lines.span(timeline.held)[0] - self.size.height // 2)
@@ -484,11 +496,6 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if heat is not self._offered and heat != self._offered:
             self._offered = heat
             self._restyle()
-
-    @property
-    def own_view(self) -> str:
-        """The user's own view."""
-        return OFF if self.lent else self.view
 
     def watch_view(self, view: str) -> None:
         """Borders, ids or bytes: every token lies elsewhere."""
@@ -507,18 +514,10 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if self._timeline is not None:
             self.show(self._timeline)
             set_line_count(self, self._lines.rows)
-            self._scroll_to_slot(self._slot)
+            self._scroll_to_slot()
 
-    def _move_cursor(self, slot: int, following: bool) -> None:
-        for place in (self._slot, slot):
-            self._repaint(*self._lines.span(place))
-        if following:
-            scroll_at_once(self)
-        else:
-            self._scroll_to_slot(slot)
-
-    def _scroll_to_slot(self, slot: int) -> None:
-        reveal(self, self._lines.span(slot)[0], self._lines.height - 1)  # with the row under its line
+    def _scroll_to_slot(self) -> None:
+        reveal(self, self._lines.span(self._slot)[0], self._lines.height - 1)  # with the row under its line
 
     def _repaint(self, first: int, count: int) -> None:
         for y in range(first, first + count):
@@ -620,3 +619,101 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             return scales.METRIC[heat]
         title = truncate(offered.title, max(LEAST_TITLE, self.size.width - SWATCHES))
         return scales.shares_metric(title, offered.shares, offered.signed)
+
+
+# ---- before there is a text ---------------------------------------------------------------------
+
+STAGES = {
+    "import": "starting MLX",
+    "download": "downloading",
+    "weights": "reading the weights",
+    "ranks": "starting the ranks",
+    "tokenizer": "reading the tokenizer",
+}
+OFFERS = (
+    ("lessons", "lessons: predict, do it, and see"),
+    ("help", "keys and concepts"),
+    ("sessions", "recent sessions"),
+)
+"""Advice to a stranger on things to look at meanwhile."""
+BAR = 30
+MOST_SHOWN = 2000
+"""Characters of a prompt that are shown while it waits: whatever is longer would be laid out with every record."""
+
+
+def opening(timeline: Timeline, setup: Setup) -> Content:
+    """The message while there is no text, made printable: loading, no prompt, or a failure."""
+    if timeline.phase is Phase.FAILED and timeline.load_failure is not None:
+        failed = f"{visible(setup.load.model)} could not be loaded"
+        helps = ("open", "opens another model")
+        if timeline.load_failure.hint.endswith(WITHOUT_MLX):
+            helps = ("sessions", "shows a saved session")
+        return _failed(failed, timeline.load_failure, (helps, ("quit", "quits")))
+    if timeline.phase is Phase.EMPTY and timeline.prompts.failure is not None:
+        return _failed("The prompt was refused", timeline.prompts.failure, (("prompt", "changes it"),))
+    if timeline.phase is Phase.LOADING:
+        lines = _loading(timeline.loading, setup)
+    elif setup.prompt.text:
+        lines = _prompt(setup, "The prompt:")
+    else:
+        press = f"Press {key_for('prompt')} to give one: the model reads it (prefill)"
+        lines = [Content.styled("The model is loaded; there is no prompt yet.", "bold"), Content()]
+        lines.append(Content(f"{press}, and then every token is yours to step."))
+    wide = max(cell_len(key_for(id)) for id, _ in OFFERS)
+    return Content("\n").join([*lines, Content(), *(_keys([offer], wide) for offer in OFFERS)])
+
+
+def _loading(loading: Loading | None, setup: Setup) -> list[Content]:
+    stage = "starting the engine"
+    if loading is not None:
+        stage = STAGES[loading.stage] + (f" · {visible(loading.detail)}" if loading.detail else "")
+    lines = [Content.styled(f"Loading {visible(setup.load.model)}", "bold"), Content(), Content(stage)]
+    if loading is not None and loading.total:
+        full = BAR * min(loading.done, loading.total) // loading.total
+        bar = Content.styled("━" * full, "$primary") + Content.styled("━" * (BAR - full), "$foreground 20%")
+        lines.append(bar + Content(f"  {100 * loading.done // loading.total} %"))
+    lines.append(Content())
+    if loading is not None and loading.warning:
+        keys = _keys((("open", "opens another model"), ("quit", "quits")))
+        lines += [Content.styled(visible_lines(loading.warning), "$text-warning"), Content(), keys, Content()]
+    return [*lines, *_prompt(setup, "The prompt that waits for the model:")]
+
+
+def _keys(actions: Sequence[tuple[str, str]], wide: int = 0) -> Content:
+    """The keys of actions, in so many cells at least, and what they do."""
+    return Content("   ").join(
+        Content.styled(pad(key_for(id), max(wide, cell_len(key_for(id)))), "bold $text-primary")
+        + Content(f" {does}")
+        for id, does in actions
+    )
+
+
+def _prompt(setup: Setup, label: str) -> list[Content]:
+    if not setup.prompt.text:
+        return [Content.styled(f"No prompt was given. Press {key_for('prompt')} to give one.", "$ink-muted")]
+    text = setup.prompt.text
+    lines = [Content.styled(label, "$ink-muted"), Content(visible_lines(text[:MOST_SHOWN]))]
+    if (more := len(text) - MOST_SHOWN) > 0:
+        lines.append(Content.styled(f"… and {more:,} characters more", "$ink-muted"))
+    return lines
+
+
+def _failed(what: str, failure: Failure, actions: Sequence[tuple[str, str]]) -> Content:
+    """A failure, its reason, and the actions that help; `what` is printable."""
+    why, advice = Content(visible_lines(failure.message)), Content(visible_lines(failure.hint))
+    lines = [Content.styled(what, "bold $text-error"), why, advice, Content(), _keys(actions)]
+    return Content("\n").join(lines)
+
+
+class OpeningPanel(Static, can_focus=True):
+    """The panel around that message."""
+
+    BORDER_TITLE = "Text"
+    _told: Content | None = None
+
+    def show(self, timeline: Timeline, setup: Setup) -> None:
+        """Show how far things are."""
+        told = opening(timeline, setup)
+        if not looks_same(self._told, told):
+            self._told = told
+            self.update(told, layout=False)  # the text has no part in the panel's size

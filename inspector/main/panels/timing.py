@@ -14,7 +14,7 @@ from textual.content import Content
 from engine.protocol import Memory, Prefilled, Step
 from inspector import scales
 from inspector.keys import key_for
-from inspector.main.panels.steps import MOST, StepMs, step_shown
+from inspector.main.panels.steps import MOST, StepFigures, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, fact_rows, side_by_side, why_empty
@@ -24,56 +24,33 @@ TIMES = 2.0
 """Times the median: a step that takes longer is an outlier."""
 SHARE = 0.3
 """Share of the time beyond the median: a part that took so much of it is named as the cause."""
-STEP_PARTS = (("forward", "the model"), ("sample", "the sampler"), ("inspect", "what is shown"))
 
 
-class Outlier(Struct, frozen=True):
-    """One slow step."""
-
-    place: int
-    """Among the steps of the path, from 0."""
-    number: int
-    """As the screen counts it, from 1."""
-    ms: float
-    times: float
-    """The number of medians that it took."""
-    cause: str
+Fact = tuple[str, str]
 
 
-class SlowSteps(Struct, frozen=True):
-    """The slow steps of the current path."""
-
-    count: int
-    worst: tuple[Outlier, ...]
-    """The slowest of them, `MOST` at most, in their order."""
-    edge: float
-    """Milliseconds that each of them took more than."""
-
-
-NONE_SLOW = SlowSteps(0, (), math.inf)
-
-
-def slow_of(timeline: Timeline, ms: StepMs, median: float) -> SlowSteps:
-    """The slow steps of the current path; costs the slowest, not the path.
+def slow_steps(timeline: Timeline, figures: StepFigures, median: float, most: int = MOST) -> Iterator[Fact]:
+    """The number of slow steps, and the worst of them; costs the slowest, not the path.
 
     Args:
         timeline: What is shown.
-        ms: Of its steps.
-        median: Milliseconds of a step; above 0.
+        figures: Of its steps.
+        median: Milliseconds of a step; infinite if it is not known.
+        most: Slow steps that are listed one by one, at most.
     """
-    edge = TIMES * median
-    worst = sorted(place for place in ms.slowest if ms.values[place] > edge)
-    return SlowSteps(ms.beyond(edge), tuple(outlier(timeline, place, median) for place in worst), edge)
-
-
-def outlier(timeline: Timeline, place: int, median: float) -> Outlier:
-    """A slow step of the current path, by its place among the steps, and its cause."""
-    step, prefilled = _step(timeline, place), timeline.prompts.prefilled
-    if place:
-        before = _step(timeline, place - 1).kv.allocated_bytes
-    else:
-        before = prefilled.kv.allocated_bytes if prefilled else 0
-    return Outlier(place, step.index + 1, step.ms.total, step.ms.total / median, _cause(step, before, median))
+    if not figures.ms:
+        return
+    limit = TIMES * median
+    slow, edge, steps = figures.beyond(limit), f"more than {TIMES:g} times the median", len(figures.ms)
+    if not slow:
+        yield "slow steps", f"none of {count(steps)} took {edge}"
+        return
+    end = ":" if slow <= most else f"; the {most} slowest:" if most > 1 else "; the slowest:"
+    yield "slow steps", f"{count(slow)} of {count(steps)} took {edge}{end if most else ''}"
+    for place in sorted([place for place in figures.slowest if figures.ms[place] > limit][:most]):
+        number, ms = _step(timeline, place).index + 1, figures.ms[place]
+        times = f"{milliseconds(ms)}, {ms / median:.1f} times"
+        yield f"  step {number}", f"{times}: {cause(timeline, place, median)}"
 
 
 def _step(timeline: Timeline, place: int) -> Step:
@@ -82,52 +59,31 @@ def _step(timeline: Timeline, place: int) -> Step:
     return step
 
 
-def _cause(step: Step, allocated: int, median: float) -> str:
+def cause(timeline: Timeline, place: int, median: float) -> str:
     """The cause of a slow step.
 
     Args:
-        step: The step.
-        allocated: Bytes of the cache before it.
+        timeline: What is shown.
+        place: The step's among those of the path, from 0.
         median: Milliseconds of a step.
     """
+    step, prefilled = _step(timeline, place), timeline.prompts.prefilled
+    before = _step(timeline, place - 1).kv if place else prefilled.kv if prefilled else None
+    grown = step.kv.allocated_bytes - (before.allocated_bytes if before else 0)
+    beyond = SHARE * (step.ms.total - median)
     known: list[str] = []
     if step.ms.cold:
         known.append(f"{COLD}: the model's first step since it was loaded")
-    if (grown := step.kv.allocated_bytes - allocated) > 0 and not step.kv.passed_tokens:
+    if grown > 0 and not step.kv.passed_tokens:
         known.append(f"the KV cache grew by {size(grown)}")
-    beyond = SHARE * (step.ms.total - median)
     if step.ms.collecting > beyond:
         known.append(f"garbage collection, {milliseconds(step.ms.collecting)}")
     if step.ms.drawing > beyond:
         known.append(f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}")
     if known:
         return " and ".join(known)
-    most = max(STEP_PARTS, key=lambda part: float(getattr(step.ms, part[0])))[1]
-    return f"cause not known; most of it in {most}"
-
-
-Fact = tuple[str, str]
-
-
-def slow_steps(slow: SlowSteps, steps: int, most: int = MOST) -> Iterator[Fact]:
-    """The number of slow steps, and the worst of them.
-
-    Args:
-        slow: The slow ones.
-        steps: Number of all of them.
-        most: Slow steps that are listed one by one, at most.
-    """
-    if not steps:
-        return
-    edge = f"more than {TIMES:g} times the median"
-    if not slow.count:
-        yield "slow steps", f"none of {count(steps)} took {edge}"
-        return
-    end = ":" if slow.count <= most else f"; the {most} slowest:" if most > 1 else "; the slowest:"
-    yield "slow steps", f"{count(slow.count)} of {count(steps)} took {edge}{end if most else ''}"
-    listed = sorted(slow.worst, key=lambda outlier: -outlier.ms)[:most]
-    for step in sorted(listed, key=lambda outlier: outlier.place):
-        yield f"  step {step.number}", f"{milliseconds(step.ms)}, {step.times:.1f} times: {step.cause}"
+    parts = {"the model": step.ms.forward, "the sampler": step.ms.sample, "what is shown": step.ms.inspect}
+    return f"cause not known; most of it in {max(parts, key=parts.__getitem__)}"
 
 
 def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
@@ -196,7 +152,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self._ms = StepMs()
+        self._figures = StepFigures()
         self.kept_bytes: int | None = None
         """Bytes that kept logits may take; None if they are not known."""
 
@@ -213,7 +169,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         self.title(Content(self.NAME + spent), Content(taken))
         if not (prompts.chunks or prompts.prefilled):
             return self._empty(timeline, width, height)
-        self._ms.update(timeline)
+        self._figures.update(timeline)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, step, width, height)
         if self.frameless or height == 1:
@@ -236,29 +192,22 @@ class TimingPanel(PanelCanvas, can_focus=True):
 
     def _deep(self, timeline: Timeline, step: Step | None, width: int, height: int) -> list[Row]:
         """Everything: a chart with what room is left, the slow steps, and who holds how much memory."""
-        muted, tpot = self.ink("muted"), self._ms.tpot()
-        slow = slow_of(timeline, self._ms, tpot.p50) if tpot and tpot.p50 > 0 else NONE_SLOW
-        more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
-        parts: list[Row] = [*(self._split(step, width) if step else []), []]
+        muted, tpot = self.ink("muted"), self._figures.tpot()
+        median = tpot.p50 if tpot and tpot.p50 > 0 else math.inf
+        slow = self._figures.beyond(TIMES * median) > 0
         above = [*self._rates(timeline, width, deep=True), []]
-        room = height - 2 - bool(slow.count) - len(above) - len(parts) - len(more)
-        facts = self._facts(timeline, step, slow, width, room - _LEAST_CHART)
-        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
-        below = [*parts, *facts, *more]
-        marked = self._chart(timeline, width, chart, _WIDEST, slow)
-        return [*above, *marked, *below][:height]
-
-    def _facts(
-        self, timeline: Timeline, step: Step | None, slow: SlowSteps, width: int, room: int
-    ) -> list[Row]:
-        """Slow steps and memory: fewer of the slow ones where not all of it has room."""
+        parts: list[Row] = [*(self._split(step, width) if step else []), []]
+        more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
         memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
-        ends = self.facts(memory, width)
-        for most in range(MOST, -1, -1):
-            rows = self.facts(slow_steps(slow, len(self._ms.values), most), width)
-            if len(rows) + len(ends) <= room:
+        below = [*self.facts(memory, width), *more]
+        room = height - 2 - slow - len(above) - len(parts) - len(below)
+        for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
+            facts = self.facts(slow_steps(timeline, self._figures, median, most), width)
+            if len(facts) <= room - _LEAST_CHART:
                 break
-        return [*rows, *ends]
+        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
+        marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
+        return [*above, *marked, *parts, *facts, *below][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
         """The line of a low panel: the step that is looked at, the rate, and the time to the first token.
@@ -269,7 +218,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
             width: Cells.
             alone: Whether nothing is drawn below it: then the steps are drawn at its end, where there is room.
         """
-        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
+        prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
         pieces: list[Row] = []
         if step is not None:
             took = self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total))
@@ -284,7 +233,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         first, *rest = pieces
         row = side_by_side([self.named(first) if self.frameless else first, *rest], width)
         left = width - Segment.get_line_length(row) - GAP
-        if not alone or left < _LABEL + _LEAST_SIDE or not self._ms.values:
+        if not alone or left < _LABEL + _LEAST_SIDE or not self._figures.ms:
             return row
         return [*row, Segment(" " * GAP), *self._chart(timeline, left, 1)[0]]
 
@@ -301,11 +250,11 @@ class TimingPanel(PanelCanvas, can_focus=True):
             width: Cells; if they are few, numbers that are shown elsewhere, too, give way.
             deep: Whether the slowest hundredth is shown.
         """
-        prefilled, tpot = timeline.prompts.prefilled, self._ms.tpot()
+        prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
+        tps = timeline.prompts.tps if prefilled is None else prefilled.prompt_tps
+        prompt = "prompt", scales.prompt_rate(tps)
         if prefilled is None:
-            prompt = "prompt", scales.prompt_rate(timeline.prompts.tps)
             return [self._prefilling(timeline), self._pairs(prompt)]
-        prompt = "prompt", scales.prompt_rate(prefilled.prompt_tps)
         if tpot is None:
             return [self._cold_times(prefilled, width), self._pairs(prompt)]
         ttft = "first token", milliseconds(prefilled.ttft_ms)
@@ -324,9 +273,9 @@ class TimingPanel(PanelCanvas, can_focus=True):
         """Time to the first token, and of a step that is a cold start, where that is the only one."""
         first = "first token", milliseconds(prefilled.ttft_ms)
         row = self._pairs(first, mark=COLD if prefilled.cold else "")
-        if not self._ms.values:
+        if not self._figures.ms:
             return row
-        then = "then", milliseconds(self._ms.values[0])
+        then = "then", milliseconds(self._figures.ms[0])
         row += self._pairs(then, mark=COLD)
         if prefilled.cold and Segment.get_line_length(row) > width + GAP:
             return self._pairs(first, then, mark=f"both {COLD}")
@@ -349,7 +298,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
     # ---- steps ------------------------------------------------------------------------------
 
     def _chart(
-        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: SlowSteps = NONE_SLOW
+        self, timeline: Timeline, width: int, height: int, widest: int = 1, slow: float = math.inf
     ) -> list[Row]:
         """Milliseconds of the last steps; the selected one has the accent colour.
 
@@ -358,9 +307,9 @@ class TimingPanel(PanelCanvas, can_focus=True):
             width: Cells.
             height: Lines.
             widest: Columns that a step takes at most, where there is room; above 1 the step numbers are drawn under it.
-            slow: Steps that are marked, on a line more.
+            slow: Milliseconds from which on steps are marked, on a line more; infinite for no such line.
         """
-        values = self._ms.values
+        values = self._figures.ms
         room = max(1, width - _LABEL)
         wide = max(1, min(widest, room // max(1, len(values))))
         seen = window(len(values), room, timeline.steps_before(timeline.slot))
@@ -376,8 +325,8 @@ class TimingPanel(PanelCanvas, can_focus=True):
                 gap = max(1, width - len(label) - len(part))
                 row += [Segment(" " * gap), Segment(label, self.ink("faint"))]
             rows.append(row)
-        if slow.count:
-            marks = "".join((SLOW if values[index] > slow.edge else " ").center(wide) for index in seen)
+        if slow < math.inf:
+            marks = "".join((SLOW if values[index] > slow else " ").center(wide) for index in seen)
             rows.append([Segment(marks, self.ink("warn"))])
         if widest > 1 and (line := axis(str(seen.start + 1), str(seen.stop), len(part), "steps")):
             rows.append([Segment(line, self.ink("faint"))])

@@ -9,7 +9,7 @@ from inspector.cli.subcommands.lessons import learn_parser, lesson_parser, run_l
 from inspector.lessons.catalogue import LessonProgress, Progress, find, is_name, shipped
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.narration import NarrationCard
-from inspector.main.tabs import TabLines
+from inspector.main.panels.header import TabLines
 from inspector.main.view import View
 from inspector.views.sampling_dialog import SamplingDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys

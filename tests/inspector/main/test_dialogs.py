@@ -14,11 +14,10 @@ from textual.widgets import Button, Markdown, TabbedContent, TabPane, Tabs
 from engine import protocol
 from engine.settings import FIELDS, LoadSettings, Settings
 from inspector.main.dialogs.facts import FactsDialog, rows
-from inspector.main.dialogs.help import HelpDialog, HelpPages, KeysPage
-from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.dialogs.field import JumpDialog
+from inspector.main.dialogs.help import HelpDialog, HelpPages, KeysPage, TopicPages
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.dialogs.prompt import PromptDialog
-from inspector.main.dialogs.topics import TopicPages
 from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table
 from inspector.views import TOOLS
@@ -213,7 +212,7 @@ async def test_a_jump_is_checked_as_it_is_typed(rig: Rig) -> None:
     await rig.ready(steps=12)
     await rig.press("g", "9", "9", "enter")
     assert isinstance(rig.app.top, JumpDialog)
-    assert remark(rig, "jump-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
+    assert remark(rig, "jump-step-remark") == ("There is no step 99. A whole number from 1 to 12.", True)
     await rig.press("backspace", "enter")
     assert rig.app.top is rig.app.main
     assert rig.timeline.selected.index == 8

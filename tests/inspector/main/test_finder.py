@@ -10,10 +10,9 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from inspector.main.dialogs.finder import FinderDialog, FoundList
-from inspector.main.dialogs.help import HelpDialog
+from inspector.main.dialogs.finder import FinderDialog
+from inspector.main.dialogs.help import HelpDialog, MarkdownPage, TopicPages
 from inspector.main.dialogs.model import ModelDialog
-from inspector.main.dialogs.topics import MarkdownPage, TopicPages
 from inspector.main.everything import FIRST, Everything
 from inspector.main.finder import Findable, Index, matched, one_off, words_of
 from inspector.main.key_table import key_table
@@ -66,7 +65,7 @@ def told(rig: Rig) -> str:
 
 def rows(rig: Rig) -> list[str]:
     """Ids of the rows of the finder."""
-    return [each.id for each in rig.app.top.query_one(FoundList)._found]
+    return [each.id for each in rig.app.top.choices]
 
 
 # ---- matching -----------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from engine.models_on_disk import download as downloading
 from engine.models_on_disk import models as places
 from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.models import DiskModel
-from inspector.main.dialogs.model import ChosenModel, ModelDialog, ModelList
+from inspector.main.dialogs.model import ChosenModel, ModelDialog
 from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
@@ -34,23 +34,23 @@ def hub(models: Path) -> Path:
     return models
 
 
-async def opened(rig: Rig) -> ModelList:
+async def opened(rig: Rig) -> ModelDialog:
     """Open the dialog, and wait for the whole list."""
     await rig.ready()
     return await listed(rig)
 
 
-async def listed(rig: Rig) -> ModelList:
+async def listed(rig: Rig) -> ModelDialog:
     """The same in a session that is ready."""
     await rig.do("open")
     dialog = rig.app.top
     assert isinstance(dialog, ModelDialog)
     await rig.until(lambda: dialog._read, seconds=20)
-    return dialog.query_one(ModelList)
+    return dialog
 
 
-def names(picks: ModelList) -> list[str]:
-    return [each if isinstance(each, str) else each.name for each in picks._rows]
+def names(dialog: ModelDialog) -> list[str]:
+    return [each if isinstance(each, str) else each.name for each in dialog.rows]
 
 
 def loaded(rig: Rig) -> str:
@@ -65,15 +65,15 @@ def remark(rig: Rig) -> str:
 
 
 async def test_what_can_be_opened_comes_first_and_enter_opens_it(rig: Rig, hub: Path) -> None:
-    picks = await opened(rig)
-    assert names(picks) == ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"]
+    dialog = await opened(rig)
+    assert names(dialog) == ["pocket", "some/half", "some/tiny", "some/tiny-4bit", f"other/{HOSTILE}"]
     assert "5 models" in remark(rig)
     await rig.press("down", "down", "enter")
     assert loaded(rig) == str(hub / "models--some--tiny" / "snapshots" / "0123abcd")
 
 
 async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
-    picks = await opened(rig)
+    dialog = await opened(rig)
     field = rig.app.top.query_one("#model-name", SafeInput)
     for text, left in {
         "TINY": ["some/tiny", "some/tiny-4bit", "TINY"],
@@ -87,8 +87,8 @@ async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
     }.items():
         field.value = text
         await rig.pilot.pause()
-        assert names(picks) == left, text
-        assert picks.highlighted == 0
+        assert names(dialog) == left, text
+        assert dialog.picks.highlighted == 0
     await rig.press(*"qwen", "enter")
     assert loaded(rig).endswith("models--some--tiny-4bit/snapshots/0123abcd")
 
@@ -187,9 +187,9 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     assert "Downloading some/new" in download_line(rig)
     rig.app.top.query_one("#model-name", SafeInput).value = "some/new"
     fake.go_on.set()
-    await rig.until(lambda: "some/new" in names(rig.app.top.query_one(ModelList)))
-    picks = rig.app.top.query_one(ModelList)
-    await rig.until(lambda: isinstance(picks.chosen, DiskModel) and picks.chosen.name == "some/new")
+    await rig.until(lambda: "some/new" in names(rig.app.top))
+    dialog = rig.app.top
+    await rig.until(lambda: isinstance(dialog.chosen, DiskModel) and dialog.chosen.name == "some/new")
     assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
     await rig.press("enter")
     assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
@@ -261,7 +261,7 @@ async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(
     await listed(rig)
     assert f"1 KiB {free}. Type" in remark(rig)
     await rig.press("down", "down")
-    chosen = dict(rig.app.top.query_one(ChosenModel)._facts)
+    chosen = dict(rig.app.top.query_one(ChosenModel).about)
     assert chosen["memory"] == f"its weights don't fit in the 1 KiB that are {free}: {fate}"
 
 

@@ -24,8 +24,8 @@ from engine.protocol import (
     TokensFound,
 )
 from engine.settings import LoadSettings
+from inspector.main.dialogs.field import JumpDialog
 from inspector.main.dialogs.finder import FinderDialog
-from inspector.main.dialogs.jump import JumpDialog
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.recordings.sessions import SavedSession
 from inspector.views import recordings as dialog

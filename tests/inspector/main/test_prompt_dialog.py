@@ -29,7 +29,7 @@ from engine.protocol import (
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.main.dialogs.prompt import PromptDialog, PromptFileDialog, completed, counted
-from inspector.main.opening import MOST_SHOWN, OpeningPanel
+from inspector.main.panels.text import MOST_SHOWN, OpeningPanel
 from inspector.session.prompts import PromptHistory, edited, transcript
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import MOST_IN_LINE, MOST_TYPED, Choice, SafeInput

@@ -513,10 +513,10 @@ async def test_the_finder_opens_while_the_one_before_is_going(rig: Rig) -> None:
         rig.app.action_command_palette()
         finder = rig.app.top
         assert isinstance(finder, FinderDialog)
-        await rig.until(lambda finder=finder: finder.query("FoundList"))
+        await rig.until(lambda finder=finder: finder.query("PickList"))
         finder.dismiss()
     rig.app.action_command_palette()
-    await rig.until(lambda: isinstance(rig.app.top, FinderDialog) and rig.app.screen.query("FoundList"))
+    await rig.until(lambda: isinstance(rig.app.top, FinderDialog) and rig.app.screen.query("PickList"))
 
 
 async def test_the_finder_finds_actions_by_name(rig: Rig) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from inspector.keys import TABS, key_for
 from inspector.main.key_table import key_table
+from inspector.main.panels.header import TabLines
 from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.text import TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.tabs import TabLines
 from inspector.main.tool import found as imported
 from inspector.main.view import View
 from inspector.views import TOOLS

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.keys import textual_name
-from inspector.main.dialogs.finder import FinderDialog, FoundList
+from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.panels.text import TextPanel
 from tests.inspector.main.test_overlays import branched
 from tests.inspector.rig import Rig, run
@@ -85,7 +85,7 @@ async def press(rig: Rig, ways: str) -> None:
         if key.startswith(":"):
             await rig.app._press_keys([":", *key[1:]])
             await rig.until(lambda: isinstance(rig.app.top, FinderDialog))
-            await rig.until(lambda: rig.app.screen.query(FoundList).first().chosen is not None)
+            await rig.until(lambda: rig.app.top.choices)
             key = "enter"
         await rig.app._press_keys([textual_name(key)])  # what is pressed, whatever tab it belongs to
         await rig.pilot.pause()

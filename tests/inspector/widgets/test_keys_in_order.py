@@ -9,7 +9,7 @@ from textual.app import App, ComposeResult
 from textual.events import Event, Key, Paste
 from textual.widgets import Input, Static, TextArea
 
-from inspector.main.dialogs.jump import JumpDialog
+from inspector.main.dialogs.field import JumpDialog
 from inspector.main.dialogs.prompt import PromptDialog
 from inspector.main.screen import MainScreen
 from inspector.views.find import FindDialog

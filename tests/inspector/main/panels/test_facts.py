@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -10,15 +11,12 @@ from rich.style import Style
 
 from engine.protocol import NO_CANDIDATES, KVGroup, KVReading, Memory, StepTimes
 from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, projected
-from inspector.main.panels.steps import StepMs
+from inspector.main.panels.steps import StepFigures
 from inspector.main.panels.timing import (
-    NONE_SLOW,
-    SlowSteps,
     TimingPanel,
+    cause,
     footprint,
     memory_facts,
-    outlier,
-    slow_of,
     slow_steps,
 )
 from inspector.scales import count
@@ -174,35 +172,38 @@ def test_slow_steps_have_their_causes_where_they_are_known():
         9: StepTimes(19.0, 18.0, 0.5, 0.5, collecting=9.0, drawing=9.0),
     }
     timeline = slowed(slow)
-    found = [outlier(timeline, place, 10.0) for place in (0, 4, 6, 8)]
-    assert [each.number for each in found] == [1, 5, 7, 9]
-    assert found[0].cause.startswith("cold start: the model's first step")
-    assert found[1].cause == "cause not known; most of it in the sampler"
-    assert found[2].cause == "garbage collection, 15.0 ms"
-    assert found[2].times == pytest.approx(3.0)
-    assert found[3].cause == "garbage collection, 7.0 ms and the screen was drawn beside it, 18.0 ms"
+    found = [cause(timeline, place, 10.0) for place in (0, 4, 6, 8)]
+    assert found[0].startswith("cold start: the model's first step")
+    assert found[1:] == [
+        "cause not known; most of it in the sampler",
+        "garbage collection, 15.0 ms",
+        "garbage collection, 7.0 ms and the screen was drawn beside it, 18.0 ms",
+    ]
+    told = dict(slow_steps(timeline, figures(timeline), 10.0))
+    assert [name for name in told if name.startswith("  step")] == ["  step 1", "  step 5", "  step 7"]
+    assert told["  step 7"] == f"30.0 ms, 3.0 times: {found[2]}"
 
 
-def slow_ones(timeline: Timeline, median: float = 10.0) -> SlowSteps:
-    """The slow steps of a path."""
-    ms = StepMs()
-    ms.update(timeline)
-    return slow_of(timeline, ms, median)
+def figures(timeline: Timeline) -> StepFigures:
+    """Those of the steps of a path."""
+    made = StepFigures()
+    made.update(timeline)
+    return made
 
 
 def test_the_slowest_are_told_in_their_order_and_all_are_counted():
     slow = {place: StepTimes(ms, 9.0, 0.5, 0.5, cold=not place) for place, ms in
             ((0, 40.0), (4, 30.0), (6, 50.0), (8, 30.0), (9, 19.0), (10, 25.0))}  # fmt: skip
-    found = slow_ones(slowed(slow))
-    assert found.count == 5
-    assert [each.number for each in found.worst] == [1, 5, 7]
-    told = dict(slow_steps(found, 12, 2))
+    timeline = slowed(slow)
+    told = dict(slow_steps(timeline, figures(timeline), 10.0))
+    assert [name for name in told if name.startswith("  step")] == ["  step 1", "  step 5", "  step 7"]
+    told = dict(slow_steps(timeline, figures(timeline), 10.0, 2))
     assert told["slow steps"] == "5 of 12 took more than 2 times the median; the 2 slowest:"
     assert [name for name in told if name.startswith("  step")] == ["  step 1", "  step 7"]
 
 
 def test_slow_steps_of_another_path_are_forgotten():
-    made, ms = session(0), StepMs()
+    made, ms = session(0), StepFigures()
     for place in range(6):
         step = made.step()
         made.records[-1] = replace(step, ms=StepTimes(90.0 if place == 4 else 10.0, 9.0, 0.5, 0.5))
@@ -210,16 +211,17 @@ def test_slow_steps_of_another_path_are_forgotten():
     ms.update(timeline)
     timeline.apply(made.move(timeline.items[-3].node))
     ms.update(timeline)
-    assert slow_of(timeline, ms, 10.0) == SlowSteps(0, (), 20.0)
+    assert ms.beyond(20.0) == 0
+    assert len(dict(slow_steps(timeline, ms, 10.0))) == 1
 
 
 def test_the_slow_steps_of_a_long_path_cost_no_look_at_each_of_its_steps(monkeypatch):
-    timeline, ms = long_timeline(3_000), StepMs()
+    timeline, ms = long_timeline(3_000), StepFigures()
     ms.update(timeline)
     looked = []
     monkeypatch.setattr(Timeline, "steps", property(lambda self: looked.append("all")))
     timeline.tree.nodes = {}  # the steps in it are counted as they come
-    assert slow_of(timeline, ms, ms.tpot().p50).edge == 2 * ms.tpot().p50
+    assert f"of {count(3_000)} took" in dict(slow_steps(timeline, ms, ms.tpot().p50))["slow steps"]
     assert f"{count(3_000)} steps of" in dict(memory_facts(timeline, None, None))["records"]
     assert not looked
 
@@ -230,13 +232,15 @@ def test_a_step_in_which_the_cache_grew_says_by_how_much():
     step = timeline.items[place]
     assert step.kv.allocated_bytes == 2**21
     timeline.items[place] = replace(step, kv=replace(step.kv, allocated_bytes=2**22))
-    assert slow_ones(timeline).worst[0].cause == "the KV cache grew by 2 MiB"
+    assert cause(timeline, 5, 10.0) == "the KV cache grew by 2 MiB"
 
 
 def test_no_slow_step_is_said_too():
-    assert slow_ones(slowed({})) == SlowSteps(0, (), 20.0)
-    assert dict(slow_steps(NONE_SLOW, 12))["slow steps"] == "none of 12 took more than 2 times the median"
-    assert list(slow_steps(NONE_SLOW, 0)) == []
+    timeline = slowed({})
+    for median in (10.0, math.inf):
+        told = dict(slow_steps(timeline, figures(timeline), median))
+        assert told == {"slow steps": "none of 12 took more than 2 times the median"}
+    assert list(slow_steps(timeline, StepFigures(), 10.0)) == []
 
 
 def test_who_holds_memory_and_what_bounds_it():

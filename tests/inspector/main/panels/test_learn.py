@@ -7,8 +7,8 @@ import re
 import pytest
 
 from inspector.keys import TABS, shown
+from inspector.main.panels.header import KEY, NAME, QUESTIONS, SENTENCE
 from inspector.main.panels.learn import DIVIDERS, SECTIONS, LearnPanel
-from inspector.main.tabs import KEY, NAME, QUESTIONS, SENTENCE
 from tests.inspector.rig import Rig
 
 SIZES = [(120, 40), (160, 40), (80, 24), (60, 20)]

@@ -18,7 +18,7 @@ from engine.timing import tpot
 from inspector import scales
 from inspector.main.panels.header import HeaderLine
 from inspector.main.panels.kv import KVPanel, kv_facts, reading_of, slope
-from inspector.main.panels.steps import StepMs, Surprisals
+from inspector.main.panels.steps import StepFigures
 from inspector.main.panels.timing import TimingPanel
 from inspector.state.timeline import Timeline
 from inspector.widgets.charts import HEIGHTS
@@ -654,19 +654,18 @@ async def test_a_prefill_under_way_shows_what_it_took_so_far() -> None:
 def test_series_follow_the_path() -> None:
     made = session(10)
     timeline = made.timeline()
-    bits, ms = Surprisals(), StepMs()
-    for each in (bits, ms):
-        each.update(timeline)
-    assert (bits.bits, bits.known) == (pytest.approx(sum(step.surprisal_bits for step in timeline.steps)), 10)
+    figures = StepFigures()
+    figures.update(timeline)
+    sum_of_bits = sum(step.surprisal_bits for step in timeline.steps)
+    assert (figures.bits, figures.known) == (pytest.approx(sum_of_bits), 10)
     timeline.apply(made.step())
     timeline.apply(made.move(timeline.items[8].node))
     timeline.apply(made.step())
-    for each in (bits, ms):
-        each.update(timeline)
+    figures.update(timeline)
     of = [step.surprisal_bits for step in timeline.steps]
-    assert (bits.bits, bits.known) == (pytest.approx(sum(of)), len(of))
-    assert ms.values == [step.ms.total for step in timeline.steps]
-    assert ms.tpot() == pytest.approx(tpot([step.ms.total for step in timeline.steps]))
+    assert (figures.bits, figures.known) == (pytest.approx(sum(of)), len(of))
+    assert figures.ms == [step.ms.total for step in timeline.steps]
+    assert figures.tpot() == pytest.approx(tpot([step.ms.total for step in timeline.steps]))
 
 
 @pytest.mark.parametrize("panel", [KVPanel, TimingPanel])

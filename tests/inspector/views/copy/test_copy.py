@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from engine.protocol import Marked
 from engine.settings import Settings
-from inspector.main.clipboard import copy_on_mac
+from inspector.driver import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.views.copy import CopyDialog, completion, copyables
 from tests.inspector.fakes import HOSTILE, PROMPT, STORY, Session
@@ -111,8 +111,8 @@ async def test_at_the_tip_the_token_is_the_highlighted_candidate(rig: Rig) -> No
 
 async def test_half_a_pair_of_surrogates_and_a_large_text_are_copied_too(rig: Rig) -> None:
     await rig.ready(steps=3)
-    assert rig.app.main.clipboard.copy("a\ud83d") == 2
-    assert rig.app.clipboard == "a?"
+    rig.app.main.own("copy")._copy("a\ud83d", "it")
+    assert (rig.app.clipboard, rig.status) == ("a?", "Copied it: 2 characters")
     rig.app.main.own("copy")._copy("x" * 80_000, "the completion")
     assert rig.status.startswith(
         "Copied the completion: 80,000 characters, 78.1 KiB. Some terminals take 74,994"

@@ -33,7 +33,7 @@ from engine.protocol import (
 )
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
-from inspector.main.dialogs.model import ModelList, Offer
+from inspector.main.dialogs.model import Offer
 from inspector.scales import size
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
@@ -178,7 +178,7 @@ async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_p
     assert "Type the adapter's directory" in rig.screen_text()
     dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
     await rig.pilot.pause()
-    assert isinstance(dialog.query_one(ModelList).chosen, Offer)
+    assert isinstance(dialog.chosen, Offer)
     await rig.press("enter")
     load = rig.app.controller.setup.load
     assert rig.engine.sent == [OpenLockstep(replace(load, adapter_path=str(tmp_path)))]

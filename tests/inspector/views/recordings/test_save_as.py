@@ -35,7 +35,7 @@ from tests.inspector.views.recordings.test_replay_screen import replayed, trace
 
 def remark(rig: Rig) -> str:
     """What stands under the field, whole: on the screen a long path breaks it."""
-    return str(rig.app.top.query_one("#save-remark", Remark).content)
+    return str(rig.app.top.query_one("#save-path-remark", Remark).content)
 
 
 async def save_to(rig: Rig, path: Path, *keys: str) -> None:
@@ -49,7 +49,7 @@ async def save_to(rig: Rig, path: Path, *keys: str) -> None:
         await rig.pilot.pause(0.02)
         if not isinstance(rig.app.top, SaveAsDialog):
             return
-        if rig.app.top.query_one("#save-remark").has_class("-wrong"):
+        if rig.app.top.query_one("#save-path-remark").has_class("-wrong"):
             return
 
 

@@ -195,7 +195,7 @@ async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Pat
     await rig.press("s")
     rig.app.top.query_one("#saving-path", SafeInput).value = str(path)
     await rig.press("ctrl+s")
-    assert "already exists" in str(rig.app.top.query_one("#saving-remark", Remark).render())
+    assert "already exists" in str(rig.app.top.query_one("#saving-path-remark", Remark).render())
     await rig.press("escape")
     write_direction(path, UP, force=True)
     await rig.press("enter")

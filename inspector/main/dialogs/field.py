@@ -1,0 +1,148 @@
+"""Dialogs that ask for one thing in a field, and the file that is typed in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from textual import on
+from textual.widget import Widget
+from textual.widgets import Button, Input
+
+from engine.errors import PathError
+from engine.files import free, here, typed
+from inspector.display import visible
+from inspector.widgets.actions import ActionTable, dialog_table
+from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
+
+Result = TypeVar("Result")
+
+
+class FieldDialog(Dialog[Result]):
+    """Asks for a text in one field; the remark below it helps, or says what is wrong.
+
+    Args:
+        value: The initial text.
+        placeholder: Shown while there is no text.
+        help: The remark while nothing is wrong.
+    """
+
+    FIELD: ClassVar[str] = ""
+    """Id of the field, and before `-remark` of the remark."""
+
+    def __init__(self, value: str, placeholder: str, help: str) -> None:
+        super().__init__()
+        self.help = help
+        self.field = SafeInput(value, placeholder, self.FIELD)
+        self._remark = Remark(visible(help), f"{self.FIELD}-remark")
+
+    def body(self) -> Iterable[Widget]:
+        yield self.field
+        yield self._remark
+
+    def on_mount(self) -> None:
+        """Begin in the field."""
+        self.field.focus()
+
+    @property
+    def typed(self) -> str:
+        """The text in the field, without blanks around it."""
+        return self.field.value.strip()
+
+    def say(self, text: str, wrong: bool = False) -> None:
+        """Set the remark."""
+        self._remark.say(visible(text), wrong)
+
+    @on(Input.Changed)
+    def _changed(self) -> None:
+        self.changed()
+
+    def changed(self) -> None:
+        """Another text was typed."""
+        self.say(self.help)
+
+
+class JumpDialog(FieldDialog[int]):
+    """Asks for a step.
+
+    Args:
+        first: Number of the first step of the path.
+        last: Number of the last one.
+    """
+
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In a jump", told=False)
+    HEADING: ClassVar[str] = "Jump to a step"
+    APPLY: ClassVar[str] = "Jump"
+    FIELD: ClassVar[str] = "jump-step"
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__("", f"{first} to {last}", f"A whole number from {first} to {last}.")
+        self.steps = range(first, last + 1)
+
+    def on_mount(self) -> None:
+        """Nothing can be applied yet."""
+        self.query_one("#apply", Button).disabled = True
+
+    @property
+    def step(self) -> int | None:
+        """The step that was typed; None if there is no such step."""
+        text = self.typed
+        number = int(text) if text.isdecimal() and text.isascii() and len(text) < 10 else -1
+        return number if number in self.steps else None
+
+    def changed(self) -> None:
+        wrong = bool(self.typed) and self.step is None
+        self.say(f"There is no step {self.typed}. {self.help}" if wrong else self.help, wrong)
+        self.query_one("#apply", Button).disabled = self.step is None
+
+    def apply(self) -> None:
+        """Jump, if there is such a step."""
+        if (step := self.step) is not None:
+            self.dismiss(step)
+        else:
+            self.changed()
+
+
+# ---- a file that is written ---------------------------------------------------------------------
+
+
+class Destination:
+    """The file that is typed in one dialog: checked, and replaced on the second request alone.
+
+    Args:
+        verb: What asks again: `Save` or `Export`.
+    """
+
+    def __init__(self, verb: str) -> None:
+        self._again = f"{verb} again to replace it, or give another name."
+        self._warned = ""
+        """The text whose file exists already, as the user was warned."""
+
+    def check(self, text: str) -> tuple[Path, bool]:
+        """Check that a file can be written.
+
+        Args:
+            text: As it was typed.
+
+        Returns:
+            Its path, and whether a file that is there may be replaced.
+
+        Raises:
+            PathError: No file was named, none can be, or one is there and the user was not warned.
+        """
+        if not text:
+            raise PathError("No file was named.", "Give a name.")
+        path, known = typed(text), text == self._warned
+        if not known and path.is_file():
+            self._warned = text
+        return free(path, known, self._again), known
+
+
+def directory_hint() -> str:
+    """The directory that a name alone is put into, in a sentence; or the reason that there is none."""
+    try:
+        return f"A name alone is put into {here()}"
+    except PathError as error:
+        return str(error)
