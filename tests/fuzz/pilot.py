@@ -466,7 +466,8 @@ class PilotHost:
         if fault is None and (app.return_code or 0) not in codes:
             fault = Fault(f"exit status {app.return_code}", "")
         after = self._guarded(self._close())
-        XTermParser._parse_extended_key.cache_clear()  # keys know the application that they were sent to
+        if (known := getattr(XTermParser, "_parse_extended_key", None)) is not None:  # not in Textual 8.2.5
+            known.cache_clear()  # keys know the application that they were sent to
         free_garbage()  # the engine freezes what is there when it has loaded a model; here that are older sessions too
         self._resources.close()
         self._inside.__exit__(None, None, None)

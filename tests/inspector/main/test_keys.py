@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from textual.content import Content
 
 from engine.protocol import Ended
-from inspector import main, tools
+from inspector import main, views
 from inspector.keys import KEYS, TABS, TABS_OF
 from inspector.main.help_pages import PAGES, TOPICS, page
 from inspector.main.key_table import key_table, keys_markdown, screen_markdown
@@ -36,7 +36,7 @@ def test_the_help_file_is_made_from_the_table():
 
 def opened(base: type[Overlay]) -> Iterator[type[Overlay]]:
     """All screens and dialogs, whose modules are imported once one of them is opened."""
-    for package in (main, tools):
+    for package in (main, views):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
             import_module(module.name)
     waiting = [base]
