@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, tostring
 
-from engine.protocol import Candidate, CaptureFacts
+from engine.protocol import Candidate
 from inspector.display import token_label
 from inspector.scales import percent
-from inspector.state.inside import checks_words
 
 Child = Element | str | None
 
@@ -86,11 +85,6 @@ def bar_around_zero(value: float, low: float, high: float) -> Element:
 def hint(*texts: str) -> Element:
     """A remark in small type."""
     return element("p", " ".join(filter(None, texts)), class_="hint")
-
-
-def explained(says: str, facts: CaptureFacts, *shown: Element | None) -> Element:
-    """The elements of a view of the inside, and below them how to read it and how it was checked."""
-    return element("div", *shown, hint(says, f"Checked: {checks_words(facts)[0]}." if facts.checks else ""))
 
 
 def likeliest(candidates: Sequence[Candidate]) -> str:

@@ -1,9 +1,7 @@
-"""A document as elements of a page, of which Markdown is made too; as HTML for a notebook; and its tables as CSV."""
+"""A document as elements of a page, of which Markdown is made too, and as HTML for a notebook."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from xml.etree.ElementTree import Element
@@ -25,9 +23,10 @@ from inspector.blocks.blocks import (
     plain,
     words,
 )
-from inspector.blocks.elements import bar_around_zero, element, explained, row, table, written
-from inspector.display import guarded, visible
+from inspector.blocks.elements import bar_around_zero, element, hint, row, table, written
+from inspector.display import visible
 from inspector.scales import signed, step_of
+from inspector.state.inside import checks_words
 
 WIDE, HIGH, EDGE = 320, 120, 34
 """The size of a curve's drawing, and the room for its numbers, in its own unit."""
@@ -69,29 +68,13 @@ def elements(
             case Table(rows=(_, *_)):
                 shown += [*_curves(block), page_table(block, tables)]
     if shown:
-        yield explained(" ".join(filter(None, says)), facts or CaptureFacts((), 0.0, 0.0, ""), *shown)
+        checked = f"Checked: {checks_words(facts)[0]}." if facts is not None and facts.checks else ""
+        yield element("div", *shown, hint(*says, checked))
 
 
 def notebook(blocks: Iterable[Block]) -> str:
     """A document as HTML with its own styles."""
     return STYLE + "".join(map(written, elements(blocks)))
-
-
-def csv_text(blocks: Iterable[Block]) -> str:
-    """The tables as CSV, one below the other; no cell is a formula to a spreadsheet."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    for block in flat(blocks):
-        if isinstance(block, Table):
-            shown = in_words(block)
-            rows = [*shown.rows, *([shown.foot] if shown.foot is not None else [])]
-            writer.writerow(column.head for column in shown.columns)
-            writer.writerows(map(_csv_cell, each.cells) for each in rows)
-    return out.getvalue()
-
-
-def _csv_cell(cell: Cell) -> str:
-    return words(cell) if isinstance(cell, Bar) else guarded(words(cell))
 
 
 def _colored(piece: tuple[str, float, str]) -> Element:

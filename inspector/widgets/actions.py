@@ -392,10 +392,7 @@ class Hint(Struct, frozen=True):
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        keys = ""
-        for text, _ in self.pieces:
-            keys += text
-        return keys
+        return "".join(text for text, _ in self.pieces)
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:

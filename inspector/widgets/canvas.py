@@ -365,8 +365,8 @@ class DrawnPanel(PanelCanvas):
         return self._page(self, width, height) if self._page is not None else []
 
 
-class PageView(PanelCanvas, can_focus=True):
-    """Shows one page."""
+class PageView(DrawnPanel, can_focus=True):
+    """Shows a page, which may be longer than there is room for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
@@ -375,21 +375,13 @@ class PageView(PanelCanvas, can_focus=True):
         Binding("pagedown", "move(10)", "Page down", show=False),
     ]
 
-    _page: Page | None = None
     _top = 0
 
-    def put(self, title: str, page: Page) -> None:
-        """Show a page, from its top if it has another title than before.
-
-        Args:
-            title: Printable.
-            page: Draws it.
-        """
+    def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
+        """Show a page, from its top if it has another title than before."""
         if self._titles[0] is None or self._titles[0].plain != title:
             self._top = 0
-        self._page = page
-        self.title(Content(title), self._titles[1])
-        self.redraw()
+        super().put(title, page)
 
     def action_move(self, by: int) -> None:
         """Scroll by `by` lines."""
@@ -397,7 +389,7 @@ class PageView(PanelCanvas, can_focus=True):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
-        rows = self._page(self, width, height) if self._page is not None else []
+        rows = super().draw(width, height)
         self._top = max(0, min(self._top, len(rows) - height))
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:
