@@ -17,7 +17,7 @@ from engine.tree import common_prefix
 from inspector.blocks import elements
 from inspector.display import SPACE, quoted, token_label, truncate, visible
 from inspector.documents.parts import ExportPart
-from inspector.scales import count
+from inspector.scales import count, counted
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
 if TYPE_CHECKING:
@@ -225,23 +225,19 @@ def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
     if shared < tokens:
         one, other = (f"{_token(path[shared])} {number(path[shared].logprob, 2)}" for path in (mine, greedy))
         gap = mine[tokens - 1].total - greedy[tokens - 1].total
-        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {_tokens(tokens)}"
+        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {counted(tokens, 'token')}"
         return f"{name} parts from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
     if longer == 0:
         return f"{name} is what greedy decoding says, token for token"
     if longer < 0:
-        return f"{name} is how greedy decoding begins; that continues for {_tokens(-longer)}"
-    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(longer)}"
+        return f"{name} is how greedy decoding begins; that continues for {counted(-longer, 'token')}"
+    return f"{name} begins with all that greedy decoding says, and continues for {counted(longer, 'token')}"
 
 
 def _token(token: BeamNode) -> str:
     return quoted(token_label(token.text)) if token.text else "an unfinished character"
-
-
-def _tokens(tokens: int) -> str:
-    return f"{tokens:,} token{'' if tokens == 1 else 's'}"
 
 
 # ---- the text of a beam -------------------------------------------------------------------------

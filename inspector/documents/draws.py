@@ -12,7 +12,7 @@ from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, nu
 from inspector.blocks.page import elements
 from inspector.display import token_label, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
-from inspector.scales import count, percent
+from inspector.scales import count, counted, percent
 from inspector.state.batch import Batches, BatchSoFar, DrawnNode, drawn_tree
 
 LABEL = 16
@@ -75,7 +75,7 @@ def verdict(drawn: DrawsCounted) -> str:
     if not drawn.degrees:
         few = "one cell alone has five or more expected, so that nothing can be tested"
         return f"{drawn.draws:,} draws: {few}"
-    freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
+    freedom = f"{counted(drawn.degrees, 'degree')} of freedom"
     figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
     fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
     return f"{drawn.draws:,} draws: {figures}: {fits}"

@@ -36,7 +36,7 @@ from inspector.blocks.page import elements
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys
-from inspector.scales import count, percent, signed
+from inspector.scales import count, counted, percent, signed
 from inspector.state.inside import Answers
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -177,7 +177,7 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
     for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
-        heading = f"With {NAMES[pairs.part]} put in, over {done} pair{'s' * (done != 1)} of texts"
+        heading = f"With {NAMES[pairs.part]} put in, over {counted(done, 'pair')} of texts"
         yield Exhibit(f"pairs-{pairs.part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
 
 

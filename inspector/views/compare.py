@@ -39,7 +39,6 @@ from inspector.documents.compare import (
     nearest,
     others,
     summary,
-    tokens_words,
 )
 from inspector.keys import key_for
 from inspector.main.view import View
@@ -530,7 +529,10 @@ class CompareView(View):
         whose = "this path", f"{visible(name)} · {which}" if name else which
         left, right = (
             " · ".join(
-                filter(None, (words, in_short(made_with(tree, side[of.shared :])), tokens_words(len(side))))
+                filter(
+                    None,
+                    (words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")),
+                )
             )
             for words, side in zip(whose, (of.left, of.right), strict=True)
         )

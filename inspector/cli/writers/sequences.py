@@ -13,13 +13,13 @@ from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.json_lines import SoFar
 from inspector.display import pad, visible
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
 from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
-from inspector.state.beams import BeamSearch
+from inspector.state.beams import BeamHistory, BeamSearch
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
@@ -56,7 +56,7 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
     """Tokens a second of all lanes together."""
 
 
-class BatchEnd(EndFigures):
+class BatchEnd(SoFar[Batches]):
     """Sums a batch up.
 
     Args:
@@ -64,15 +64,12 @@ class BatchEnd(EndFigures):
     """
 
     def __init__(self, request: CliRequest) -> None:
-        self._request, self.seen = request, Batches()
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-        self.seen.apply(record)
+        super().__init__(Batches())
+        self._request = request
 
     def end(self, summary: Summary) -> BatchSummary | None:
         """All lanes, also those that were broken off; None without a batch."""
-        if (batch := self.seen.current) is None:
+        if (batch := self.state.current) is None:
             return None
         return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
 
@@ -88,7 +85,7 @@ class BatchTable(PlainText[BatchEnd]):
     names = ("model", "prompt", "seed")
 
     def _take(self, record: Record) -> None:
-        batch = self._figures.seen.current
+        batch = self._figures.state.current
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -103,7 +100,7 @@ class BatchTable(PlainText[BatchEnd]):
                 super()._take(record)
 
     def _rest(self) -> Iterator[str]:
-        batch, drawn = self._figures.seen.current, self._figures.seen.drawn
+        batch, drawn = self._figures.state.current, self._figures.state.drawn
         if drawn is not None:
             yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
@@ -112,7 +109,7 @@ class BatchTable(PlainText[BatchEnd]):
             yield from lanes_table(batch, self._request)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        batch = self._figures.seen.current
+        batch = self._figures.state.current
         of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
         return super()._costs(summary) + of_batch
 
@@ -131,29 +128,13 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
 # ---- a beam search ----------------------------------------------------------------------------
 
 
-class SearchResult(EndFigures):
-    """The result of a search, or of the part until it was broken off."""
-
-    search: BeamSearch | None = None
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-        match record:
-            case protocol.BeamOpened():
-                self.search = BeamSearch(record)
-            case protocol.BeamStep() if self.search is not None:
-                self.search.steps.append(record)
-            case protocol.BeamEnded() if self.search is not None:
-                self.search.ended = record
-
-
-class BeamReport(PlainText[SearchResult]):
+class BeamReport(PlainText[SoFar[BeamHistory]]):
     """Writes the final ranking, and its costs to standard error."""
 
     names = ("model", "prompt", "first token")
 
     def _take(self, record: Record) -> None:
-        search = self._figures.search
+        search = self._figures.state.search
         if isinstance(record, protocol.BeamOpened) and record.note:
             self._notes.append(record.note)
         if isinstance(record, protocol.BeamStep) and search is not None:
@@ -162,11 +143,11 @@ class BeamReport(PlainText[SearchResult]):
             super()._take(record)
 
     def _rest(self) -> Iterable[str]:
-        search = self._figures.search
+        search = self._figures.state.search
         return () if search is None else ranking_table(search)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        search, went = self._figures.search, "cancelled"
+        search, went = self._figures.state.search, "cancelled"
         if search is not None and (ended := search.ended) is not None:
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
             went = f"width {search.opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"

@@ -20,7 +20,7 @@ from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, shown_bytes, token_label, visible
-from inspector.scales import bits, milliseconds, percent, prompt_rate
+from inspector.scales import bits, counted, milliseconds, percent, prompt_rate
 from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
 from inspector.state.segments import labels, left_out_words
 
@@ -297,7 +297,7 @@ def token_line(index: str, id: str, label: str, special: str, shown: str, whose:
 def in_words(cut: Tokenized) -> Iterator[str]:
     """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`; and the segments."""
     told = counts(cut)
-    words = f"{told.tokens:,} token{'s' * (told.tokens != 1)}"
+    words = counted(told.tokens, "token")
     words += f", {told.special:,} of them special" if told.special else ""
     if told.bytes_per_token is not None:
         words += "; the others have " if told.special else " of "
