@@ -393,24 +393,21 @@ class Fitted(NamedTuple):
         place: Its index.
         column: The column.
         cells: Its width.
+        head: Its name.
         scale: What its drawings are measured by; None for texts.
         gap: Cells before it.
-        short: 0 for the full texts, 1 for a short name of the column, 2 for short cells, too.
+        short: 2 for short cells.
         whole: The width at which no text is cut.
     """
 
     place: int
     column: Column
     cells: int
+    head: str
     scale: Spread | DotScale | BarScale | None = None
     gap: int = 2
     short: int = 0
     whole: int = 0
-
-    @property
-    def head(self) -> str:
-        """Its name."""
-        return _head_of(self.column, self.short)
 
 
 def _mark(table: Table) -> int:
@@ -476,6 +473,7 @@ def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
     for place, column in enumerate(table.columns):
         cells = whole = column.cells[0]
+        head = column.short if short and column.short else column.head
         if not column.cells[1]:
             rest = (
                 table.rest(range(table.least))
@@ -484,9 +482,9 @@ def _needs(table: Table, short: int) -> Iterator[Fitted]:
             )
             rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
-            whole = max(map(_width, (_head_of(column, short), *texts)))
+            whole = max(map(_width, (head, *texts)))
             cells = min(whole, column.least or whole)
-        yield Fitted(place, column, cells, short=short, whole=whole)
+        yield Fitted(place, column, cells, head, short=short, whole=whole)
 
 
 def _width(text: str) -> int:
@@ -497,10 +495,6 @@ def _cells(columns: Sequence[Fitted]) -> int:
     """The cells of some columns with the gaps between them, and the ease of drawings beside a column of priority 1."""
     eased = any(each.column.priority == 1 for each in columns)
     return sum(max(each.cells, each.column.ease if eased else 0) for each in columns) + 2 * len(columns) - 2
-
-
-def _head_of(column: Column, short: int) -> str:
-    return column.short if short and column.short else column.head
 
 
 def _text(cell: Cell, short: int) -> str:

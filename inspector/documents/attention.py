@@ -110,11 +110,7 @@ def sink_of(layer: AttentionLayer, head: int) -> float:
 
 def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     """Entropy of a row of weights, its sink's share as one more outcome."""
-    entropy = 0.0
-    for share in (*weights, sink):
-        if share > 0:
-            entropy -= share * math.log2(share)
-    return entropy
+    return sum((-share * math.log2(share) for share in (*weights, sink) if share > 0), 0.0)
 
 
 def most_focused(read: AttentionRead) -> Head | None:

@@ -148,12 +148,10 @@ def beam_parser() -> flags.Parser:
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import SoFar
-    from inspector.cli.writers.sequences import BeamReport
-    from inspector.state.beams import BeamHistory
+    from inspector.cli.writers.sequences import BeamReport, SearchResult
 
     request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
-    return report(request, BeamReport, SoFar(BeamHistory()), [search])
+    return report(request, BeamReport, SearchResult(), [search])
 
 
 def beam_settings(args: Namespace) -> BeamSettings:

@@ -13,13 +13,21 @@ from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import SoFar
+from inspector.cli.writers.json_lines import EndFigures, SoFar
 from inspector.display import pad, visible
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
-from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
-from inspector.state.beams import BeamHistory, BeamSearch
+from inspector.state.batch import (
+    Batches,
+    BatchSoFar,
+    LaneSoFar,
+    compared_words,
+    drawn_tree,
+    ending,
+    totals_words,
+)
+from inspector.state.beams import BeamSearch
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
 HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
@@ -104,7 +112,7 @@ class BatchTable(PlainText[BatchEnd]):
         if drawn is not None:
             yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
-            yield from ("", *tree_lines(batch))
+            yield from ("", *tree_lines(drawn_tree(batch.lanes)))
         elif batch is not None:
             yield from lanes_table(batch, self._request)
 
@@ -128,13 +136,29 @@ def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
 # ---- a beam search ----------------------------------------------------------------------------
 
 
-class BeamReport(PlainText[SoFar[BeamHistory]]):
+class SearchResult(EndFigures):
+    """The result of a search, or of the part until it was broken off."""
+
+    search: BeamSearch | None = None
+
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        match record:
+            case protocol.BeamOpened():
+                self.search = BeamSearch(record)
+            case protocol.BeamStep() if self.search is not None:
+                self.search.steps.append(record)
+            case protocol.BeamEnded() if self.search is not None:
+                self.search.ended = record
+
+
+class BeamReport(PlainText[SearchResult]):
     """Writes the final ranking, and its costs to standard error."""
 
     names = ("model", "prompt", "first token")
 
     def _take(self, record: Record) -> None:
-        search = self._figures.state.search
+        search = self._figures.search
         if isinstance(record, protocol.BeamOpened) and record.note:
             self._notes.append(record.note)
         if isinstance(record, protocol.BeamStep) and search is not None:
@@ -143,11 +167,11 @@ class BeamReport(PlainText[SoFar[BeamHistory]]):
             super()._take(record)
 
     def _rest(self) -> Iterable[str]:
-        search = self._figures.state.search
+        search = self._figures.search
         return () if search is None else ranking_table(search)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        search, went = self._figures.state.search, "cancelled"
+        search, went = self._figures.search, "cancelled"
         if search is not None and (ended := search.ended) is not None:
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
             went = f"width {search.opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
