@@ -27,7 +27,7 @@ from inspector.blocks.blocks import (
     sentence,
     sentences,
 )
-from inspector.blocks.elements import row, table
+from inspector.blocks.page import row, table
 from inspector.display import token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis, Record
 from engine.tree import common_prefix
-from inspector.blocks import elements
+from inspector.blocks.page import element, row, table
 from inspector.display import SPACE, quoted, token_label, truncate, visible
 from inspector.documents.parts import ExportPart
 from inspector.scales import count, counted
@@ -459,11 +459,9 @@ def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
         return
     rows = []
     for rank, each in [*enumerate(ended.ranking, 1), ("greedy", ended.greedy)]:
-        said = elements.element("span", visible(each.text + each.end), class_="said")
-        rows.append(
-            elements.row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length))
-        )
-    yield elements.table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
+        said = element("span", visible(each.text + each.end), class_="said")
+        rows.append(row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length)))
+    yield table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
 
 
 BEAMS_PART = ExportPart("beams", beat=_beat)

@@ -9,9 +9,8 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import CandidateChange, HeadsSwept, Intervened, Scope, SweptUnit
 from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.blocks.elements import element
 from inspector.blocks.heat_map import figure
-from inspector.blocks.page import elements
+from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.keys import with_keys

@@ -30,9 +30,8 @@ from inspector.blocks.blocks import (
     sentence,
     sentences,
 )
-from inspector.blocks.elements import element
 from inspector.blocks.heat_map import SHARES
-from inspector.blocks.page import elements
+from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys

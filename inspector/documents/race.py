@@ -11,8 +11,7 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import RaceOpened, RaceStep
 from inspector.blocks.blocks import Table, TableRow, number
-from inspector.blocks.elements import element, hint
-from inspector.blocks.page import page_table
+from inspector.blocks.page import element, hint, page_table
 from inspector.blocks.paint import plain_lines
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, ms, size

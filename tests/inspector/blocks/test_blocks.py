@@ -22,8 +22,7 @@ from inspector.blocks.blocks import (
     number,
     sentence,
 )
-from inspector.blocks.elements import written
-from inspector.blocks.page import elements
+from inspector.blocks.page import elements, written
 from inspector.blocks.paint import Painter, PlainInks, plain_lines
 
 COLUMNS = (
