@@ -200,11 +200,13 @@ def _list(layer: ExpertLayer, painter: Painter, width: int) -> Iterator[Segment]
 # ---- in an export -------------------------------------------------------------------------------
 
 
-def _heading(read: ExpertsRead) -> str:
-    return "Experts that the token went through" if read.layers else "What recurrent layers keep"
-
-
 EXPERTS_PART = ExportPart(
     "experts",
-    looked_at(ExpertsRead, "experts", _heading, lambda read, path: document(read, MOST), tables="plain"),
+    looked_at(
+        ExpertsRead,
+        "experts",
+        lambda read: "Experts that the token went through" if read.layers else "What recurrent layers keep",
+        lambda read, path: document(read, MOST),
+        tables="plain",
+    ),
 )

@@ -171,19 +171,15 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
         heading = f"With {NAMES[read.part]} put in from “{difference(tree.path(node), tree.path(source))}”"
-        yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
+        whole = [_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
+        make = partial(elements, [*patched(read)], read.facts, *whole)
+        yield Exhibit(f"patched-{places[node]}", heading, make, node)
         places[node] += 1
 
     for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
         heading = f"With {NAMES[pairs.part]} put in, over {counted(done, 'pair')} of texts"
         yield Exhibit(f"pairs-{pairs.part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
-
-
-def _patches(read: ActivationsPatched) -> Iterator[Element]:
-    """The map of all places, if it isn't too large, and the strongest of them."""
-    whole = [_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
-    yield from elements(patched(read), read.facts, *whole)
 
 
 def _map(read: ActivationsPatched) -> Element:
