@@ -148,15 +148,12 @@ class Painter:
     def _lines(self, block: Block, width: int) -> tuple[int, int]:
         """The least and the most lines of a block."""
         match block:
-            case Sentence():
-                lines = len(_lines_of(_fitting(block, width), width))
-                return lines, lines
             case Table():
                 rows, others = len(block.rows), block.headed + (block.foot is not None)
                 least = rows if block.whole else min(rows, block.least)
                 rest = block.rest is not None and (least < rows or block.rest(range(rows)) is not None)
                 return least + others + rest, rows + others + rest
-            case Facts():
+            case Sentence() | Facts():
                 lines = len(self._block(block, width, 0))
                 return lines, lines
             case Drawn():

@@ -49,8 +49,6 @@ from inspector.widgets.canvas import (
     DrawnPanel,
     Row,
     centred,
-    colourful,
-    is_dark,
     scroll_at_once,
     strip_of,
 )
@@ -306,7 +304,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         for head in self._columns:
             text = texts[head]
             if head == hot and not shared:
-                heat = heat_style(metric.step(surprisal), is_dark(self.app), colourful(self.app))
+                heat = heat_style(metric.step(surprisal), self.dark, self.colorful)
                 row.append(Segment(" " * max(0, CELLS[head] - len(text)), ground))
                 row.append(Segment(text, ground + heat))
             elif head != "pos":
