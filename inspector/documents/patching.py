@@ -25,13 +25,14 @@ from inspector.blocks.blocks import (
     Shaded,
     Table,
     TableRow,
+    Text,
     Tone,
     number,
     sentence,
     sentences,
 )
 from inspector.blocks.heat_map import SHARES
-from inspector.blocks.page import element, elements
+from inspector.blocks.page import elements, page_table
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys
@@ -184,18 +185,17 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
 def _map(read: ActivationsPatched) -> Element:
     """A row for each layer, the last one on top; a column for each position."""
-    names = (element("th", token_label(column.text), scope="col") for column in read.columns)
-    lines = [
-        element("tr", element("th", f"L{layer + 1}", scope="row"), *map(_cell, read.shares.row(place)))
+    columns = Column(), *(Column(token_label(column.text)) for column in read.columns)
+    rows = [
+        TableRow((f"L{layer + 1}", *map(_cell, read.shares.row(place))))
         for place, layer in reversed(list(enumerate(read.layers)))
     ]
-    head = element("thead", element("tr", element("td"), *names))
-    return element("div", element("table", head, element("tbody", *lines)), class_="lens")
+    return page_table(Table(columns, rows), "plain lens")
 
 
-def _cell(share: float) -> Element:
+def _cell(share: float) -> Text:
     shown = percent(share) if math.isfinite(share) else ""
-    return element("td", shown, class_="leads" if share >= MOST_OF_THE_WAY else None)
+    return Text(shown, "strong" if share >= MOST_OF_THE_WAY else "")
 
 
 PATCHED_PART = ExportPart("patching", _exhibits)
