@@ -113,6 +113,15 @@ def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     return sum((-share * math.log2(share) for share in (*weights, sink) if share > 0), 0.0)
 
 
+def rows_of(read: AttentionRead) -> list[tuple[Head, tuple[float, ...]]]:
+    """Every head with its weights over the path."""
+    return [
+        (Head(layer.layer, head), layer.over(head, read.tokens))
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
+
+
 def most_focused(read: AttentionRead) -> Head | None:
     """The head to begin with: of those with half of their attention on one token the one whose token is furthest back.
 
@@ -120,12 +129,10 @@ def most_focused(read: AttentionRead) -> Head | None:
     the largest weight.
     """
     found = []
-    for layer in read.layers:
-        for head in range(layer.heads):
-            row = layer.over(head, read.tokens)
-            weight = max(row[1:], default=1.0)
-            back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
-            found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
+    for head, weights in rows_of(read):
+        weight = max(weights[1:], default=1.0)
+        back = 1 - weights.index(weight, 1) if weight >= RESTS and len(weights) > 1 else 0
+        found.append((weight >= RESTS, back, weight, head))
     return max(found)[-1] if found else None
 
 
@@ -387,7 +394,7 @@ STRONGEST, ROLE_HEADS, TOP = 8, 3, 3
 
 def document(read: AttentionRead, path: Sequence[Item]) -> Iterator[Block]:
     """The text colored by the mean of all heads, and the heads with the strongest weights."""
-    every = [layer.over(head, read.tokens) for layer in read.layers for head in range(layer.heads)]
+    every = (weights for _, weights in rows_of(read))
     means = zip(path, map(fmean, zip(*every, strict=True)), strict=False)
     yield HeatText(tuple((visible(item.text), mean, "mean of all heads") for item, mean in means))
     yield from strongest(read, path)
@@ -404,22 +411,18 @@ def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRO
     yield sentence(
         "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
     )
-    heads = [
-        (Head(layer.layer, head).name, layer.over(head, read.tokens))
-        for layer in read.layers
-        for head in range(layer.heads)
-    ]
+    heads = rows_of(read)
     if most is not None:
         heads = sorted(heads, key=lambda each: -max(each[1][1:], default=0.0))[:most]
     rows = []
-    for name, weights in heads:
+    for head, weights in heads:
         best = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)[:TOP]
         cells = (
             cell
             for place in best
             for cell in (f"{_label(path, place)} ({place + 1})", percent(weights[place]))
         )
-        rows.append(TableRow((name, *cells)))
+        rows.append(TableRow((head.name, *cells)))
     pairs = (Column("looks at"), number("weight"), *(Column("then"), number("weight")) * (TOP - 1))
     yield Table((Column("head"), *pairs), rows)
     yield from sentences(map(visible, read.missing))
@@ -469,15 +472,14 @@ def _data(of: Exported) -> Mapping[str, Any]:
 def _heads(read: AttentionRead) -> list[list[int]]:
     """The layer and number of each head, from 1, then pairs of a place in the path and a weight in per mille."""
     return [
-        [layer.layer + 1, head + 1]
+        [head.layer + 1, head.head + 1]
         + [
             number
-            for place, weight in enumerate(layer.over(head, read.tokens))
+            for place, weight in enumerate(weights)
             if weight >= LEAST_EXPORTED
             for number in (place, round(weight * 1000))
         ]
-        for layer in read.layers
-        for head in range(layer.heads)
+        for head, weights in rows_of(read)
     ]
 
 
