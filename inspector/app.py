@@ -57,9 +57,9 @@ from inspector.session.playback import Opening, Playback
 from inspector.state.timeline import Phase
 from inspector.version import program
 from inspector.views import TOOLS, plugins
+from inspector.widgets.dialog import read_styles
 from inspector.widgets.inks import readable
 from inspector.widgets.keys_in_order import KeysInOrder
-from inspector.widgets.overlay import read_styles
 
 FRAME = 1 / 30
 """Seconds between two looks at what the engine handed out."""

@@ -43,6 +43,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(value: int, noun: str) -> str:
+    """A number of things: `1 token`, `4,086 tokens`."""
+    return f"{count(value)} {noun}{'s' * (value != 1)}"
+
+
 def signed(value: float, digits: int = 2) -> str:
     """A number with its sign, and a true minus; nothing is neither: `+1.20`, `−0.31`, `0.00`."""
     text = f"{value:+.{digits}f}".replace("-", "−")

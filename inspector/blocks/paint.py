@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -39,10 +39,9 @@ from inspector.blocks.blocks import (
 )
 from inspector.blocks.shades import Inks, Shades, stretches
 from inspector.display import first_fitting, pad, truncate
-from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, spread
+from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, in_sight, spread
 from inspector.widgets.rows import Row, fact_rows, heat_style, wrapped
 
-Thing = TypeVar("Thing")
 LEAST_DRAWING, LEAST_TEXT = 4, 8
 """Cells that columns of drawings and of texts shrink to at least."""
 LEAST_MAIN = 14
@@ -79,12 +78,6 @@ def plain_lines(blocks: Iterable[Block], width: int = 120) -> Iterator[str]:
             cells = max(width, _cells([each._replace(cells=each.whole) for each in _needs(block, 0)]))
         for row in painter.draw([block], cells, ENDLESS):
             yield "".join(part.text for part in row).rstrip()
-
-
-def around(things: Sequence[Thing], room: int, place: int) -> Sequence[Thing]:
-    """The things that there is room for, with the one at `place` in the middle if it can be."""
-    first = max(0, min(place - room // 2, len(things) - room))
-    return things[first : first + room]
 
 
 def part_shown(width: int, *parts: tuple[str, Sequence[int], int]) -> str:
@@ -155,15 +148,12 @@ class Painter:
     def _lines(self, block: Block, width: int) -> tuple[int, int]:
         """The least and the most lines of a block."""
         match block:
-            case Sentence():
-                lines = len(_lines_of(_fitting(block, width), width))
-                return lines, lines
             case Table():
                 rows, others = len(block.rows), block.headed + (block.foot is not None)
                 least = rows if block.whole else min(rows, block.least)
                 rest = block.rest is not None and (least < rows or block.rest(range(rows)) is not None)
                 return least + others + rest, rows + others + rest
-            case Facts():
+            case Sentence() | Facts():
                 lines = len(self._block(block, width, 0))
                 return lines, lines
             case Drawn():
@@ -237,7 +227,7 @@ class Painter:
         if table.across is not None and room > 2:
             own = [each.place - 1 for each in columns[1:] if not each.column.sums]
             of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
-            rows_seen = around(range(count), room - (count > room), at)
+            rows_seen: Sequence[int] = in_sight(count, room - (count > room), at)
             if table.upward:
                 rows_seen = [count - 1 - place for place in rows_seen]
             if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
@@ -246,7 +236,7 @@ class Painter:
         if table.rest is not None and (count > room or table.rest(range(count)) is not None):
             room = max(1, room - 1)
         tall = max(1, min(table.tall, room // max(1, count)))
-        seen: Collection[int] = around(range(count), room // tall, at)
+        seen: Collection[int] = in_sight(count, room // tall, at)
         if table.keep:
             seen = sorted(table.keep[:room])
         if table.rest is not None and (rest := table.rest(seen)) is not None:
@@ -400,24 +390,21 @@ class Fitted(NamedTuple):
         place: Its index.
         column: The column.
         cells: Its width.
+        head: Its name.
         scale: What its drawings are measured by; None for texts.
         gap: Cells before it.
-        short: 0 for the full texts, 1 for a short name of the column, 2 for short cells, too.
+        short: 2 for short cells.
         whole: The width at which no text is cut.
     """
 
     place: int
     column: Column
     cells: int
+    head: str
     scale: Spread | DotScale | BarScale | None = None
     gap: int = 2
     short: int = 0
     whole: int = 0
-
-    @property
-    def head(self) -> str:
-        """Its name."""
-        return _head_of(self.column, self.short)
 
 
 def _mark(table: Table) -> int:
@@ -475,14 +462,15 @@ def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
     first, *others = _needs(table, 0)
     label, (least, most) = first.cells + 1, others[0].column.cells
     cells = max(least, min(most, (width - label - 1) // len(others) - 1))
-    kept = around(others, max(1, (width - label - 1) // (cells + 1)), across - 1)
-    return [first._replace(cells=label, gap=0), *(each._replace(cells=cells, gap=1) for each in kept)]
+    shown = in_sight(len(others), max(1, (width - label - 1) // (cells + 1)), across - 1)
+    return [first._replace(cells=label, gap=0), *(others[at]._replace(cells=cells, gap=1) for at in shown)]
 
 
 def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
     for place, column in enumerate(table.columns):
         cells = whole = column.cells[0]
+        head = column.short if short and column.short else column.head
         if not column.cells[1]:
             rest = (
                 table.rest(range(table.least))
@@ -491,9 +479,9 @@ def _needs(table: Table, short: int) -> Iterator[Fitted]:
             )
             rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
-            whole = max(map(_width, (_head_of(column, short), *texts)))
+            whole = max(map(_width, (head, *texts)))
             cells = min(whole, column.least or whole)
-        yield Fitted(place, column, cells, short=short, whole=whole)
+        yield Fitted(place, column, cells, head, short=short, whole=whole)
 
 
 def _width(text: str) -> int:
@@ -504,10 +492,6 @@ def _cells(columns: Sequence[Fitted]) -> int:
     """The cells of some columns with the gaps between them, and the ease of drawings beside a column of priority 1."""
     eased = any(each.column.priority == 1 for each in columns)
     return sum(max(each.cells, each.column.ease if eased else 0) for each in columns) + 2 * len(columns) - 2
-
-
-def _head_of(column: Column, short: int) -> str:
-    return column.short if short and column.short else column.head
 
 
 def _text(cell: Cell, short: int) -> str:

@@ -27,10 +27,10 @@ from inspector.blocks.blocks import (
     sentence,
     sentences,
 )
-from inspector.blocks.elements import row, table
+from inspector.blocks.page import row, table
 from inspector.display import token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
-from inspector.scales import bits, count, percent
+from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -110,11 +110,16 @@ def sink_of(layer: AttentionLayer, head: int) -> float:
 
 def entropy_bits(weights: Sequence[float], sink: float = 0.0) -> float:
     """Entropy of a row of weights, its sink's share as one more outcome."""
-    entropy = 0.0
-    for share in (*weights, sink):
-        if share > 0:
-            entropy -= share * math.log2(share)
-    return entropy
+    return sum((-share * math.log2(share) for share in (*weights, sink) if share > 0), 0.0)
+
+
+def rows_of(read: AttentionRead) -> list[tuple[Head, tuple[float, ...]]]:
+    """Every head with its weights over the path."""
+    return [
+        (Head(layer.layer, head), layer.over(head, read.tokens))
+        for layer in read.layers
+        for head in range(layer.heads)
+    ]
 
 
 def most_focused(read: AttentionRead) -> Head | None:
@@ -124,12 +129,10 @@ def most_focused(read: AttentionRead) -> Head | None:
     the largest weight.
     """
     found = []
-    for layer in read.layers:
-        for head in range(layer.heads):
-            row = layer.over(head, read.tokens)
-            weight = max(row[1:], default=1.0)
-            back = 1 - row.index(weight, 1) if weight >= RESTS and len(row) > 1 else 0
-            found.append((weight >= RESTS, back, weight, Head(layer.layer, head)))
+    for head, weights in rows_of(read):
+        weight = max(weights[1:], default=1.0)
+        back = 1 - weights.index(weight, 1) if weight >= RESTS and len(weights) > 1 else 0
+        found.append((weight >= RESTS, back, weight, head))
     return max(found)[-1] if found else None
 
 
@@ -141,90 +144,80 @@ LISTED = 4
 """Heads of a name that are listed."""
 
 
-class HeadRole(NamedTuple):
-    """A known role of heads."""
+class Order(NamedTuple):
+    """An order of heads, by a score or by place.
+
+    Args:
+        name: Its name.
+        meaning: The meaning of the score.
+        score: From a head; None if the text has nothing to score.
+        role: The role of heads with a high score: `induction`; empty if they have none.
+    """
 
     name: str
+    meaning: str
     score: Callable[[HeadScore], float | None]
+    role: str = ""
 
 
-ROLES = (
-    HeadRole("previous-token", lambda each: each.previous),
-    HeadRole("induction", lambda each: each.induction),
-    HeadRole("duplicate-token", lambda each: each.duplicate),
-)
+ORDERS = (
+    Order("by place", "a row for each layer, a column for each head", lambda each: None),
+    Order("previous token", "mean share on the token right before", lambda each: each.previous, "previous-token"),
+    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks",
+          lambda each: each.induction, "induction"),
+    Order("duplicate token", "mean share on earlier occurrences of the token that looks",
+          lambda each: each.duplicate, "duplicate-token"),
+    Order("first token", "mean share on the first token", lambda each: each.first),
+    Order("widest", "mean entropy of where it looks, in bits", lambda each: each.entropy_bits),
+)  # fmt: skip
+"""The orders, as a key steps through them."""
+ROLES = tuple(order for order in ORDERS if order.role)
 
 
 def names_of(score: HeadScore) -> tuple[str, ...]:
     """The roles of a head whose scores are above the threshold: `previous-token`."""
-    return tuple(role.name for role in ROLES if (role.score(score) or 0.0) >= NAMED)
+    return tuple(order.role for order in ROLES if (order.score(score) or 0.0) >= NAMED)
 
 
 def measured_on(scored: HeadsScored) -> str:
     """The texts that heads were scored on."""
     if (texts := scored.texts) is None:
         return f"{count(scored.tokens)} tokens of this path"
-    texts_of = f"{count(texts.count)} text{'s' * (texts.count != 1)} of {count(texts.length)} random tokens"
-    return f"{texts_of}, each repeated once (seed {texts.seed})"
+    random = f"{counted(texts.count, 'text')} of {count(texts.length)} random tokens"
+    return f"{random}, each repeated once (seed {texts.seed})"
 
 
-def best_of(role: HeadRole, heads: Sequence[HeadScore]) -> list[tuple[float, HeadScore]]:
+def best_of(order: Order, heads: Sequence[HeadScore]) -> list[tuple[float, HeadScore]]:
     """The heads that have a role's score, the highest first."""
-    found = [(value, each) for each in heads if (value := role.score(each)) is not None]
+    found = [(value, each) for each in heads if (value := order.score(each)) is not None]
     return sorted(found, key=lambda pair: -pair[0])
 
 
 def found_words(scored: HeadsScored) -> tuple[str, ...]:
     """A sentence for each role: the heads above the threshold, or that there is none."""
-    return tuple(_role_words(role, scored) for role in ROLES)
+    return tuple(_role_words(order, scored) for order in ROLES)
 
 
-def _role_words(role: HeadRole, scored: HeadsScored) -> str:
-    best = best_of(role, scored.heads)
+def _role_words(order: Order, scored: HeadsScored) -> str:
+    best, role = best_of(order, scored.heads), order.role
     heads = [f"L{each.layer + 1} h{each.head + 1} ({percent(value)})" for value, each in best]
     above = sum(value >= NAMED for value, _ in best)
     if not best:
         why = "nothing to score: no token occurs again" if scored.heads else "no head whose weights are known"
-        return f"{role.name.capitalize()} heads: {why}."
+        return f"{role.capitalize()} heads: {why}."
     if not above:
         where = "in this model" if scored.texts is not None else "on this text"
-        return f"No {role.name} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
+        return f"No {role} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
     more = f" and {above - LISTED} more" if above > LISTED else ""
     listed = ", ".join(heads[: min(above, LISTED)])
     if scored.texts is None:  # its work on one text makes it no head of a kind
-        return f"{role.name.capitalize()} attention on this text: {listed}{more}."
-    return f"{role.name.capitalize()} head{'s' * (above > 1)}: {listed}{more}."
-
-
-# ---- orders of heads ----------------------------------------------------------------------------
-
-
-class Order(NamedTuple):
-    """An order of heads."""
-
-    name: str
-    meaning: str
-
-
-ORDERS = (
-    Order("by place", "a row for each layer, a column for each head"),
-    Order("previous token", "mean share on the token right before"),
-    Order("same token again", "induction: mean share on what followed earlier occurrences of the token that looks"),
-    Order("duplicate token", "mean share on earlier occurrences of the token that looks"),
-    Order("first token", "mean share on the first token"),
-    Order("widest", "mean entropy of where it looks, in bits"),
-)  # fmt: skip
-"""The orders, as a key steps through them."""
-
-
-def score(of: HeadScore, order: int) -> float | None:
-    """The score that an order sorts by; None if the text has nothing to score."""
-    return (None, of.previous, of.induction, of.duplicate, of.first, of.entropy_bits)[order]
+        return f"{role.capitalize()} attention on this text: {listed}{more}."
+    return f"{role.capitalize()} head{'s' * (above > 1)}: {listed}{more}."
 
 
 def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
     """The heads, the highest score first; without a score by place."""
-    return sorted(scores, key=lambda each: -(score(each, order) or 0.0))
+    return sorted(scores, key=lambda each: -(ORDERS[order].score(each) or 0.0))
 
 
 # ---- all heads ----------------------------------------------------------------------------------
@@ -269,22 +262,22 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
         chosen: The selected head.
     """
     best, layers = ranked(scored.heads, order), {layer.layer: layer for layer in read.layers}
-    meaning = f"{ORDERS[order].meaning}; over {measured_on(scored)}."
+    score, meaning = ORDERS[order].score, f"{ORDERS[order].meaning}; over {measured_on(scored)}."
     yield sentence(meaning[:1].upper() + meaning[1:], tone="muted", priority=4)
-    if order <= len(ROLES):
-        yield sentence(found_words(scored)[order - 1], tone="strong", priority=3)
-    if best and score(best[0], order) is None:
+    if ORDERS[order].role:
+        yield sentence(_role_words(ORDERS[order], scored), tone="strong", priority=3)
+    if best and score(best[0]) is None:
         yield sentence("No token of this text occurs again: there is nothing to score.", tone="warn")
     last = order == len(ORDERS) - 1
 
     def row(each: HeadScore) -> TableRow:
-        layer, value = layers.get(each.layer), score(each, order)
+        layer, value = layers.get(each.layer), score(each)
         strip = _strip(read, layer, each.head) if layer is not None and each.head < layer.heads else ""
         figure = "" if value is None else bits(value) if last else percent(value)
         return TableRow((Head(each.layer, each.head).name, strip, figure, Bar(value or 0.0)))
 
     at = next((place for place, each in enumerate(best) if (each.layer, each.head) == chosen), 0)
-    top = max((score(each, order) or 0.0 for each in best), default=0.0)
+    top = max((score(each) or 0.0 for each in best), default=0.0)
     shown = (
         Column("head", tone="muted", cells=(8, 8)), Column(cells=(3, 24)),
         Column("bits" if last else "share", "right", cells=(8, 8)), Column(cells=(10, 10), priority=2, top=top),
@@ -401,7 +394,7 @@ STRONGEST, ROLE_HEADS, TOP = 8, 3, 3
 
 def document(read: AttentionRead, path: Sequence[Item]) -> Iterator[Block]:
     """The text colored by the mean of all heads, and the heads with the strongest weights."""
-    every = [layer.over(head, read.tokens) for layer in read.layers for head in range(layer.heads)]
+    every = (weights for _, weights in rows_of(read))
     means = zip(path, map(fmean, zip(*every, strict=True)), strict=False)
     yield HeatText(tuple((visible(item.text), mean, "mean of all heads") for item, mean in means))
     yield from strongest(read, path)
@@ -418,22 +411,18 @@ def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRO
     yield sentence(
         "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
     )
-    heads = [
-        (Head(layer.layer, head).name, layer.over(head, read.tokens))
-        for layer in read.layers
-        for head in range(layer.heads)
-    ]
+    heads = rows_of(read)
     if most is not None:
         heads = sorted(heads, key=lambda each: -max(each[1][1:], default=0.0))[:most]
     rows = []
-    for name, weights in heads:
+    for head, weights in heads:
         best = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)[:TOP]
         cells = (
             cell
             for place in best
             for cell in (f"{_label(path, place)} ({place + 1})", percent(weights[place]))
         )
-        rows.append(TableRow((name, *cells)))
+        rows.append(TableRow((head.name, *cells)))
     pairs = (Column("looks at"), number("weight"), *(Column("then"), number("weight")) * (TOP - 1))
     yield Table((Column("head"), *pairs), rows)
     yield from sentences(map(visible, read.missing))
@@ -444,11 +433,11 @@ def roles(scored: HeadsScored) -> Iterator[Block]:
     yield from sentences([f"Over {measured_on(scored)}.", *found_words(scored)], "")
     rows = [
         TableRow((
-            f"{role.name} head", Head(each.layer, each.head).name, percent(value), "named so" * (value >= NAMED),
+            f"{order.role} head", Head(each.layer, each.head).name, percent(value), "named so" * (value >= NAMED),
             percent(each.first), bits(each.entropy_bits),
         ))
-        for role in ROLES
-        for value, each in best_of(role, scored.heads)[:ROLE_HEADS]
+        for order in ROLES
+        for value, each in best_of(order, scored.heads)[:ROLE_HEADS]
     ]  # fmt: skip
     shown = Column("as a"), Column("head"), number("share of its attention"), Column()
     yield Table((*shown, number("on the first token"), number("entropy bits")), rows)
@@ -483,15 +472,14 @@ def _data(of: Exported) -> Mapping[str, Any]:
 def _heads(read: AttentionRead) -> list[list[int]]:
     """The layer and number of each head, from 1, then pairs of a place in the path and a weight in per mille."""
     return [
-        [layer.layer + 1, head + 1]
+        [head.layer + 1, head.head + 1]
         + [
             number
-            for place, weight in enumerate(layer.over(head, read.tokens))
+            for place, weight in enumerate(weights)
             if weight >= LEAST_EXPORTED
             for number in (place, round(weight * 1000))
         ]
-        for layer in read.layers
-        for head in range(layer.heads)
+        for head, weights in rows_of(read)
     ]
 
 

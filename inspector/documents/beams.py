@@ -14,10 +14,10 @@ from rich.cells import cell_len
 
 from engine.protocol import Beam, BeamEnded, BeamStep, Hypothesis, Record
 from engine.tree import common_prefix
-from inspector.blocks import elements
+from inspector.blocks.page import element, row, table
 from inspector.display import SPACE, quoted, token_label, truncate, visible
 from inspector.documents.parts import ExportPart
-from inspector.scales import count
+from inspector.scales import count, counted
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
 if TYPE_CHECKING:
@@ -64,30 +64,19 @@ def entries(beams: BeamHistory, at: int) -> list[BeamEntry]:
     """
     search = beams.search
     assert search is not None
-    if search.ended is not None and at == len(search.steps):
-        return list(_final(beams, search.ended))
-    return [*_under_way(beams, search, at), *_fallen(beams, at, search.opened.width)]
-
-
-def _final(beams: BeamHistory, end: BeamEnded) -> Iterator[BeamEntry]:
-    ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
-    found = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
-    if not ranked:
-        found[-1] = replace(found[-1], kind="greedy", place=None)
-    yield from found
-    for beam in end.left:
-        yield _beam(beams, beam, "left")
-
-
-def _under_way(beams: BeamHistory, search: BeamSearch, at: int) -> Iterator[BeamEntry]:
-    step = search.steps[at - 1]
-    greedy = _greedy(search.steps[:at])
-    for beam in step.live:
-        yield replace(_beam(beams, beam, "live"), greedy=greedy is not None and beam.node == greedy.node)
-    yield from _finished(beams, step.finished, greedy.node if greedy else -1)
-    listed = {beam.node for beam in step.live} | {hypothesis.node for hypothesis in step.finished}
-    if greedy is not None and greedy.node not in listed:
-        yield replace(_beam(beams, greedy, "greedy"), greedy=True)
+    if (end := search.ended) is not None and at == len(search.steps):
+        ranked = any(hypothesis.node == end.greedy.node for hypothesis in end.ranking)
+        found = [*_finished(beams, end.ranking if ranked else (*end.ranking, end.greedy), end.greedy.node)]
+        if not ranked:
+            found[-1] = replace(found[-1], kind="greedy", place=None)
+        return [*found, *(_beam(beams, beam, "left", end.greedy.node) for beam in end.left)]
+    step, greedy = search.steps[at - 1], _greedy(search.steps[:at])
+    taken = greedy.node if greedy is not None else -1
+    found = [_beam(beams, beam, "live", taken) for beam in step.live]
+    found += _finished(beams, step.finished, taken)
+    if greedy is not None and all(each.node != taken for each in found):
+        found.append(_beam(beams, greedy, "greedy", taken))
+    return [*found, *_fallen(beams, at, search.opened.width)]
 
 
 def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
@@ -95,8 +84,9 @@ def _greedy(steps: Sequence[BeamStep]) -> Beam | None:
     return next((step.greedy for step in reversed(steps) if step.greedy is not None), None)
 
 
-def _beam(beams: BeamHistory, beam: Beam, kind: Kind) -> BeamEntry:
-    return BeamEntry(kind, beam.place + 1 if kind == "live" else None, tuple(beams.path(beam.node)))
+def _beam(beams: BeamHistory, beam: Beam, kind: Kind, greedy: int) -> BeamEntry:
+    place = beam.place + 1 if kind == "live" else None
+    return BeamEntry(kind, place, tuple(beams.path(beam.node)), beam.node == greedy)
 
 
 def _finished(beams: BeamHistory, hypotheses: Sequence[Hypothesis], greedy: int) -> Iterator[BeamEntry]:
@@ -225,23 +215,19 @@ def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
     if shared < tokens:
         one, other = (f"{_token(path[shared])} {number(path[shared].logprob, 2)}" for path in (mine, greedy))
         gap = mine[tokens - 1].total - greedy[tokens - 1].total
-        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {_tokens(tokens)}"
+        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {counted(tokens, 'token')}"
         return f"{name} parts from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
     if longer == 0:
         return f"{name} is what greedy decoding says, token for token"
     if longer < 0:
-        return f"{name} is how greedy decoding begins; that continues for {_tokens(-longer)}"
-    return f"{name} begins with all that greedy decoding says, and continues for {_tokens(longer)}"
+        return f"{name} is how greedy decoding begins; that continues for {counted(-longer, 'token')}"
+    return f"{name} begins with all that greedy decoding says, and continues for {counted(longer, 'token')}"
 
 
 def _token(token: BeamNode) -> str:
     return quoted(token_label(token.text)) if token.text else "an unfinished character"
-
-
-def _tokens(tokens: int) -> str:
-    return f"{tokens:,} token{'' if tokens == 1 else 's'}"
 
 
 # ---- the text of a beam -------------------------------------------------------------------------
@@ -463,11 +449,9 @@ def _beat(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
         return
     rows = []
     for rank, each in [*enumerate(ended.ranking, 1), ("greedy", ended.greedy)]:
-        said = elements.element("span", visible(each.text + each.end), class_="said")
-        rows.append(
-            elements.row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length))
-        )
-    yield elements.table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
+        said = element("span", visible(each.text + each.end), class_="said")
+        rows.append(row(str(rank), said, f"{each.logprob:.3f}", f"{each.score:.3f}", count(each.length)))
+    yield table("Beam search", ("rank", "text", "logprob", "score", "tokens"), rows, class_="plain")
 
 
 BEAMS_PART = ExportPart("beams", beat=_beat)

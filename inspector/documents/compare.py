@@ -23,7 +23,7 @@ from engine.tree import common_prefix
 from inspector import scales
 from inspector.display import quoted, token_label
 from inspector.keys import key_for
-from inspector.scales import METRIC, bits, others_prob, percent, tiny
+from inspector.scales import METRIC, bits, counted, others_prob, percent, tiny
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item, SessionTree, shared
@@ -406,9 +406,9 @@ def lines(comparison: Comparison) -> Iterator[Line]:
 
 
 def _parting(comparison: Comparison) -> str:
-    shared = f"after {scales.count(comparison.shared)} shared token{'' if comparison.shared == 1 else 's'}"
+    shared = f"after {counted(comparison.shared, 'shared token')}"
     if comparison.same:
-        return f"two branches of the same {tokens_words(comparison.same)} from here on, {shared}"
+        return f"two branches of the same {counted(comparison.same, 'token')} from here on, {shared}"
     for side, totals in zip(SIDES, comparison.totals, strict=True):
         if not totals.tokens:
             return f"the {side} one ends here, {shared}"
@@ -422,28 +422,23 @@ def _parting_again(comparison: Comparison, place: int) -> str:
     for side, totals in zip(SIDES, comparison.totals, strict=True):
         if totals.tokens == comparison.same:
             return f"the {side} one ends here"
-    return f"they part here, after the same {tokens_words(comparison.same)}"
+    return f"they part here, after the same {counted(comparison.same, 'token')}"
 
 
 def _meeting(meeting: Meeting) -> str:
-    words = f"they meet again: the same {tokens_words(meeting.length)}"
+    words = f"they meet again: the same {counted(meeting.length, 'token')}"
     if not meeting.shift:
         return words
     return f"{words}, {abs(meeting.shift)} later on the {SIDES[meeting.shift > 0]}"
-
-
-def tokens_words(count: int) -> str:
-    """`24 tokens`."""
-    return f"{scales.count(count)} token{'' if count == 1 else 's'}"
 
 
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
     again = comparison.meetings[1 if comparison.same else 0 :]
     times = "once" if len(again) == 1 else f"{len(again)} times"
-    met = f"they meet again {times}, for {tokens_words(sum(meeting.length for meeting in again))}"
+    met = f"they meet again {times}, for {counted(sum(meeting.length for meeting in again), 'token')}"
     if comparison.same:
-        return f"the same {tokens_words(comparison.same)}" + (f"; {met}" if again else "")
+        return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
     return met if again else f"they share no {LEAST} tokens in a row after that"
 
 
@@ -480,7 +475,7 @@ def lead(comparison: Comparison, tree: SessionTree) -> str:
     if not comparison.same:
         return differently.rstrip()
     tokens = [side.tokens for side in comparison.totals]
-    count = tokens_words(comparison.same)
+    count = counted(comparison.same, "token")
     same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
     longer = [side for side, own in zip(SIDES, tokens, strict=True) if own > comparison.same]
     if not sides and not longer and len(found) == comparison.same and not comparison.largest:

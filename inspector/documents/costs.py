@@ -26,7 +26,7 @@ from inspector.blocks.blocks import (
 from inspector.blocks.paint import Painter
 from inspector.display import visible
 from inspector.scales import amount, count, milliseconds, size
-from inspector.widgets.charts import curves
+from inspector.widgets.charts import axis, curves
 from inspector.widgets.rows import Row
 
 ROLES: tuple[Role, ...] = (
@@ -188,8 +188,7 @@ def _roof(roofline: RooflineMeasured, painter: Painter, width: int, height: int)
          *(Segment(char, ink) for char, ink in zip(grid[n], inks[n], strict=True))]
         for n in range(rows)
     ]  # fmt: skip
-    first, last = f"{10**left:.3g}", f"{10**right:.3g}"
-    foot = f"{first}{'operations for each byte read':^{max(0, room - len(first) - len(last))}}{last}"
+    foot = axis(f"{10**left:.3g}", f"{10**right:.3g}", room, "operations for each byte read")
     return [*drawn, [Segment(" " * label + foot, on.ink("faint"))]]
 
 

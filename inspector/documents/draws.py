@@ -12,8 +12,8 @@ from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, nu
 from inspector.blocks.page import elements
 from inspector.display import token_label, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
-from inspector.scales import count, percent
-from inspector.state.batch import Batches, BatchSoFar, DrawnNode, drawn_tree
+from inspector.scales import count, counted, percent
+from inspector.state.batch import Batches, DrawnNode
 
 LABEL = 16
 """Cells of a token at most."""
@@ -75,24 +75,22 @@ def verdict(drawn: DrawsCounted) -> str:
     if not drawn.degrees:
         few = "one cell alone has five or more expected, so that nothing can be tested"
         return f"{drawn.draws:,} draws: {few}"
-    freedom = f"{drawn.degrees} degree{'s' * (drawn.degrees != 1)} of freedom"
+    freedom = f"{counted(drawn.degrees, 'degree')} of freedom"
     figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
     fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
     return f"{drawn.draws:,} draws: {figures}: {fits}"
 
 
-def tree_lines(batch: BatchSoFar, width: int = 100) -> list[str]:
+def tree_lines(
+    nodes: Sequence[DrawnNode], width: int = 100, indent: str = "", depth: int = 0
+) -> Iterator[str]:
     """The tree of what came, a line a token, with the number of draws that took it."""
-    return [*_branches(drawn_tree(batch.lanes), "", width, 0)]
-
-
-def _branches(nodes: Sequence[DrawnNode], indent: str, width: int, depth: int) -> Iterator[str]:
     for place, node in enumerate(nodes):
         last = place == len(nodes) - 1
         head = f"{indent}{'└' if last else '├'} {node.count:>3} "
         yield head + truncate(visible(node.text), max(8, width - cell_len(head)))
         if depth < DEEPEST:
-            yield from _branches(node.children, indent + ("  " if last else "│ "), width, depth + 1)
+            yield from tree_lines(node.children, width, indent + ("  " if last else "│ "), depth + 1)
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:

@@ -24,7 +24,7 @@ from inspector.blocks.paint import Painter
 from inspector.display import pad, visible
 from inspector.documents.modules import MOST, times
 from inspector.documents.parts import ExportPart, looked_at
-from inspector.scales import count, size
+from inspector.scales import count, counted, size
 from inspector.widgets.charts import bar
 from inspector.widgets.rows import Row
 
@@ -41,7 +41,7 @@ def experts_summary(layers: Sequence[ExpertLayer]) -> str:
     if not layers:
         return ""
     chosen, experts = sum(len(layer.chosen) for layer in layers), sum(layer.experts for layer in layers)
-    words = f"{_layers(len(layers))} with experts: {count(chosen)} of {count(experts)} ran for this token."
+    words = f"{counted(len(layers), 'layer')} with experts: {count(chosen)} of {count(experts)} ran for this token."
     strongest = [(max(layer.weights), layer.layer + 1) for layer in layers if layer.weights]
     if not strongest:
         return words
@@ -69,17 +69,13 @@ def states_summary(states: Sequence[StateArray]) -> str:
     if not states:
         return ""
     layers = len({state.layer for state in states})
-    words = f"{_layers(layers)} with a state, {size(sum(state.bytes for state in states))} in all."
+    words = f"{counted(layers, 'layer')} with a state, {size(sum(state.bytes for state in states))} in all."
     changed = [(state.changed, state.layer + 1) for state in states if state.changed is not None]
     if len(changed) < 2:
         return words
     (low, least), (high, most) = min(changed), max(changed)
     ends = f"most in layer {most} ({100 * high:.0f} %), least in layer {least} ({100 * low:.0f} %)"
     return f"{words} This token changed {ends}."
-
-
-def _layers(number: int) -> str:
-    return f"{count(number)} layer{'s' * (number != 1)}"
 
 
 # ---- the document -------------------------------------------------------------------------------
@@ -204,11 +200,13 @@ def _list(layer: ExpertLayer, painter: Painter, width: int) -> Iterator[Segment]
 # ---- in an export -------------------------------------------------------------------------------
 
 
-def _heading(read: ExpertsRead) -> str:
-    return "Experts that the token went through" if read.layers else "What recurrent layers keep"
-
-
 EXPERTS_PART = ExportPart(
     "experts",
-    looked_at(ExpertsRead, "experts", _heading, lambda read, path: document(read, MOST), tables="plain"),
+    looked_at(
+        ExpertsRead,
+        "experts",
+        lambda read: "Experts that the token went through" if read.layers else "What recurrent layers keep",
+        lambda read, path: document(read, MOST),
+        tables="plain",
+    ),
 )

@@ -125,12 +125,6 @@ def percent_off(error: float) -> str:
     return f"{abs(error):.2%} {'too much' if error > 0 else 'missing'}".replace("%", " %", 1)
 
 
-def notes_of(read: GradientsRead) -> list[str]:
-    """Remarks on the shares; printable."""
-    free = read.chooses and not read.held_experts and read.method == "integrated"
-    return [*([JUMPS] if free else []), *map(visible, read.notes)]
-
-
 # ---- the document -------------------------------------------------------------------------------
 
 
@@ -166,7 +160,8 @@ def listed(
         sums = math.fsum(each.share for each in left), math.fsum(each.value for each in left)
         rows.append(_row(f"{count(len(left))} others", "", *sums, tone="muted"))
     yield Table(COLUMNS, rows, at, least=6)
-    said = [complete_words(read), *notes_of(read), MEANINGS[read.method]]
+    jumps = read.chooses and not read.held_experts and read.method == "integrated"
+    said = [complete_words(read), JUMPS * jumps, *map(visible, read.notes), MEANINGS[read.method]]
     yield from sentences([f"{method_words(read).capitalize()}.", *said] if at is not None else said)
 
 

@@ -44,8 +44,8 @@ def share(mass: float) -> str:
 
 def allows(reading: GrammarReading) -> str:
     """The number of tokens that it leaves, and their probability by the model."""
-    tokens = f"{scales.count(reading.allowed)} token{'s' * (reading.allowed != 1)}"
-    return f"It allows {tokens}; the model gives {'it' if reading.allowed == 1 else 'them'} {share(reading.mass)}."
+    tokens, them = scales.counted(reading.allowed, "token"), "it" if reading.allowed == 1 else "them"
+    return f"It allows {tokens}; the model gives {them} {share(reading.mass)}."
 
 
 ENDINGS = {

@@ -9,13 +9,12 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import CandidateChange, HeadsSwept, Intervened, Scope, SweptUnit
 from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.blocks.elements import element
 from inspector.blocks.heat_map import figure
-from inspector.blocks.page import elements
+from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.keys import with_keys
-from inspector.scales import KL_BITS, bits, count, left_over, milliseconds, percent, signed
+from inspector.scales import KL_BITS, bits, count, counted, left_over, milliseconds, percent, signed
 from inspector.state.inside import Answers, interventions_words, sides, steered_words
 
 STRONGEST = 12
@@ -54,7 +53,7 @@ def candidates(tried: Intervened) -> Iterator[Block]:
     yield sentence(f"Largest change of a logit: {most}.")
     ranks = number("rank"), number("rank then")
     columns = Column("candidate"), *map(number, sides(tried.interventions)), number("logit"), *ranks
-    yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(tried))
+    yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(probs_of(tried)))
     yield from sentences([tried.note], "")
 
 
@@ -64,28 +63,32 @@ def _candidate(each: CandidateChange) -> TableRow:
     return TableRow((label, percent(before.prob), percent(after.prob), signed(each.logit_change), *ranks))
 
 
+def probs_of(tried: Intervened) -> list[tuple[float, float]]:
+    """The probabilities of each candidate before and after."""
+    return [(each.before.prob, each.after.prob) for each in tried.candidates]
+
+
 def others(
-    tried: Intervened, between: tuple[str, ...] = (), after: str = ""
+    probs: Sequence[tuple[float, float]], between: tuple[str, ...] = (), after: str = ""
 ) -> Callable[[Collection[int]], TableRow]:
     """The row about the candidates that are not shown.
 
     Args:
-        tried: All candidates.
+        probs: The probabilities of each candidate before and after.
         between: Cells between the two probabilities.
         after: A text after the second one.
     """
 
     def row(shown: Collection[int]) -> TableRow:
-        own = left_over(tried.candidates[place].before.prob for place in shown)
-        changed = left_over(tried.candidates[place].after.prob for place in shown)
+        own, changed = (left_over(probs[place][side] for place in shown) for side in (0, 1))
         return TableRow(("others", percent(own), *between, percent(changed) + after), "muted")
 
     return row
 
 
-def arrow(each: CandidateChange) -> str:
+def arrow(ranks_up: int) -> str:
     """Up or down for a candidate whose rank changes."""
-    return "↑" if each.ranks_up > 0 else "↓" if each.ranks_up < 0 else " "
+    return "↑" if ranks_up > 0 else "↓" if ranks_up < 0 else " "
 
 
 def effect(tried: Intervened) -> Iterator[Block]:
@@ -100,16 +103,16 @@ def effect(tried: Intervened) -> Iterator[Block]:
     own, changed = sides(tried.interventions)
     bar = Column(cells=(4, 24), priority=2, top=1.0)
     columns = Column(), number(own), bar, number(f"{changed} "), bar, number("rank", 2), number("logit", 2)
-    yield Table(columns, [*map(_change, tried.candidates)], rest=others(tried, ("",), " "))
-    tokens = "1 token" if tried.tokens_run == 1 else f"{count(tried.tokens_run)} tokens"
-    cost = f"{with_keys(SCOPES[tried.scope])} It ran {tokens}, {milliseconds(tried.facts.ms)}."
+    yield Table(columns, [*map(_change, tried.candidates)], rest=others(probs_of(tried), ("",), " "))
+    ran = counted(tried.tokens_run, "token")
+    cost = f"{with_keys(SCOPES[tried.scope])} It ran {ran}, {milliseconds(tried.facts.ms)}."
     yield from sentences([tried.note, cost, TOTAL])
 
 
 def _change(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
-    changed = f"{percent(after.prob)}{arrow(each)}", Bar(after.prob)
+    changed = f"{percent(after.prob)}{arrow(each.ranks_up)}", Bar(after.prob)
     label, logit = token_label(before.text, before.raw), figure(each.logit_change, 5, "+")
     return TableRow((label, percent(before.prob), Bar(before.prob), *changed, rank, logit))
 

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from engine.protocol import Candidate, LockstepSpan
-from inspector.blocks.elements import element, likeliest, millionths, number, row, table
+from inspector.blocks.page import element, likeliest, millionths, number, row, table
 from inspector.display import token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, left_over, percent

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
@@ -511,11 +510,11 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
             else None
         )
         if isinstance(read, ModelModules):
-            yield Exhibit("modules", f"What the model is made of{which}", partial(_page, read))
-
-
-def _page(read: ModelModules) -> Iterator[Element]:
-    return elements(document(read, MOST), tables="plain")
+            yield Exhibit(
+                "modules",
+                f"What the model is made of{which}",
+                partial(elements, [*document(read, MOST)], tables="plain"),
+            )
 
 
 MODULES_PART = ExportPart("modules", _exhibits)

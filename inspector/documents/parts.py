@@ -16,7 +16,7 @@ from inspector.blocks.page import elements
 from inspector.display import visible
 from inspector.state.inside import Answers
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.session_tree import Item, SessionTree
+from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -104,19 +104,16 @@ def looked_at(
         tables: The class of its tables.
     """
 
+    def made(read: Any, timeline: Timeline) -> Iterator[Element]:
+        return elements(document(read, timeline.tree.path(read.node)), read.facts, tables=tables)
+
     def exhibits(timeline: Timeline, second: bool) -> Iterator[Exhibit]:
         before: Counter[int] = Counter()
         for read in timeline.of(Answers).found(kind, second):
             token = read.tokens[0].id if explains else None
             own = name if isinstance(name, str) else name(read, before[read.node])
-            make = partial(_elements, document, read, timeline.tree, tables)
+            make = partial(made, read, timeline)
             yield Exhibit(own, heading(read), make, read.node, token)
             before[read.node] += 1
 
     return lambda of: of_both(of, partial(exhibits, of.timeline))
-
-
-def _elements(
-    document: Callable[[Any, Sequence[Item]], Iterable[Block]], read: Any, tree: SessionTree, tables: str
-) -> Iterator[Element]:
-    return elements(document(read, tree.path(read.node)), read.facts, tables=tables)

@@ -25,18 +25,18 @@ from inspector.blocks.blocks import (
     Shaded,
     Table,
     TableRow,
+    Text,
     Tone,
     number,
     sentence,
     sentences,
 )
-from inspector.blocks.elements import element
 from inspector.blocks.heat_map import SHARES
-from inspector.blocks.page import elements
+from inspector.blocks.page import elements, page_table
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys
-from inspector.scales import count, percent, signed
+from inspector.scales import count, counted, percent, signed
 from inspector.state.inside import Answers
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -172,35 +172,30 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         if node not in tree.nodes or source not in tree.nodes or not read.columns:
             continue
         heading = f"With {NAMES[read.part]} put in from “{difference(tree.path(node), tree.path(source))}”"
-        yield Exhibit(f"patched-{places[node]}", heading, partial(_patches, read), node)
+        whole = [_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
+        make = partial(elements, [*patched(read)], read.facts, *whole)
+        yield Exhibit(f"patched-{places[node]}", heading, make, node)
         places[node] += 1
 
     for pairs in answers.found(PairsPatched):
         done = sum(not each.failure for each in pairs.pairs)
-        heading = f"With {NAMES[pairs.part]} put in, over {done} pair{'s' * (done != 1)} of texts"
+        heading = f"With {NAMES[pairs.part]} put in, over {counted(done, 'pair')} of texts"
         yield Exhibit(f"pairs-{pairs.part}", heading, partial(elements, [*over_pairs(pairs)], pairs.facts))
-
-
-def _patches(read: ActivationsPatched) -> Iterator[Element]:
-    """The map of all places, if it isn't too large, and the strongest of them."""
-    whole = [_map(read)] if len(read.layers) * len(read.columns) <= MAPPED else []
-    yield from elements(patched(read), read.facts, *whole)
 
 
 def _map(read: ActivationsPatched) -> Element:
     """A row for each layer, the last one on top; a column for each position."""
-    names = (element("th", token_label(column.text), scope="col") for column in read.columns)
-    lines = [
-        element("tr", element("th", f"L{layer + 1}", scope="row"), *map(_cell, read.shares.row(place)))
+    columns = Column(), *(Column(token_label(column.text)) for column in read.columns)
+    rows = [
+        TableRow((f"L{layer + 1}", *map(_cell, read.shares.row(place))))
         for place, layer in reversed(list(enumerate(read.layers)))
     ]
-    head = element("thead", element("tr", element("td"), *names))
-    return element("div", element("table", head, element("tbody", *lines)), class_="lens")
+    return page_table(Table(columns, rows), "plain lens")
 
 
-def _cell(share: float) -> Element:
+def _cell(share: float) -> Text:
     shown = percent(share) if math.isfinite(share) else ""
-    return element("td", shown, class_="leads" if share >= MOST_OF_THE_WAY else None)
+    return Text(shown, "strong" if share >= MOST_OF_THE_WAY else "")
 
 
 PATCHED_PART = ExportPart("patching", _exhibits)

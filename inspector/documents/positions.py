@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 
@@ -12,8 +12,9 @@ from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
 from inspector.blocks.page import elements
 from inspector.display import token_label
+from inspector.documents.interventions import arrow, others
 from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
-from inspector.scales import count, left_over, percent
+from inspector.scales import count, percent
 from inspector.state.inside import Answers
 
 LATER = 32
@@ -217,19 +218,13 @@ def _trial(trial: PositionTrial, answer: PositionTried | None, over: bool) -> Ta
 
 def _candidates(tokens: Sequence[TokenShift]) -> Table:
     """The candidates before and after, and the sum of the others."""
-
-    def others(seen: Collection[int]) -> TableRow:
-        before = left_over(tokens[place].before for place in seen)
-        after = left_over(tokens[place].after for place in seen)
-        return TableRow(("others", percent(before), "", f"{percent(after)} "), "muted")
-
+    rest = others([(each.before, each.after) for each in tokens], ("",), " ")
     columns = Column(), number("before"), PROBS, number("after "), PROBS
-    return Table(columns, [*map(_candidate, tokens)], rest=others)
+    return Table(columns, [*map(_candidate, tokens)], rest=rest)
 
 
 def _candidate(token: TokenShift) -> TableRow:
-    up = token.rank_before - token.rank_after
-    after = f"{percent(token.after)}{'↑' if up > 0 else '↓' if up < 0 else ' '}"
+    after = f"{percent(token.after)}{arrow(token.rank_before - token.rank_after)}"
     return TableRow(
         (token_label(token.text), percent(token.before), Bar(token.before), after, Bar(token.after))
     )

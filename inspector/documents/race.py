@@ -10,12 +10,13 @@ from itertools import pairwise
 from xml.etree.ElementTree import Element
 
 from engine.protocol import RaceOpened, RaceStep
-from inspector.blocks import elements
-from inspector.blocks.elements import element, hint, row
+from inspector.blocks.blocks import Table, TableRow, number
+from inspector.blocks.page import element, hint, page_table
+from inspector.blocks.paint import plain_lines
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import count, milliseconds, ms, size
 from inspector.state.measured import Measured
-from inspector.widgets.charts import curves, progress_bar, round_top
+from inspector.widgets.charts import axis, curves, progress_bar, round_top
 
 WINDOWS = 12
 """Lines of the table at most."""
@@ -25,7 +26,8 @@ LEFT, RIGHT = 10, 26
 LEAST_CHART, MOST_CHART = 24, 90
 ROOM = 1.1
 """Height of the chart over the highest median of a window: single steps beyond it are drawn at its edge."""
-COLUMNS = ("tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped")
+NAMES = "tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped"
+COLUMNS = tuple(map(number, NAMES))
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
@@ -48,17 +50,9 @@ def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
     how = textwrap.wrap(
         opened.how, min(100, max(40, columns - 2)), initial_indent="  ", subsequent_indent="  "
     )
-    parts = [table(steps), "", *chart(steps, columns), "", *verdict(steps), *how]
+    table = plain_lines([Table(COLUMNS, [*map(_row, windows(steps))])])
+    parts = [*table, "", *chart(steps, columns), "", *verdict(steps), *how]
     return "\n".join(parts) + "\n"
-
-
-def table(steps: Sequence[RaceStep]) -> str:
-    """Medians of windows of steps, and the sums at the end of each."""
-    rows = [COLUMNS, *(_row(window) for window in windows(steps))]
-    widths = [max(len(row[n]) for row in rows) for n in range(len(COLUMNS))]
-    return "\n".join(
-        "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows
-    )
 
 
 def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:
@@ -76,15 +70,16 @@ def medians(window: Sequence[RaceStep]) -> tuple[float, float]:
     )
 
 
-def _row(window: Sequence[RaceStep]) -> tuple[str, ...]:
+def _row(window: Sequence[RaceStep]) -> TableRow:
+    """Medians of a window of steps, and the sums at its end."""
     cached, uncached = medians(window)
     end = window[-1]
     span = str(end.tokens) if len(window) == 1 else f"{window[0].tokens}-{end.tokens}"
-    return (
+    return TableRow((
         span, f"{ms(cached)} ms", f"{ms(uncached)} ms", f"{uncached / cached:.1f}",
         milliseconds(end.cached_total_ms), milliseconds(end.uncached_total_ms),
         size(end.kv_bytes), size(end.passed_bytes),
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
@@ -105,8 +100,7 @@ def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
         f"{marks.get(n, ''):>{LEFT - 2}} {'┤' if n in marks else '│'}{line}{names.get(n, '')}".rstrip()
         for n, line in enumerate(lines)
     ]
-    first, last = str(steps[0].tokens), str(steps[-1].tokens)
-    foot = f"{first}{'tokens':^{max(0, width - len(first) - len(last))}}{last}"
+    foot = axis(str(steps[0].tokens), str(steps[-1].tokens), width, "tokens")
     return ["  ms a step", *rows, " " * (LEFT - 1) + "└" + "─" * width, " " * LEFT + foot]
 
 
@@ -153,12 +147,14 @@ def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
     yield element("svg", *lines, viewBox="0 0 100 50", preserveAspectRatio="none", class_="race",
                   aria_hidden="true")  # fmt: skip
     yield hint("Time of a step as the text grows: dashed without the cache, solid with it.")
-    shown = [steps[place] for place in sorted({0, len(steps) // 2, len(steps) - 1})]
     rows = [
-        row(count(each.tokens), milliseconds(each.cached_ms), milliseconds(each.uncached_ms), size(each.kv_bytes))
-        for each in shown
+        TableRow((
+            count(each.tokens), milliseconds(each.cached_ms), milliseconds(each.uncached_ms), size(each.kv_bytes),
+        ))
+        for each in (steps[place] for place in sorted({0, len(steps) // 2, len(steps) - 1}))
     ]  # fmt: skip
-    yield elements.table("Both lanes", ("tokens", "with cache", "without", "KV"), rows, class_="plain")
+    columns = number("tokens"), number("with cache"), number("without"), number("KV")
+    yield page_table(Table(columns, rows), "plain", "Both lanes")
     last, equal = steps[-1], all(each.equal for each in steps)
     same = "The same tokens in both lanes" if equal else "The lanes took other tokens"
     yield hint(f"All steps: {milliseconds(last.cached_total_ms)} with the cache, "

@@ -278,9 +278,7 @@ class Reason(Struct, frozen=True):
             if stage.name in SHAPING:
                 shaping.append(stage.name)
             if stage.kept < left:
-                doings.append(
-                    f"{visible(stage.name)} kept {scales.count(stage.kept)} token{'s' * (stage.kept != 1)}"
-                )
+                doings.append(f"{visible(stage.name)} kept {scales.counted(stage.kept, 'token')}")
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
                 doings.append(f"temperature {self.settings.temp:g} {word} them")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from xml.etree.ElementTree import Element
 
 from engine.protocol import LeftOut, ToolCallChecked
-from inspector.blocks.elements import hint, row, table
+from inspector.blocks.blocks import Block, Column, Table, TableRow, sentences
+from inspector.blocks.page import elements
 from inspector.display import quoted, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, milliseconds
@@ -62,20 +62,19 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
     path = segments.read(of.items)
     path.over = of.timeline.tip in of.timeline.finished
     if path.several:
-        made = partial(_table, path, checks(segments, path), left_out(of.timeline))
-        yield Exhibit("segments", "Segments", made)
+        found = _document(path, checks(segments, path), left_out(of.timeline))
+        yield Exhibit("segments", "Segments", partial(elements, [*found], tables="plain"))
 
 
-def _table(
+def _document(
     path: PathSegments, checked: Mapping[int, ToolCallChecked], left: Sequence[LeftOut]
-) -> Iterator[Element]:
+) -> Iterator[Block]:
     rows = []
     for run in path.told:
         words = call_words(checked.get(run.begin), path) or first_words(path, run, 60)
-        rows.append(row(run.kind, *figure_texts(path.figures([run])), words))
-    yield table("", ("segment", "tokens", "time", "bits a token", "text"), rows, class_="plain")
-    for each in left:
-        yield hint(f"{left_out_words(each)}.")
+        rows.append(TableRow((run.kind or "", *figure_texts(path.figures([run])), words)))
+    yield Table((*map(Column, ("segment", "tokens", "time", "bits a token", "text")),), rows)
+    yield from sentences(f"{left_out_words(each)}." for each in left)
 
 
 SEGMENTS_PART = ExportPart("segments", _exhibits, looked=False)

@@ -29,7 +29,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.documents.interventions import arrow, others
+from inspector.documents.interventions import arrow, others, probs_of
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import bits, percent, signed
 from inspector.state.inside import sides, steered_words
@@ -123,20 +123,19 @@ def _strength(each: SteeredStrength) -> TableRow:
 def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
     """The candidates without the direction and with it; if there is no room for all, the likeliest on either side."""
     every = tried.candidates
-    likely = sorted(
-        range(len(every)), key=lambda place: -max(every[place].before.prob, every[place].after.prob)
-    )
+    probs = probs_of(tried)
+    likely = sorted(range(len(every)), key=lambda place: -max(probs[place]))
     own, changed = sides(tried.interventions)
     columns = (
         Column(f"With x{strength:g}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"), number(f"{changed} "),
         Column(cells=(4, 24), priority=2, top=1.0),
     )  # fmt: skip
-    yield Table(columns, [*map(_candidate, every)], rest=others(tried, after=" "), keep=likely)
+    yield Table(columns, [*map(_candidate, every)], rest=others(probs, after=" "), keep=likely)
 
 
 def _candidate(each: CandidateChange) -> TableRow:
     label = token_label(each.before.text, each.before.raw)
-    after = f"{percent(each.after.prob)}{arrow(each)}"
+    after = f"{percent(each.after.prob)}{arrow(each.ranks_up)}"
     return TableRow((label, percent(each.before.prob), after, Bar(each.after.prob)))
 
 

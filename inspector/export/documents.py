@@ -22,7 +22,7 @@ from xml.etree.ElementTree import Element
 from msgspec import Struct
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
-from inspector.blocks.elements import element, likeliest, millionths, number, written
+from inspector.blocks.page import element, likeliest, millionths, number, written
 from inspector.display import guarded, hex_bytes, quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, exhibits_of
 from inspector.export.markup import filled

@@ -16,7 +16,7 @@ from msgspec import Struct
 from engine.errors import EngineError
 from engine.protocol import Candidate, Distribution, PromptToken, Record, Step
 from engine.settings import BY_NAME
-from inspector.blocks.elements import element, hint, row, table, written
+from inspector.blocks.page import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.documents.parts import ExportPart
 from inspector.export.documents import running

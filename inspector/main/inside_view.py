@@ -55,8 +55,6 @@ from inspector.widgets.canvas import (
     PanelCanvas,
     Row,
     centred,
-    colourful,
-    is_dark,
     paragraph,
 )
 from inspector.widgets.charts import progress_bar
@@ -221,7 +219,7 @@ class TokenHeat(PanelCanvas):
             lines = self.wrapped(self._items, width - len(GAP), numbered).lines
         rows: list[Row] = []
         before, muted, base = -1, self.ink("muted"), self.ink("base")
-        dark, colours = is_dark(self.app), colourful(self.app)
+        dark, colours = self.dark, self.colorful
         for place in self._places(lines, room) if cut else range(len(lines)):
             row = [Segment(GAP if place != before + 1 else " " * len(GAP), muted)] if cut else []
             under = [Segment(" " * len(GAP))] if cut else []

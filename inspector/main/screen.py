@@ -56,8 +56,8 @@ from inspector.state.lockstep import LockstepSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
+from inspector.widgets.dialog import Dialog, read_styles, size_classes
 from inspector.widgets.inks import Inked
-from inspector.widgets.overlay import Overlay, read_styles, size_classes
 
 Result = TypeVar("Result")
 Panel = TypeVar("Panel", bound=Widget)
@@ -79,7 +79,7 @@ class MainScreen(KeyedScreen[None]):
     """
 
     AUTO_FOCUS = "#opening"
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Overlay`)
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Dialog`)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
 
     def __init__(
@@ -908,8 +908,8 @@ class MainScreen(KeyedScreen[None]):
     # ---- the application --------------------------------------------------------------------
 
     def open(
-        self, screen: Overlay[Result], then: Callable[[Result | None], None] | None = None
-    ) -> Overlay[Result]:
+        self, screen: Dialog[Result], then: Callable[[Result | None], None] | None = None
+    ) -> Dialog[Result]:
         """Show a dialog over the screen; returns the one that is shown, which may have been kept.
 
         Args:
@@ -923,7 +923,7 @@ class MainScreen(KeyedScreen[None]):
         if screen.KEPT:
             name = type(screen).__name__
             kept = app.get_screen(name) if app.is_screen_installed(name) else None
-            if isinstance(kept, Overlay) and kept not in app.screen_stack and kept.serves(screen):
+            if isinstance(kept, Dialog) and kept not in app.screen_stack and kept.serves(screen):
                 kept.again(screen)
                 screen = kept
             elif kept not in app.screen_stack:

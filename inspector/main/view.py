@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events, on
@@ -19,8 +18,8 @@ from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, Hint, Needs, hints_of
-from inspector.widgets.overlay import size_classes
+from inspector.widgets.actions import Action, ActionTable, Keyed, Needs
+from inspector.widgets.dialog import size_classes
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -85,7 +84,7 @@ def neighbor(values: Sequence[int], value: int, by: int) -> int:
     return values[max(0, min(len(values) - 1, values.index(value) + by))]
 
 
-class View(Vertical):
+class View(Vertical, Keyed):
     """A view: a widget that covers the answer, or all panels if there is no room beside the text.
 
     It is made when it is first opened, and kept: what the user chose in it is still so when it is opened again.
@@ -97,8 +96,6 @@ class View(Vertical):
 
     TOOL: ClassVar[str]
     """Id of its tool: its help is this view's."""
-    ACTIONS: ClassVar[ActionTable]
-    """Its keys."""
     ENTRY: ClassVar[Tool]
     """The entry of a plug-in in the table of tools; the others are in `inspector.views`."""
     DIALOGS: ClassVar[tuple[ActionTable, ...]] = ()
@@ -355,34 +352,14 @@ class View(Vertical):
         replay, everywhere = (REPLAY,) if self.MEASURES else (), () if self.typing else (EVERYWHERE,)
         return (*replay, self.ACTIONS, *everywhere, VIEWS)
 
-    def _holding(self) -> Iterator[ActionTable]:
-        """The tables that hold now."""
-        return (table for table in self.tables if table.when is None or table.when(self))
-
     @property
     def typing(self) -> bool:
         """True if a field of it has the focus."""
         return self.focused is not None and self.focused.check_consume_key("x", "x")
 
-    def meaning(self, key: str) -> Action | None:
-        """The action of a key now; None if it has none here."""
-        return next((action for action, _ in self._meant(key)), None)
-
     def takes_first(self, key: str) -> bool:
         """True if the meaning of a key comes before what it is to the widget that has the focus."""
-        return next((first for _, first in self._meant(key)), True)
-
-    def _meant(self, key: str) -> Iterator[tuple[Action, bool]]:
-        for table in self._holding():
-            for action in table.actions:
-                if action.run is not None and action.id and key in action.names:
-                    yield action, table.priority or action.priority
-
-    def hints(self) -> Sequence[Hint]:
-        """The hints for the line of keys now."""
-        return hints_of(
-            (zip(repeat(self), table.actions, strict=False) for table in self._holding()), self.offers
-        )
+        return next((first for _, first in self.meanings(key)), True)
 
     def keeps(self, action: Action) -> bool:
         """True if an action's key means here what it says, and nothing to a narrator."""

@@ -36,7 +36,6 @@ from inspector.documents.attention import (
     most_focused,
     ranked,
     ranking,
-    score,
     weights_of,
 )
 from inspector.documents.triangle import Triangle
@@ -170,7 +169,7 @@ class AttentionView(InsideView[AttentionRead]):
         super().look()
         if self._sorts and self.scores:
             self._sorts, best = False, ranked(self.scores, self.order)[0]
-            if score(best, self.order) is not None:
+            if ORDERS[self.order].score(best) is not None:
                 self._chosen = Head(best.layer, best.head)
 
     # ---- asking ---------------------------------------------------------------------------------

@@ -39,7 +39,6 @@ from inspector.documents.compare import (
     nearest,
     others,
     summary,
-    tokens_words,
 )
 from inspector.keys import key_for
 from inspector.main.view import View
@@ -50,8 +49,6 @@ from inspector.widgets.canvas import (
     DrawnPanel,
     Row,
     centred,
-    colourful,
-    is_dark,
     scroll_at_once,
     strip_of,
 )
@@ -307,7 +304,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         for head in self._columns:
             text = texts[head]
             if head == hot and not shared:
-                heat = heat_style(metric.step(surprisal), is_dark(self.app), colourful(self.app))
+                heat = heat_style(metric.step(surprisal), self.dark, self.colorful)
                 row.append(Segment(" " * max(0, CELLS[head] - len(text)), ground))
                 row.append(Segment(text, ground + heat))
             elif head != "pos":
@@ -530,7 +527,10 @@ class CompareView(View):
         whose = "this path", f"{visible(name)} · {which}" if name else which
         left, right = (
             " · ".join(
-                filter(None, (words, in_short(made_with(tree, side[of.shared :])), tokens_words(len(side))))
+                filter(
+                    None,
+                    (words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")),
+                )
             )
             for words, side in zip(whose, (of.left, of.right), strict=True)
         )

@@ -15,7 +15,7 @@ from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.session.requests import failure_words
-from inspector.state.batch import Batches
+from inspector.state.batch import Batches, drawn_tree
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 
@@ -112,7 +112,7 @@ class DrawsView(View):
     def _came(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The tree of the continuations."""
         continued = self.batches.continued
-        lines = tree_lines(continued, max(20, width)) if continued else []
+        lines = [*tree_lines(drawn_tree(continued.lanes), max(20, width))] if continued else []
         return [[Segment(line, on.rich_style)] for line in lines[:height]]
 
     @property

@@ -22,7 +22,7 @@ from inspector.scales import bits, count, percent
 from inspector.session.requests import Replies
 from inspector.state.candidates import label_of
 from inspector.widgets.actions import Action, ActionTable, both
-from inspector.widgets.canvas import Canvas, Row, colourful, is_dark, paragraph
+from inspector.widgets.canvas import Canvas, Row, paragraph
 from inspector.widgets.charts import bar, in_sight
 from inspector.widgets.token_lines import heat_style
 
@@ -256,8 +256,8 @@ def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int
 
 def ground(on: Canvas, step: int) -> Style:
     """The colour of a step; lines under the text only where there are no colours."""
-    colours = colourful(on.app)
-    return heat_style(step, is_dark(on.app), colours) + Style(underline=False if colours else None)
+    colours = on.colorful
+    return heat_style(step, on.dark, colours) + Style(underline=False if colours else None)
 
 
 def is_rough(layer: int, depth: int) -> bool:

@@ -52,7 +52,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.lockstep import Divergences, LockstepSoFar, mean
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, colourful, is_dark
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
 
@@ -309,9 +309,7 @@ class LockstepView(View):
         title = Content("Text")
         if instead is None:
             named = measure.name if width < SLIM else f"{measure.name}, {measure.unit}"
-            title = Content(f"{named} from ") + swatches(
-                measure.steps, is_dark(self.app), colourful(self.app)
-            )
+            title = Content(f"{named} from ") + swatches(measure.steps, largest.dark, largest.colorful)
         self.query_one("#lockstep-text", DrawnPanel).put(title, self._text, self._sum(width - TITLED))
         largest.put("", self._differing)
         largest.display = instead is None and bool(self.largest) and self.app.size.height >= LOW
@@ -345,13 +343,13 @@ class LockstepView(View):
         last = len(lines) - 1
         at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
         top = max(0, min(at - room // 2, last + 1 - room))
-        plain, dark, colours = on.rich_style, is_dark(self.app), colourful(self.app)
+        plain = on.rich_style
 
         def colored(piece: TextPiece) -> list[Segment]:
             blank, linked = Segment(" " * (piece.blank + piece.edge), plain), link_of(piece)
             if piece.slot == cursor:
                 return [Segment(piece.text, on.ink("cursor") + linked), blank]
-            heat = heat_style(measure.step(spans[piece.slot]), dark, colours)
+            heat = heat_style(measure.step(spans[piece.slot]), on.dark, on.colorful)
             core = piece.text.lstrip(" ")
             begin = Segment(piece.text[: len(piece.text) - len(core)], plain + linked)
             return [begin, Segment(core, plain + heat + linked), blank]

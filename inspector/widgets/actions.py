@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import Flag, auto
 from itertools import groupby, zip_longest
 from operator import attrgetter, itemgetter
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -392,10 +392,7 @@ class Hint(Struct, frozen=True):
     @property
     def keys(self) -> str:
         """Its keys as they are written."""
-        keys = ""
-        for text, _ in self.pieces:
-            keys += text
-        return keys
+        return "".join(text for text, _ in self.pieces)
 
 
 def _firsts(actions: Iterable[Action]) -> list[str]:
@@ -497,8 +494,46 @@ def key_event(key: str) -> events.Key:
     return events.Key(key, typed(key))
 
 
-class KeyedScreen(Screen[Result]):
-    """A screen whose keys do what tables of actions say."""
+class Keyed:
+    """A screen, a view or a dialog, whose keys do what tables of actions say."""
+
+    ACTIONS: ClassVar[ActionTable]
+    """Its own."""
+
+    @property
+    def tables(self) -> Sequence[ActionTable]:
+        """The tables of its actions, the topmost first."""
+        return (self.ACTIONS,)
+
+    def meanings(self, key: str) -> Iterator[tuple[Action, bool]]:
+        """The actions of a key now, and whether each comes before what the key is to the widget that has the focus."""
+        for table in self._holding():
+            for action in table.actions:
+                if action.run is not None and action.id and key in action.names:
+                    yield action, table.priority or action.priority
+
+    def meaning(self, key: str) -> Action | None:
+        """The action of a key now; None if it has none here.
+
+        Args:
+            key: As Textual names it.
+        """
+        return next((action for action, _ in self.meanings(key)), None)
+
+    def offers(self, action: Action) -> bool:
+        """True if an action is offered now, in the line of keys and in the finder."""
+        return True
+
+    def hints(self) -> Sequence[Hint]:
+        """The hints for the line of keys now."""
+        return hints_of((((self, each) for each in table.actions) for table in self._holding()), self.offers)
+
+    def _holding(self) -> Iterator[ActionTable]:
+        return (table for table in self.tables if table.when is None or table.when(self))
+
+
+class KeyedScreen(Screen[Result], Keyed):
+    """A screen whose keys are bound to its actions."""
 
     def bind(self, actions: Iterable[Action], priority: bool) -> None:
         """Bind the keys of actions instead of what was bound to them before: the action of a key is looked up when it
@@ -513,18 +548,6 @@ class KeyedScreen(Screen[Result]):
                 first = priority or action.priority
                 own = Binding(name, f"press('{name}')", show=False, priority=first)
                 self._bindings.key_to_bindings[name] = [own]
-
-    def meaning(self, key: str) -> Action | None:
-        """The action of a key now; None if it has none here.
-
-        Args:
-            key: As Textual names it.
-        """
-        raise NotImplementedError
-
-    def hints(self) -> Sequence[Hint]:
-        """The hints for the line of keys now."""
-        raise NotImplementedError
 
     async def perform(self, action: Action) -> None:
         """Do something, or say why it can't be done."""

@@ -9,7 +9,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.content import Content
 from textual.geometry import Region, Size
@@ -29,16 +28,6 @@ from inspector.widgets.rows import rgb_style as rgb_style
 from inspector.widgets.rows import wrapped as wrapped
 
 # ---- rows and styles ----------------------------------------------------------------------------
-
-
-def colourful(app: App[object]) -> bool:
-    """True if the terminal shows enough colours for a scale; where not, glyphs and underlines carry it."""
-    return not app.no_color and app.console.color_system in ("256", "truecolor")
-
-
-def is_dark(app: App[object]) -> bool:
-    """True if the theme is a dark one."""
-    return app.current_theme.dark
 
 
 def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
@@ -150,16 +139,6 @@ class Canvas(Inked):
         """True if it has a row or a few and no frame, by the class `-line`: the first row tells its name then."""
         return self.has_class("-line")
 
-    @property
-    def colorful(self) -> bool:
-        """True if the terminal has enough colors for a scale."""
-        return colourful(self.app)
-
-    @property
-    def dark(self) -> bool:
-        """True if the theme is dark."""
-        return is_dark(self.app)
-
     def draw(self, width: int, height: int) -> list[Row]:
         """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
         raise NotImplementedError
@@ -232,7 +211,7 @@ class Canvas(Inked):
 
     def data(self, level: float = 0.5) -> Style:
         """The colour of a bar or an area: viridis, hotter with the level."""
-        return rgb_style(scales.colour(level, self.app.current_theme.dark))
+        return rgb_style(scales.colour(level, self.dark))
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw before anything is painted, where a layout gave another size, the panel was hidden or its colours are
@@ -365,8 +344,8 @@ class DrawnPanel(PanelCanvas):
         return self._page(self, width, height) if self._page is not None else []
 
 
-class PageView(PanelCanvas, can_focus=True):
-    """Shows one page."""
+class PageView(DrawnPanel, can_focus=True):
+    """Shows a page, which may be longer than there is room for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "move(-1)", "Up", show=False),
@@ -375,21 +354,13 @@ class PageView(PanelCanvas, can_focus=True):
         Binding("pagedown", "move(10)", "Page down", show=False),
     ]
 
-    _page: Page | None = None
     _top = 0
 
-    def put(self, title: str, page: Page) -> None:
-        """Show a page, from its top if it has another title than before.
-
-        Args:
-            title: Printable.
-            page: Draws it.
-        """
+    def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
+        """Show a page, from its top if it has another title than before."""
         if self._titles[0] is None or self._titles[0].plain != title:
             self._top = 0
-        self._page = page
-        self.title(Content(title), self._titles[1])
-        self.redraw()
+        super().put(title, page)
 
     def action_move(self, by: int) -> None:
         """Scroll by `by` lines."""
@@ -397,7 +368,7 @@ class PageView(PanelCanvas, can_focus=True):
         self.redraw()
 
     def draw(self, width: int, height: int) -> list[Row]:
-        rows = self._page(self, width, height) if self._page is not None else []
+        rows = super().draw(width, height)
         self._top = max(0, min(self._top, len(rows) - height))
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:

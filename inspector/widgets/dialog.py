@@ -1,27 +1,58 @@
-"""The base of all dialogs: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s."""
+"""The base of all dialogs: a framed box over the screen, a body that scrolls, buttons, Escape and ctrl+s; left once.
+
+Building the widgets of a form takes most of the time of opening it. A form that names in `KEPT` what an opening sets is
+built once: each opening makes a new one, as of any other dialog, but the first one is shown, with the values of the new
+one. Its `begin` fills the widgets, the first time and each time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import ClassVar, TypeVar
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
-from textual import on
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
+from textual.messages import Prune
 from textual.screen import ModalScreen
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.widgets.button import ButtonVariant
 
 from inspector.keys import key_for, names_of
-from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, note
-from inspector.widgets.overlay import Overlay
+from inspector.widgets.actions import Action, ActionTable, KeyedScreen, KeyLine, dialog_table, note
 
 Result = TypeVar("Result")
+STYLES = str(Path(__file__).absolute().parents[1] / "overlays.tcss")
+"""The style sheet of all dialogs. The first screen needs none of it, and to parse it takes 14 ms."""
 
 
-class Dialog(ModalScreen[Result], Overlay[Result]):
+def read_styles(app: App[Any]) -> None:
+    """Have the application know the style sheet of dialogs."""
+    if not app.stylesheet.has_source(STYLES):
+        app.stylesheet.read(STYLES)
+
+
+def size_classes(app: App[Any], room: Size) -> dict[str, bool]:
+    """The classes of a size, by the breakpoints of the application.
+
+    Args:
+        room: Cells of the screen, or of the view, that has the classes.
+    """
+    classes: dict[str, bool] = {}
+    sides = (app.HORIZONTAL_BREAKPOINTS or [], app.VERTICAL_BREAKPOINTS or [])
+    for cells, breakpoints in zip(room, sides, strict=True):
+        _, held = max(each for each in breakpoints if each[0] <= cells)
+        classes |= {name: name == held for _, name in breakpoints}
+    return classes
+
+
+class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     """A dialog: subclasses give a title and a body, and define what applying does."""
 
     ACTIONS: ClassVar[ActionTable] = dialog_table(
@@ -33,6 +64,31 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
     LEAVE: ClassVar[str] = "Cancel"
     EXTRA: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""
+    KEPT: ClassVar[tuple[str, ...]] = ()
+    """Names of the attributes that an opening sets; none if each opening builds new widgets."""
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    """None: Textual sets these classes after the first layout, which would be a second one."""
+    _begun: bool = False
+    """True if its widgets were filled since it was opened."""
+    _dismissed: bool = False
+    takes_keys: bool = False
+    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
+    _styled: str = ""
+    """The theme that its widgets were styled in."""
+    _held: tuple[Result | None] | None = None
+    """The result of a dismissal that waits until what lies over this one has gone."""
+
+    def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(name, id, classes)
+        read_styles(self.app)
+        self.bind(self.ACTIONS.actions, self.ACTIONS.priority)
+        self.update_classes(size_classes(self.app, self.app.size), update=False)
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        """Another size has other classes."""
+        self.update_classes(size_classes(self.app, self.app.size), animate=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
@@ -52,7 +108,7 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
         return ()
 
     def begin(self) -> None:
-        """Begin at the top."""
+        """Fill the widgets with what an opening set, and begin at the top: called once with each opening."""
         self.query_one("#dialog-body").scroll_home(animate=False)
 
     def leave(self) -> None:
@@ -73,6 +129,105 @@ class Dialog(ModalScreen[Result], Overlay[Result]):
         """A button does what the action does that it stands for."""
         if isinstance(message.button, ActionButton) and (action := self.meaning(message.button.key)):
             await self.perform(action)
+
+    # ---- kept -------------------------------------------------------------------------------
+
+    def serves(self, made: Dialog[Result]) -> bool:
+        """True if this one's widgets are those that a new one of the same class would build.
+
+        Args:
+            made: The new one.
+        """
+        return True
+
+    def again(self, made: Dialog[Result]) -> None:
+        """Get ready to be shown again.
+
+        Args:
+            made: A new one of the same class, to be shown in its place.
+        """
+        for name in self.KEPT:
+            setattr(self, name, getattr(made, name))
+        self._begun, self._dismissed, self._held, self.takes_keys = False, False, None, False
+        if self.is_mounted:  # before Textual, which focuses the first field if none is focused, pushes it
+            self._begun = True
+            self.begin()
+
+    def after_paint(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
+        """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
+        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+
+    def set_timer(
+        self,
+        delay: float,
+        callback: Callable[[], object] | None = None,
+        *,
+        name: str | None = None,
+        pause: bool = False,
+    ) -> Timer:
+        """Call something later, unless the screen was left by then: its answer would be too late."""
+        return super().set_timer(
+            delay, callback and (lambda: None if self.left else callback()), name=name, pause=pause
+        )
+
+    @property
+    def left(self) -> bool:
+        """True if it was dismissed, or the program ends: its widgets are going, and nothing may be asked of them."""
+        if self._dismissed or not (self.is_attached and self.app.is_running):
+            return True
+        return self not in self.app.screen_stack
+
+    def dismiss(self, result: Result | None = None) -> AwaitComplete:
+        """Leave, once, and only this one: under another screen, as soon as that has gone.
+
+        Args:
+            result: For its opener.
+        """
+        if self.left:
+            return AwaitComplete()
+        if self.app.screen is not self:
+            self._held = (result,)
+            return AwaitComplete()
+        self._dismissed = True
+        self.let_go()
+        if self.KEPT:
+            self.set_focus(None)  # the next opening focuses the first field, and no cursor blinks meanwhile
+        return super().dismiss(result)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Begin, or leave if that was asked for under another screen. Textual would style everything again."""
+        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        if not (self._begun or self.left):
+            self._begun = True
+            self.begin()
+        # behind this event, with which Textual sets the focus
+        self.call_later(setattr, self, "takes_keys", True)
+        if self._held is not None:
+            self.dismiss(self._held[0])
+
+    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
+        """Have the screen's thread call something, unless this is left by then; called in another thread."""
+        self.app.call_from_thread(lambda: None if self.left else callback(*args))
+
+    async def on_prune(self, event: Prune) -> None:
+        """The widgets go next: nothing may work for them any more. Let go, where nothing was dismissed."""
+        self.workers.cancel_node(self)
+        if not self._dismissed:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Wait for nothing any more: called once, when this is left."""
+
+    # ---- keys -------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys mean something while the widgets are there."""
+        return self.is_mounted and not self.left
+
+    async def perform(self, action: Action) -> None:
+        """Do something."""
+        if action.run is not None and (done := action.run(self)) is not None:
+            await done
 
 
 class ActionButton(Button):

@@ -168,6 +168,16 @@ class Inked(Widget):
 
     _mixed_inks: dict[str, Style] | None = None
 
+    @property
+    def colorful(self) -> bool:
+        """True if the terminal has enough colors for a scale; if not, glyphs and underlines carry it."""
+        return not self.app.no_color and self.app.console.color_system in ("256", "truecolor")
+
+    @property
+    def dark(self) -> bool:
+        """True if the theme is dark."""
+        return self.app.current_theme.dark
+
     def ink(self, name: str) -> Style:
         """One of the named inks, on the widget's ground."""
         if self._mixed_inks is None:

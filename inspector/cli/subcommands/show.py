@@ -317,10 +317,12 @@ def show_race_parser() -> flags.Parser:
 def run_show_race(args: Namespace) -> int:
     """Run `inspector show race`; its default prompt is the screen's."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.measured import RaceSteps, RaceTable
+    from inspector.cli.writers.json_lines import SoFar
+    from inspector.cli.writers.measured import RaceTable
+    from inspector.state.measured import Measured
 
     request = request_from(args, default_prompt=True)
-    return report(request, RaceTable, RaceSteps(), [protocol.Race(args.first, args.last)])
+    return report(request, RaceTable, SoFar(Measured()), [protocol.Race(args.first, args.last)])
 
 
 # ---- inspector show profile ------------------------------------------------------------------

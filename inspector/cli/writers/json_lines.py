@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
 
 from msgspec import Struct
 
 from engine import protocol
 from engine.protocol import CaptureFacts, ModelFacts, Record
 from engine.recording.file import LoadSettingsUsed, SettingsUsed, as_json
+from inspector.state.capability import CapabilityState
 
 if TYPE_CHECKING:
     from inspector.cli.arguments import CliRequest
     from inspector.cli.driver import Summary
 
+State = TypeVar("State", bound=CapabilityState)
 PROGRESS = protocol.Loading, protocol.DraftLoading, protocol.Measuring, protocol.Restoring
 """Records that mean nothing once the work is done: no line has them."""
 
@@ -50,6 +52,17 @@ class EndFigures:
     def shown(self, record: Record) -> Record | None:
         """The part of a record that is written; None for nothing."""
         return record
+
+
+class SoFar(EndFigures, Generic[State]):
+    """A state of the session, made from the records."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        self.state.apply(record)
 
 
 class JsonLines:

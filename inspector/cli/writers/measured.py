@@ -13,12 +13,12 @@ from inspector.blocks.blocks import Block, sentences
 from inspector.blocks.paint import plain_lines
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.json_lines import EndFigures, SoFar
 from inspector.display import token_label, truncate, visible
 from inspector.documents.costs import document
 from inspector.documents.race import progress, report
 from inspector.scales import amount, count, milliseconds, time_left
-from inspector.state.measured import Measured, RaceSoFar
+from inspector.state.measured import Measured
 
 SHOWN = 3
 """Candidates after the prompt that a line names."""
@@ -48,23 +48,7 @@ class ProfileTables(PlainText[EndFigures]):
         self._write([*plain_lines(blocks, width), ""])
 
 
-class RaceSteps(EndFigures):
-    """The race so far."""
-
-    def __init__(self) -> None:
-        self._measured = Measured()
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-        self._measured.apply(record)
-
-    @property
-    def race(self) -> RaceSoFar | None:
-        """Its opening and its steps."""
-        return self._measured.race
-
-
-class RaceTable(PlainText[RaceSteps]):
+class RaceTable(PlainText[SoFar[Measured]]):
     """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
 
     names = ("model", "seed")
@@ -73,19 +57,19 @@ class RaceTable(PlainText[RaceSteps]):
         match record:
             case protocol.Measuring():
                 self._show(f"race: {record.detail} {record.done}/{record.total}")
-            case protocol.RaceStep() if (race := self._figures.race) is not None:
+            case protocol.RaceStep() if (race := self._figures.state.race) is not None:
                 self._show(progress(race.opened, record))
             case _:
                 super()._take(record)
 
     def _rest(self) -> Iterable[str]:
-        race = self._figures.race
+        race = self._figures.state.race
         if race is None or not race.steps:
             return ()
         return report(race.opened, race.steps, shutil.get_terminal_size().columns).splitlines()
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        race = self._figures.race
+        race = self._figures.state.race
         over = race is not None and race.tokens >= race.opened.last
         return super()._costs(summary) + ([] if over else [("race", "cancelled")])
 

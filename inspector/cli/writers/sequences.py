@@ -13,12 +13,20 @@ from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.json_lines import EndFigures, SoFar
 from inspector.display import pad, visible
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
-from inspector.state.batch import Batches, BatchSoFar, LaneSoFar, compared_words, ending, totals_words
+from inspector.state.batch import (
+    Batches,
+    BatchSoFar,
+    LaneSoFar,
+    compared_words,
+    drawn_tree,
+    ending,
+    totals_words,
+)
 from inspector.state.beams import BeamSearch
 
 LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
@@ -56,7 +64,7 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
     """Tokens a second of all lanes together."""
 
 
-class BatchEnd(EndFigures):
+class BatchEnd(SoFar[Batches]):
     """Sums a batch up.
 
     Args:
@@ -64,15 +72,12 @@ class BatchEnd(EndFigures):
     """
 
     def __init__(self, request: CliRequest) -> None:
-        self._request, self.seen = request, Batches()
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-        self.seen.apply(record)
+        super().__init__(Batches())
+        self._request = request
 
     def end(self, summary: Summary) -> BatchSummary | None:
         """All lanes, also those that were broken off; None without a batch."""
-        if (batch := self.seen.current) is None:
+        if (batch := self.state.current) is None:
             return None
         return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
 
@@ -88,7 +93,7 @@ class BatchTable(PlainText[BatchEnd]):
     names = ("model", "prompt", "seed")
 
     def _take(self, record: Record) -> None:
-        batch = self._figures.seen.current
+        batch = self._figures.state.current
         match record:
             case protocol.BatchOpened():
                 notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
@@ -103,16 +108,16 @@ class BatchTable(PlainText[BatchEnd]):
                 super()._take(record)
 
     def _rest(self) -> Iterator[str]:
-        batch, drawn = self._figures.seen.current, self._figures.seen.drawn
+        batch, drawn = self._figures.state.current, self._figures.state.drawn
         if drawn is not None:
             yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
-            yield from ("", *tree_lines(batch))
+            yield from ("", *tree_lines(drawn_tree(batch.lanes)))
         elif batch is not None:
             yield from lanes_table(batch, self._request)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        batch = self._figures.seen.current
+        batch = self._figures.state.current
         of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
         return super()._costs(summary) + of_batch
 

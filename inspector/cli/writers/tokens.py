@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,7 +19,7 @@ from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import pad, shown_bytes, token_label, visible
-from inspector.scales import bits, milliseconds, percent, prompt_rate
+from inspector.scales import bits, counted, milliseconds, percent, prompt_rate
 from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
 from inspector.state.segments import labels, left_out_words
 
@@ -297,7 +296,7 @@ def token_line(index: str, id: str, label: str, special: str, shown: str, whose:
 def in_words(cut: Tokenized) -> Iterator[str]:
     """`12 tokens, 2 of them special; the others have 45 bytes, 4.50 a token, and 45 characters`; and the segments."""
     told = counts(cut)
-    words = f"{told.tokens:,} token{'s' * (told.tokens != 1)}"
+    words = counted(told.tokens, "token")
     words += f", {told.special:,} of them special" if told.special else ""
     if told.bytes_per_token is not None:
         words += "; the others have " if told.special else " of "
@@ -324,11 +323,14 @@ class TextApart(EndFigures):
 
     def __init__(self, text: str, ladders: bool = False, listed: bool = True) -> None:
         self.text, self.ladders, self.listed = text, ladders, listed
+        self.taken: list[TakenApart] = []
 
     def take(self, record: Record) -> None:
-        """Take over the text that the chat template wrote."""
+        """Take over the text that the chat template wrote, and what came of each tokenizer."""
         if isinstance(record, Tokenized):
             self.text = record.text
+        elif isinstance(record, TakenApart):
+            self.taken.append(record)
 
     def shown(self, record: Record) -> Record | None:
         """The tokenizers, with their words or without."""
@@ -340,22 +342,17 @@ class TextApart(EndFigures):
 class ApartTable(PlainText[TextApart]):
     """Writes ladders, the tokens of two tokenizers side by side, and figures."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self._taken: list[TakenApart] = []
-
     def _take(self, record: Record) -> None:
         super()._take(record)
         if isinstance(record, TakenApart):
             self._show("")
-            self._taken.append(record)
             self._write(ladder_lines(record) if self._figures.ladders and self._figures.listed else ())
 
     def _rest(self) -> Iterator[str]:
-        if len(self._taken) == 2 and self._figures.listed:
-            for first, second in faced(columns(*self._taken), WIDTH):
+        if len(self._figures.taken) == 2 and self._figures.listed:
+            for first, second in faced(columns(*self._figures.taken), WIDTH):
                 yield from (first, second, "")
-        yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self._taken)
+        yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self._figures.taken)
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
         return []

@@ -17,7 +17,6 @@ from engine.protocol import ModelFacts, RankFacts, RanksLoaded, SpecialToken
 from inspector.display import visible, visible_lines
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog
-from inspector.widgets.overlay import Overlay
 
 _ROLES = (("begin (BOS)", "BOS"), ("end (EOS)", "EOS"), ("padding (PAD)", "PAD"))
 
@@ -96,7 +95,7 @@ class FactsDialog(Dialog[None]):
         super().__init__()
         self.facts, self.ranks = facts, ranks
 
-    def serves(self, made: Overlay[None]) -> bool:
+    def serves(self, made: Dialog[None]) -> bool:
         """True if it is the same model."""
         return isinstance(made, FactsDialog) and (made.facts, made.ranks) == (self.facts, self.ranks)
 

@@ -33,8 +33,6 @@ from inspector.widgets.canvas import (
     Canvas,
     Row,
     centred,
-    colourful,
-    is_dark,
     reveal,
     rgb_style,
     scroll_at_once,
@@ -354,7 +352,7 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         """The columns: the one of the chosen metric with its heat, a question mark where a number isn't known; and the
         bar of the probability."""
         if not self._heats:
-            dark, colours = is_dark(self.app), colourful(self.app)
+            dark, colours = self.dark, self.colorful
             self._heats = tuple(heat_style(heat, dark, colours) for heat in range(scales.STEPS + 1))
             self._bar_ink = rgb_style(scales.colour(0.5, dark)) if colours else Style()
         row: Row = []

@@ -50,8 +50,6 @@ from inspector.state.timeline import Phase, Timeline, other
 from inspector.widgets.canvas import (
     Row,
     centred,
-    colourful,
-    is_dark,
     looks_same,
     reveal,
     scroll_at_once,
@@ -534,7 +532,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     def _show_legend(self) -> None:
         short = self.size.width < _ROOMY
-        shown = legend(self._coloured_by, is_dark(self.app), colourful(self.app), short)
+        shown = legend(self._coloured_by, self.dark, self.colorful, short)
         if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
@@ -609,7 +607,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
 
     def _new_rows(self) -> TextRows:
         inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
-        return TextRows(inks, self._coloured_by, is_dark(self.app), colourful(self.app))
+        return TextRows(inks, self._coloured_by, self.dark, self.colorful)
 
     @property
     def _coloured_by(self) -> scales.Metric:

@@ -14,8 +14,9 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_profile_parser, show_race_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.json_lines import EndFigures
-from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
+from inspector.cli.writers.json_lines import EndFigures, SoFar
+from inspector.cli.writers.measured import ProfileTables, RaceTable
+from inspector.state.measured import Measured
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.views.race.test_report import OPENED, steps
 
@@ -28,7 +29,7 @@ class RaceRun(ScriptedRun):
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
         request = request_from(args, default_prompt=True)
-        made = lambda asked, out, err: writer(asked, RaceTable, RaceSteps(), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, RaceTable, SoFar(Measured()), out=out, err=err)  # noqa: E731
         super().__init__(request, {protocol.Race: told}, then, made)
 
 

@@ -24,9 +24,10 @@ from inspector.cli.writers.generation import (
     for_terminal,
     loading,
 )
-from inspector.cli.writers.json_lines import PROGRESS, EndFigures, json_line
-from inspector.cli.writers.measured import ProfileTables, RaceSteps, RaceTable
+from inspector.cli.writers.json_lines import PROGRESS, EndFigures, SoFar, json_line
+from inspector.cli.writers.measured import ProfileTables, RaceTable
 from inspector.cli.writers.sequences import BatchEnd, BatchTable
+from inspector.state.measured import Measured
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, as_record, of_kind, script, with_texts
 from tests.inspector.cold import cold_start
@@ -319,7 +320,7 @@ def test_the_prompt_has_its_segments_and_the_end_those_of_the_reply() -> None:
 TOLD = [
     (GeneratedText, EndFigures(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
     (ProfileTables, EndFigures(), protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
-    (RaceTable, RaceSteps(), protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
+    (RaceTable, SoFar(Measured()), protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
     (
         BatchTable,
         BatchEnd(Run({}).request),

@@ -15,8 +15,8 @@ from textual.widgets import TextArea
 
 from engine.breakpoints import Breakpoints
 from inspector.views.breakpoints import BreakpointsDialog
+from inspector.widgets.dialog import Dialog
 from inspector.widgets.fields import SafeInput
-from inspector.widgets.overlay import Overlay
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
@@ -33,7 +33,7 @@ async def opened(rig: Rig, key: str) -> Screen[object]:
     """Press a key that opens a dialog."""
     await rig.press(key)
     dialog = rig.app.top
-    await rig.until(lambda: isinstance(dialog, Overlay) and dialog is rig.app.top and dialog.focused)
+    await rig.until(lambda: isinstance(dialog, Dialog) and dialog is rig.app.top and dialog.focused)
     await rig.pilot.pause()
     return dialog
 

@@ -21,7 +21,7 @@ from inspector.main.tool import Tool
 from inspector.main.view import View
 from inspector.views import FOLLOWING, TOOLS
 from inspector.widgets.actions import ActionTable, fitting, refuse_doubles
-from inspector.widgets.overlay import Overlay
+from inspector.widgets.dialog import Dialog
 from tests.inspector.rig import Rig
 
 ALIASED = {"ctrl+j", "ctrl+m", "ctrl+i", "ctrl+h", "ctrl+p"}
@@ -34,7 +34,7 @@ def test_the_help_file_is_made_from_the_table():
     assert page("keys") == keys_markdown(TABLE)
 
 
-def opened(base: type[Overlay]) -> Iterator[type[Overlay]]:
+def opened(base: type[Dialog]) -> Iterator[type[Dialog]]:
     """All screens and dialogs, whose modules are imported once one of them is opened."""
     for package in (main, views):
         for module in walk_packages(package.__path__, f"{package.__name__}."):
@@ -63,7 +63,7 @@ def test_every_action_of_a_screen_or_a_dialog_is_in_a_table_of_its_tool():
     known = {action.id for table in TABLE.tables for action in table.actions} | {
         each.id for each in TABLE.actions
     }
-    for screen in opened(Overlay):
+    for screen in opened(Dialog):
         for action in screen.ACTIONS.actions:
             assert action.id in known, (screen, action.id)
             assert action.id == "" or action.run is not None, (screen, action.id)
@@ -99,7 +99,7 @@ def test_what_holds_for_a_while_is_about_actions_of_the_main_screen():
 
 def test_no_two_actions_of_a_table_have_one_key_or_id():
     """Said here and not where a table is made: to look through the seventy that there are took 4 ms of each start."""
-    tables = [*TABLE.tables, *(table for each in opened(Overlay) for table in vars(each).values())]
+    tables = [*TABLE.tables, *(table for each in opened(Dialog) for table in vars(each).values())]
     tables = [each for each in tables if isinstance(each, ActionTable)]
     assert len(tables) > 60
     for table in tables:

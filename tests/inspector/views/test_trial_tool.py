@@ -18,7 +18,7 @@ from textual.content import Content
 
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.blocks.elements import row, table
+from inspector.blocks.page import row, table
 from inspector.display import visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import KEYS, TABS_OF, with_keys

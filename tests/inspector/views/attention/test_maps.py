@@ -10,12 +10,12 @@ from inspector.blocks.shades import GLYPHS, Shades, stretches
 from inspector.documents.attention import (
     MAX,
     MEAN,
+    ORDERS,
     Head,
     columns,
     entropy_bits,
     most_focused,
     ranked,
-    score,
     sink_of,
     weights_of,
 )
@@ -70,7 +70,7 @@ def test_orders() -> None:
     heads = scores(9, 9).heads
     best = [ranked(heads, order)[0] for order in (1, 2, 3, 4, 5)]
     assert [(head.layer, head.head) for head in best] == [(1, 0), (2, 1), (2, 0), (0, 1), (0, 0)]
-    assert score(scores(9, 9, repeats=0).heads[0], 2) is None
+    assert ORDERS[2].score(scores(9, 9, repeats=0).heads[0]) is None
     assert entropy_bits([0.25, 0.25], 0.5) == 1.5
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 from engine.protocol import Candidates, RaceStep
 from engine.recording import RecordingReader, save_as
 from engine.settings import LoadSettings
-from inspector.blocks.elements import element, row, written
+from inspector.blocks.page import element, row, written
 from inspector.cli.main import main
 from inspector.demo import DEMONSTRATION
 from inspector.documents.exports import EXPORTS

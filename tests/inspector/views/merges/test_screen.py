@@ -15,7 +15,7 @@ from engine.protocol import Ended, Failure, Loading, TakeApart
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings
 from engine.tokenizers.tracer import on_disk
-from inspector.blocks.elements import written
+from inspector.blocks.page import written
 from inspector.documents.merges import MERGES_PART
 from inspector.documents.parts import Exported, exhibits_of
 from inspector.state.merges import Rung

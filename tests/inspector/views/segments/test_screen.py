@@ -8,7 +8,7 @@ import pytest
 from textual.selection import SELECT_ALL
 
 from engine.protocol import CheckToolCall, Ended, Failure, ToolCallChecked
-from inspector.blocks.elements import written
+from inspector.blocks.page import written
 from inspector.documents.parts import Exported, exhibits_of
 from inspector.documents.segments import SEGMENTS_PART
 from inspector.main.panels.text import TextPanel
