@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def _check_names() -> None:
-    """A module of somebody's own may have the name of one of our packages, and be found before it.
+    """A module of the user's own may have the name of one of our packages, and be found before it.
 
     Raises:
         ImportError: One is.

@@ -100,7 +100,7 @@ class InspectorApp(App[int]):
         messages: A whole conversation in place of the prompt, which is then its last user's message.
         options: What else the chat template gets.
         given: Names of the settings that the user gave; the others are the model's own. None if all were given.
-        notes: What to tell the person at the start about the flags: one sentence each.
+        notes: What to tell the user at the start about the flags: one sentence each.
         notes_on: Asked for more of them once the first model is loaded.
         speculation: What speculative decoding begins with; None for its defaults.
 

@@ -378,7 +378,7 @@ def in_words(error: str, grammar: Grammar) -> str:
             return f"column {len(caret[1]) + 1}: {why}"
     why = "a text or pattern doesn't end, or a sign is out of place" if why == "lexer error" else why
     why = why.removeprefix("failed to compile JSON schema: ")[:200] or "llguidance gives no reason"
-    # of the other kinds the person has not written the text that the place is in
+    # of the other kinds the user has not written the text that the place is in
     return f"line {place[1]}, column {place[2]}: {why}" if place and grammar.kind == "lark" else why
 
 

@@ -133,7 +133,7 @@ class Index:
         self._named = named
         self.things: list[Findable] = []
         self._places: dict[str, dict[int, float]] = defaultdict(dict)
-        """By word the places of the things that have it, with the weight of where they have it."""
+        """The places of the things that have a word, by that word, with the weight of where they have it."""
         self._names: list[list[tuple[str, frozenset[str]]]] = []
         """The label of each thing and its other names, in one piece and as words."""
         self.add(things)

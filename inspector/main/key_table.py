@@ -204,7 +204,7 @@ class KeyTable:
         return self._by_key[tab].get(key)
 
     def elsewhere(self, key: str) -> str:
-        """What a key does in other tabs, for the status line: `Attention is 3 A`; empty if it does nothing there.
+        """The use of a key in other tabs, for the status line: `Attention is 3 A`; empty if it does nothing there.
 
         Args:
             key: As Textual names it.

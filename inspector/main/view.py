@@ -74,7 +74,7 @@ VIEWS = ActionTable(
 
 
 def neighbor(values: Sequence[int], value: int, by: int) -> int:
-    """The number that is some places after another one, or before it, among others; at the ends the last one.
+    """The value some places after or before another value; at the ends the last one.
 
     Args:
         values: All of them.

@@ -114,7 +114,7 @@ class Replies(Latest, Generic[Reply]):
         return tuple(key for of_second, key in self._answers.asked(self._kind) if of_second is second)
 
     def about(self, *first: Hashable) -> list[tuple[Any, ...]]:
-        """Those of these keys that are tuples and begin with some values."""
+        """The keys that are tuples and begin with some values."""
         return [key for key in self.keys if isinstance(key, tuple) and key[: len(first)] == first]
 
     def get(self, key: Hashable) -> Reply | None:

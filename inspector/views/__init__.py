@@ -694,7 +694,7 @@ TOOLS: tuple[Tool, ...] = (
 )
 
 FOLLOWING = tuple(tool for tool in TOOLS if tool not in (BREAKPOINTS, EXPORT, RECORDINGS, LESSONS, TRAINING))
-"""The tools of a program that follows a session of somebody else: none that writes, or opens anything else."""
+"""The tools of a program that follows the session of another program: none that writes, or opens anything else."""
 
 
 def with_lesson(
@@ -758,7 +758,7 @@ class Plugin(Struct, frozen=True):
     """A view of another package."""
 
     name: str
-    """Of its entry point; printable."""
+    """The name of its entry point; printable."""
     package: str
     """The package with its version; printable."""
     tool: Tool | None
@@ -767,7 +767,7 @@ class Plugin(Struct, frozen=True):
 
 
 def plugins() -> list[Plugin]:
-    """The views that installed packages bring. Whoever installs a package trusts it: its module is imported."""
+    """The views that installed packages bring. Their modules are imported: the user who installs a package trusts it."""
     from importlib.metadata import entry_points  # 20 ms
 
     found: list[Plugin] = []

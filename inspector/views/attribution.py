@@ -25,7 +25,7 @@ BRIEF = 76
 
 
 class AttributionChoices(TokenChoices):
-    """The choices of a person, kept from opening to opening."""
+    """The choices of the user, kept from opening to opening."""
 
     by_size: bool = False
     unfolded: set[int] = field(default_factory=set)
@@ -104,7 +104,7 @@ class Contributions(InsideView[AttributionRead]):
         return self.choices.tokens(self.timeline)
 
     def _recorded(self) -> tuple[int, ...]:
-        """In a recording, where the tokens that are wanted were not asked for, those that were."""
+        """The tokens that a recording has answers about, if it has none about the wanted ones."""
         if not self.host.controller.transport.recorded or self.answers.get((self.node, self.tokens)):
             return ()
         pairs = [key[1] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]

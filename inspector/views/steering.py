@@ -505,7 +505,7 @@ class SavingDialog(FieldDialog[str]):
         yield from super().body()
 
     def changed(self) -> None:
-        """What is wrong with the path stays in sight until it is saved again."""
+        """Keep the fault of the path in sight until it is saved again."""
 
     def apply(self) -> None:
         """Save it, or say what is wrong with the path."""

@@ -250,9 +250,9 @@ class ListedPlugin(Struct, frozen=True):
     name: str
     package: str
     keys: str
-    """Those that open it; empty if it can't be used."""
+    """The keys that open it; empty if it can't be used."""
     about: str
-    """What it shows, or what is wrong."""
+    """A sentence about it, or what is wrong."""
 
 
 def list_plugins(jsonl: bool) -> int:
