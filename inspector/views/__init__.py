@@ -767,7 +767,7 @@ class Plugin(Struct, frozen=True):
 
 
 def plugins() -> list[Plugin]:
-    """The views that installed packages bring. Their modules are imported: the user who installs a package trusts it."""
+    """The views that installed packages bring. Their modules are imported: installing a package trusts it."""
     from importlib.metadata import entry_points  # 20 ms
 
     found: list[Plugin] = []
