@@ -190,7 +190,7 @@ class InspectorApp(App[int]):
         """Use the user's own keys, before anything is bound to a key or names one; with all keys."""
         keys.use({})
         table = key_table(tools)
-        own = own_keys.read(list(table.places()))
+        own = own_keys.read(table.places)
         keys.use(own.keys)
         return own, key_table(tools) if own.keys else table
 

@@ -9,7 +9,7 @@ Each fault in it is reported in a sentence, and the rest applies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -49,11 +49,11 @@ Place = tuple[str, Mapping[str, str]]
 """A place where actions apply together, as the end of a sentence, and their usual keys by their ids, as in `KEYS`."""
 
 
-def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
+def read(everywhere: Callable[[], Iterable[Place]], path: Path | None = None) -> OwnKeys:
     """Read the file; report its faults, and use what is valid.
 
     Args:
-        where: All actions.
+        everywhere: Called for all actions if there is a file: it imports all that can be opened.
         path: The file; None for `keys.toml` in the user's configuration directory. It need not exist.
     """
     path = path or places.config() / NAME
@@ -68,6 +68,7 @@ def read(where: Sequence[Place], path: Path | None = None) -> OwnKeys:
         why = str(getattr(error, "strerror", None) or error)
         text = f"The keys in {path} can't be read: {why}. Correct the file; until then the usual keys apply."
         return OwnKeys({}, (text,))
+    where = list(everywhere())
     usual = {id: keys for _, actions in where for id, keys in actions.items()}
     own: dict[str, tuple[str, ...]] = {}
     problems: list[str] = []

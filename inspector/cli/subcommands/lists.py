@@ -223,7 +223,7 @@ def list_keys(jsonl: bool) -> int:
     from inspector.views import TOOLS, plugins
 
     table = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
-    own = own_keys.read(list(table.places()))
+    own = own_keys.read(table.places)
     keys.use(own.keys)
 
     def action(where: str, each: Action) -> ListedAction:

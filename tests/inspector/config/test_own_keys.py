@@ -16,11 +16,11 @@ PLACES = list(key_table(TOOLS).places())
 
 def reading(path: Path, text: str) -> OwnKeys:
     path.write_text(text, encoding="utf-8")
-    return read(PLACES, path)
+    return read(lambda: PLACES, path)
 
 
 def test_without_a_file_the_usual_keys_hold(tmp_path: Path) -> None:
-    assert read(PLACES, tmp_path / "keys.toml") == OwnKeys({})
+    assert read(lambda: PLACES, tmp_path / "keys.toml") == OwnKeys({})
 
 
 def test_keys_of_the_main_screen_and_of_a_tool_s_own(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_file_that_is_no_toml_or_too_large_is_told_once_and_nothing_of_it_hold
 ) -> None:
     path = tmp_path / "keys.toml"
     path.write_bytes(content)
-    own = read(PLACES, path)
+    own = read(lambda: PLACES, path)
     assert own.keys == {}
     assert len(own.problems) == 1
     assert own.problems[0].startswith(f"The keys in {path} can't be read: ") or "no action" in own.problems[0]
@@ -117,7 +117,7 @@ def test_a_file_of_64_KiB_is_read_and_no_larger_one(tmp_path: Path) -> None:
     entry = b'step = "f5"\n'
     for longer, keys in ((0, {"step": ("f5",)}), (1, {})):
         path.write_bytes(entry + b"#" * (64 * 1024 - len(entry) + longer))
-        own = read(PLACES, path)
+        own = read(lambda: PLACES, path)
         assert own.keys == keys
         assert len(own.problems) == longer
 
@@ -131,7 +131,7 @@ def test_a_key_that_holds_everywhere_stays_what_it_is(tmp_path: Path, key: str) 
 
 def test_a_directory_in_its_place_is_told(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").mkdir()
-    assert "can't be read" in read(PLACES, tmp_path / "keys.toml").problems[0]
+    assert "can't be read" in read(lambda: PLACES, tmp_path / "keys.toml").problems[0]
 
 
 def test_thousands_of_wrong_entries_are_told_within_a_moment(tmp_path: Path) -> None:
