@@ -297,7 +297,7 @@ class InspectorApp(App[int]):
         await super().on_event(event)
 
     def _read_styles(self) -> None:
-        """Have the styles of dialogs and tools' own screens read, before the first of them is opened."""
+        """Have the styles of dialogs and views read, before the first of them is opened."""
         read_styles(self)
         self.stylesheet.parse()
 

@@ -2,7 +2,7 @@
 
     step = "n"                        # an action of the main screen
     run = ["r", "f5"]                 # several keys
-    "race.again" = "ctrl+n"           # one of a tool's own screen
+    "race.again" = "ctrl+n"           # one of a view
 
 Each fault in it is reported in a sentence, and the rest applies.
 """

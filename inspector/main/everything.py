@@ -39,7 +39,7 @@ FIRST = (
 MOVES = frozenset(
     ("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "shift+tab", "escape")
 )
-"""Keys that move about on a tool's own screen: elsewhere they are not looked for."""
+"""Keys that move about in a view: the finder does not list them."""
 SCREEN = "Screen"
 SHOWS: Mapping[HookPart, str] = {
     "queries": "attention", "keys": "attention", "values": "attention", "rope": "attention", "scores": "attention",

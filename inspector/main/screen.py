@@ -698,7 +698,7 @@ class MainScreen(KeyedScreen[None]):
                 panel.refresh()
 
     def _left_open_view(self) -> bool:
-        """Leave the tool's own screen that is on top; returns whether it went."""
+        """Leave the open view; returns whether it went."""
         opened = self.open_view
         if opened is not None and self.is_active:
             opened.leave()
@@ -808,7 +808,7 @@ class MainScreen(KeyedScreen[None]):
     def _tool_message(self, message: ToolMessage) -> None:
         self.actions[message.tool].hear(message)
 
-    # ---- what it does for its tools: see `inspector.main.tool.MainScreen` ---------------------------
+    # ---- what it does for its tools and views -------------------------------------------------
 
     @property
     def tools(self) -> Sequence[Tool]:
@@ -866,7 +866,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def area(self) -> Region:
-        """The place of the answer on the terminal, for a tool's own screen."""
+        """The place of the answer on the terminal, for a view."""
         return self._panel_layout.answer_area
 
     def stop(self) -> None:
@@ -936,7 +936,7 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def over(self) -> str:
-        """Id of the tool whose own screen is on top; empty for the main screen and dialogs."""
+        """Id of the tool of the open view; empty for the main screen and dialogs."""
         opened = self.open_view
         return opened.TOOL if opened is not None and self.is_active else ""
 

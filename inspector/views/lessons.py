@@ -195,7 +195,7 @@ class LessonActions(ToolActions):
             return
         if play.phase is LessonPhase.PREPARING:
             self.hinted = False
-            self.host.to_main()  # a tool's own screen would show what is to be predicted
+            self.host.to_main()  # an open view would show what is to be predicted
         if play.phase in KEPT:
             try:
                 self._progress.keep(play.lesson.id, play.progress)
