@@ -188,6 +188,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     """
 
     ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
+    KEPT: ClassVar[tuple[str, ...]] = ("settings", "_problems")
     EXPLAINS: ClassVar[bool] = True
     HEADING: ClassVar[str] = "Breakpoints: where runs stop"
     APPLY: ClassVar[str] = "Apply"
@@ -199,17 +200,21 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
             for each in CONDITIONS
         }
         rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
-        for name, row in rows.items():
-            row.fill(getattr(points, name))
-        super().__init__(
-            [(title, [rows[name] for name in names]) for title, names in GROUPS], "entropy_above"
-        )
+        groups = [(title, [rows[name] for name in names]) for title, names in GROUPS]
+        super().__init__(groups, points, "entropy_above")
         self._problems = visible(" ".join(problems))
 
     def body(self) -> Iterable[Widget]:
-        remark = Remark(self._problems or HELP, id="breaks-remark")
-        yield remark.set_class(bool(self._problems), "-wrong")
+        yield Remark(id="breaks-remark")
         yield self.form
+
+    def begin(self) -> None:
+        """Begin in the first field."""
+        self._say(self._problems or HELP, wrong=bool(self._problems))
+        super().begin()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#breaks-remark", Remark).say(text, wrong)
 
     def made(self, values: Mapping[str, Any]) -> Breakpoints:
         return Breakpoints(**values)
@@ -217,8 +222,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        words = "All are off now. Apply keeps them off, esc leaves them as they were."
-        self.query_one("#breaks-remark", Remark).say(words)
+        self._say("All are off now. Apply keeps them off, esc leaves them as they were.")
         self.read()
 
 

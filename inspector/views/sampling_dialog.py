@@ -60,6 +60,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     """
 
     ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
+    KEPT: ClassVar[tuple[str, ...]] = ("settings", "first", "_above", "_typed")
     NO_SETTINGS: ClassVar[tuple[str, ...]] = (PRESET.name, SAVE_AS.name)
     HEADING: ClassVar[str] = "Sampling"
     APPLY: ClassVar[str] = "Apply"
@@ -67,13 +68,11 @@ class SamplingDialog(SettingsDialog[Settings]):
 
     def __init__(self, own: SamplerActions, settings: Settings, first: str = "") -> None:
         rows = {each.name: FormRow(each) for each in FIELDS}
-        rows["stop"].more = settings.stop[1:]
-        for name, row in rows.items():
-            row.fill(getattr(settings, name))
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
-        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
-        self._own, self.settings, self.presets = own, settings, own.presets
+        groups = [("", [self.preset]), *groups, ("", [self.save_as])]
+        super().__init__(groups, settings, first or FIELDS[0].name)
+        self._own, self.presets = own, own.presets
         card = own.host.card
         self._above = card.outer_size.height if card is not None and card.display else 0
         """Rows of a narrator's card, which says what to set."""
@@ -81,10 +80,11 @@ class SamplingDialog(SettingsDialog[Settings]):
         """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
-        self._relabel()
 
     def begin(self) -> None:
         """Begin in the row that was asked for."""
+        self._doomed = self.save_as.text = ""
+        self._relabel()
         super().begin()
         box, title = self.query_one("#dialog"), self.HEADING
         for hint in self.hints():
@@ -125,14 +125,11 @@ class SamplingDialog(SettingsDialog[Settings]):
         if name == PRESET.name:
             self._doomed, name = "", self._chosen
             self._say("")
-            self._fill(self.presets.apply(name, self._typed) if name else self._typed)
+            self.show(self.presets.apply(name, self._typed) if name else self._typed)
+            self.read()
         elif (settings := self.read()) is not None:
             self._typed = settings
             self._relabel()
-
-    def _fill(self, settings: Settings) -> None:
-        self.form.fill({each.name: getattr(settings, each.name) for each in FIELDS})
-        self.read()
 
     # ---- presets ----------------------------------------------------------------------------
 
