@@ -185,13 +185,13 @@ def in_python(unit: str) -> dict[str, float]:
     """The numbers of the Python interface."""
     with open("pocket", prompt=PROMPT, **SAMPLING) as session:
         session.run(STEPS).wait()
-        side = session.at(FORK - 1).take(TOKEN).run(5).wait()
+        side = session.at(FORK).take(TOKEN).run(5).wait()
         main = (
             session.tree[0]
             if session.tree[0].ids[4 + FORK - 1] != side.ids[4 + FORK - 1]
             else session.tree[1]
         )
-        step, here = main.steps[STEP - 1], main.at(STEP - 1)
+        step, here = main.steps[STEP - 1], main.at(STEP)
         sampler, attention = step.record.choice, here.attention()
         gradients = here.gradients(" J", against=" Jill", integrated=False)
         count = len(side.steps)

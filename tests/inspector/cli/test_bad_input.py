@@ -12,7 +12,7 @@ from tests.inspector.cli.test_main import light
 STORY = "-p 'Once upon a time' --ignore-chat-template"
 REFUSED = {
     "generate -p hi": {
-        "--top-p 1.5": "--top-p: top-p must be a number above 0 to 1, not 1.5.",
+        "--top-p 1.5": "--top-p: top-p must be a number above 0 and at most 1, not 1.5.",
         "--top-p nan": "--top-p: top-p must be",
         "--temp -1": "--temp: temperature must be 0, or a number from 0.001 to 100",
         "--top-k -1": "--top-k: top-k must be a whole number from 0",
@@ -58,7 +58,7 @@ REFUSED = {
     },
     "show profile": {
         "--repeats x": "--repeats: must be a whole number",
-        "--repeats 0": "must be a whole number from 1 up, not 0",
+        "--repeats 0": "must be a whole number of at least 1, not 0",
     },
     f"show {STORY}": {
         "--at 900": "--at 900 is not a token of the path, which has 4.",
