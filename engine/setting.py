@@ -130,7 +130,9 @@ class Setting(Struct, frozen=True):
         if self.high >= MOST_FLOAT:
             return f"{number} {'above' if above else 'of at least'} {self.low:g}"
         high = f"{int(self.high)}" if self.kind == "int" else f"{self.high:g}"
-        return f"{number} {'above' if above else 'from'} {self.low:g} {'and at most' if above else 'to'} {high}"
+        return (
+            f"{number} {'above' if above else 'from'} {self.low:g} {'and at most' if above else 'to'} {high}"
+        )
 
     def on(self, settings: object) -> bool:
         """True if the setting's value is not one that turns it off."""

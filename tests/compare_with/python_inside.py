@@ -52,7 +52,9 @@ tell(
 )
 for units in ("L6 h1", "L3 mlp", "L2 x0.5", "blocks.5.attn.hook_z[0]"):
     with s.off(units):
-        tell("off", lambda units=units: [place.run(4).wait().text, candidates(s.at(s.steps[2]).run(1).wait())])
+        tell(
+            "off", lambda units=units: [place.run(4).wait().text, candidates(s.at(s.steps[2]).run(1).wait())]
+        )
 made = s.direction([("I am happy", "I am sad"), ("It was great", "It was bad")], layer=3)
 tell("direction", lambda: [made.vector.tolist(), repr(made)])
 with s.steer(made, 2.0):

@@ -61,7 +61,10 @@ REFUSED = {
         "--repeats 0": "must be a whole number of at least 1, not 0",
     },
     f"show {STORY}": {
-        "--at 900": "--at 900 is not a token of the path, which has 4.",
+        "--at 900": "--at 900 is no step that has a token before it. There are no steps: add --steps, or name a prompt",
+        "--at p5": "--at p5 is no prompt token that has a token before it. Give one from p2 to p4",
+        "--at p1": "--at p1 is no prompt token that has a token before it.",
+        "--at 0": "--at: tokens are counted from 1",
         "--at x": "--at: must be a whole number, not 'x'.",
         "lens,colours": "VIEW,...: 'colours' is not one of attention, lens, contributions, gradients, scores",
         "lens,race": "race comes first, and alone: inspector show race",
