@@ -40,6 +40,7 @@ from inspector.documents.sampler import (
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
 from inspector.main.looked import model_prefix, other_word, switch_model
+from inspector.main.panels.candidates import row_marks
 from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.candidates import with_own
@@ -352,15 +353,15 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return [*head, *self._rows(view, kept, token, width), rest]
 
     def _in_sight(self, view: Reason, rows: int) -> list[int]:
-        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
+        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken; while
+        one of these is highlighted, the best ones."""
         ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
             return []
         at = ids.index(self._highlighted) if self._highlighted in ids else 0
-        self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
-        shown = list(range(self._top, self._top + rows))
-        always = filter(ids.__contains__, (view.distribution.picked, view.taken))
-        wanted = [at, *map(ids.index, always)]
+        always = [ids.index(each) for each in (view.distribution.picked, view.taken) if each in ids]
+        self._top = 0 if at in always else max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
+        shown, wanted = list(range(self._top, self._top + rows)), [at, *always]
         for place in wanted[:rows]:
             if place not in shown:
                 spare = [row for row in shown if row not in wanted[:rows]]
@@ -393,7 +394,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
         """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
         of the stage."""
-        earlier, primary, accent = earlier_of(view), self.ink("primary"), self.ink("accent")
+        earlier, accent = earlier_of(view), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
             candidate = view.distribution.candidates[place]
@@ -402,12 +403,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
             words = self.ink("special") if candidate.special and not cut else ink
             again = "↺ " if earlier.get(candidate.id) else ""
-            mark = Segment("▶ " if here else "  ", accent)
+            mark = Segment("▶" if here else " ", accent)
             if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
-                mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
+                mark = Segment("≠", self.ink("warn") + Style(bold=True))
+            gap = place > 0 and place - 1 not in self._places
             row: Row = [
-                Segment("▌" if candidate.id == self._highlighted else " ", primary),
-                mark,
+                *row_marks(self, candidate.id == self._highlighted, mark, gap),
                 Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
             ]
             for at, column in enumerate(kept):

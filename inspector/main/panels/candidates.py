@@ -22,7 +22,7 @@ from inspector.main.tool import CandidateChosen
 from inspector.state.candidates import is_untouched, of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, why_empty
+from inspector.widgets.canvas import Canvas, PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
 
 END = "‹end›"
@@ -247,6 +247,14 @@ _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened"
 """Why the token there is not the one that the sampler picked."""
 
 
+def row_marks(on: Canvas, highlighted: bool, mark: Segment, gap: bool) -> Row:
+    """The marks before a candidate's text: of the highlighted one, its own, and that others before it are left out."""
+    left_out = Segment("⋮" if gap else " ", on.ink("muted"))
+    if highlighted:
+        return [Segment("▌", on.ink("primary")), mark, left_out]
+    return [left_out, mark, Segment(" ")]
+
+
 class CandidatesPanel(PanelCanvas, can_focus=True):
     """The candidates of the selected slot, best first, and the draw among them."""
 
@@ -280,7 +288,10 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
 
     def move(self, delta: int) -> None:
         """Highlight the row that is `delta` below (above if negative), as far as there are any."""
-        self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
+        to = self.highlighted + delta
+        if delta < 0 and not self._top and (above := [at for at in self._places if at < self.highlighted]):
+            to = min(to, above[-1])  # from an improbable token to the best ones above it
+        self._highlight(max(0, min(len(self._rows) - 1, to)))
 
     def highlight(self, id: int) -> None:
         """Highlight the candidate with this id, if there is one."""
@@ -369,7 +380,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         """Find the candidates in the rows between the head and the two lines below.
 
         They are those around the highlighted one; it, the one that stands there and the first are always among them.
-        One that has a line under it, or is about to have one, takes two rows.
+        While the one that stands there is highlighted, they are the best ones, and it. One that has a line under it,
+        or is about to have one, takes two rows.
         """
         tall = () if under is None else {*self.wanted, *under.lines(timeline.before)}
         cells, taken = [2 if candidate.id in tall else 1 for candidate in self._rows], timeline.taken
@@ -385,7 +397,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
                         break
                     shown.add(index)
                     left -= cells[index]
-            if shown.issuperset(range(self._top, self.highlighted)):
+            best = not self._top and self.highlighted in standing
+            if best or shown.issuperset(range(self._top, self.highlighted)):
                 break
             self._top += 1  # else the highlighted one has no room after those before it
         self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
@@ -440,9 +453,9 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         it what might come; its numbers."""
         candidate, muted = self._rows[index], self.ink("muted")
         cut = candidate.cut_by is not None
-        lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", muted)
-        lead = Segment("▌", self.ink("primary")) if index == self.highlighted else lead
-        mark = Segment("▶ " if candidate.id == timeline.taken else "  ", self.ink("accent"))
+        mark = Segment("▶" if candidate.id == timeline.taken else " ", self.ink("accent"))
+        gap = index > 0 and index - 1 not in self._places
+        marks = row_marks(self, index == self.highlighted, mark, gap)
         text, joint = line
         label = truncate(token_label(candidate.text, candidate.raw), fit.token)
         left = max(0, fit.token - cell_len(label))
@@ -453,7 +466,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         else:
             behind = Segment(" " * (left + 1), ink)
         numbers = self._numbers(candidate, fit, ink, joint, timeline)
-        return [lead, mark, Segment(label, words), behind, *numbers]
+        return [*marks, Segment(label, words), behind, *numbers]
 
     def _numbers(
         self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str, timeline: Timeline
