@@ -32,20 +32,13 @@ def warning(reading: GrammarReading) -> str:
     """A warning if the grammar fights the model; empty if it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
-    return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
-
-
-def share(mass: float) -> str:
-    """A mass with its first figure: 0.0003 % says more than < 0.1 %."""
-    if mass >= 0.001 or mass <= 0:
-        return scales.percent(mass)
-    return f"{100 * mass:.1g} %" if mass >= 1e-6 else "<0.0001 %"
+    return f"The grammar fights the model: it allows {scales.share(reading.mass)} of the model's probability."
 
 
 def allows(reading: GrammarReading) -> str:
     """The number of tokens that it leaves, and their probability by the model."""
     tokens, them = scales.counted(reading.allowed, "token"), "it" if reading.allowed == 1 else "them"
-    return f"It allows {tokens}; the model gives {them} {share(reading.mass)}."
+    return f"It allows {tokens}; the model gives {them} {scales.share(reading.mass)}."
 
 
 ENDINGS = {

@@ -12,7 +12,7 @@ from engine.grammar_settings import Grammar
 from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from inspector import scales
 from inspector.display import pad, truncate, visible
-from inspector.documents.grammar import sentences, share, warning
+from inspector.documents.grammar import sentences, warning
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.session.client import Request
@@ -144,7 +144,7 @@ class GrammarPanel(PanelCanvas, can_focus=True):
         head = pad("expects", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
         rows: list[Row] = [[Segment(head, self.ink("muted"))]]
         for each in expected:
-            mass = "" if each.mass is None else share(each.mass)
+            mass = "" if each.mass is None else scales.share(each.mass)
             numbers = pad(scales.count(each.tokens), _COUNT, right=True) + pad(mass, _SHARE, right=True)
             row = [Segment(pad(visible(each.words), _WORDS), self.ink("strong")), Segment(numbers)]
             if each.mass is not None and cells:

@@ -277,7 +277,10 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
-    shared = (each for each in (applies(), leaves()) if each.id not in given)
+    takes = any(each.id == "list.take" and each.hint for each in actions)
+    # enter takes the row: the key that applies says nothing else
+    applying = replace(applies(), hint="") if takes else applies()
+    shared = (each for each in (applying, leaves()) if each.id not in given)
     return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
