@@ -65,8 +65,8 @@ def situation(
         return narrated
     if timeline.trial is not None:
         if timeline.recorded:
-            return "Trying other settings on the recording. Esc leaves them"
-        return "Trying other settings. ⏎ continues with them, esc discards them"
+            return "Preview on the recording: nothing can be applied. Esc discards"
+        return "Preview: ⏎ applies from here on, esc discards"
     if panel:
         return panel
     if not timeline.following:

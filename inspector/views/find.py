@@ -27,6 +27,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
+from inspector.state.candidates import after_sampler
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
@@ -94,8 +95,7 @@ TOKEN = 26
 
 FIND_KEYS = dialog_table(
     "While a token is searched",
-    *picking("Go through the matches: the token itself, those that begin with the text, then others, each by probability.",
-             "match", 6),
+    *picking("Go through the matches: the token itself, those that begin with the text, then others.", "match", 6),
     taking("Take it, as a second click on it does.", "take it", 8),
     Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
            lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
@@ -262,7 +262,7 @@ class FindDialog(PickDialog[Candidate]):
         cut = match.cut_by is not None
         ink = on.ink("muted" if place == on.highlighted else "faint") if cut else on.rich_style
         numbers = {
-            "sampler": visible(match.cut_by) if match.cut_by else scales.percent(match.sampler_prob),
+            "sampler": after_sampler(match),
             "rank": scales.count(match.rank),
             "logprob": f"{match.logprob:.2f}",
             "id": str(match.id),
@@ -307,7 +307,10 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
         advice = f"A text may take several tokens: esc, then {key_for('own_text')} types it."
         return f"No token contains {part}. {advice}"
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
-    shown, them = len(answer.matches), "together the model gives them" if answer.total > 1 else "the model gives it"
+    shown, them = (
+        len(answer.matches),
+        "together the model gives them" if answer.total > 1 else "the model gives it",
+    )
     more = f" The first {shown} are shown." if shown < answer.total else ""
     return f"{many}; {them} {scales.share(answer.mass)}.{more}"
 

@@ -168,7 +168,7 @@ class SettingsStrip(Struct, frozen=True):
             words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
             return [
                 StripPart("strong", here),
-                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it")),
+                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} adjust")),
                 StripPart("muted", with_keys("{sampling} all settings"), "sampling"),
                 *(StripPart("muted", word) for word in words),
             ]
@@ -266,14 +266,15 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return None
         trial, stages, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
+        against = self._highlighted if self._highlighted != shown.picked else None
         if trial is not None and trial.settings != used:
             if stages is None or (explained := stages.explained) is None:
-                return Reason(shown, used, taken=taken)
+                return Reason(shown, used, taken=taken, against=against)
             tried = with_own(explained.next, timeline.selected, tried=True)
-            return Reason(tried, trial.settings, explained, taken, now=shown)
+            return Reason(tried, trial.settings, explained, taken, now=shown, against=against)
         if stages is None:
-            return Reason(shown, used, taken=taken)
-        return Reason(shown, stages.settings, stages.explained, taken, stages.failure)
+            return Reason(shown, used, taken=taken, against=against)
+        return Reason(shown, stages.settings, stages.explained, taken, stages.failure, against=against)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
@@ -373,18 +374,22 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        names = ((label, self.ink("warn")), ("tokens left", muted), ("chance cut", muted), ("set to", muted))
+        cut = "probability removed" if token > 19 else "removed"
+        names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
-            cut = column.removed > 0
+            cuts = column.removed > 0
             removed = "" if column.name in (LOGIT, MODEL, FINAL, NOW) else "0"
-            if cut:  # in as few cells as a column has
+            if cuts:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
-                removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
+                removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
             cells = (
                 (column.head, strong),
-                ("" if column.kept is None else scales.count(column.kept), self.rich_style if cut else muted),
-                (removed, self.ink("warn") if cut else muted),
+                (
+                    "" if column.kept is None else scales.count(column.kept),
+                    self.rich_style if cuts else muted,
+                ),
+                (removed, self.ink("warn") if cuts else muted),
                 (column.setting, muted),
             )
             for row, (text, ink) in zip(rows, cells, strict=True):
@@ -442,9 +447,9 @@ class SamplerPanel(PanelCanvas, can_focus=True):
 
     def _entitle(self, timeline: Timeline, view: Reason) -> None:
         step = timeline.steps_before(timeline.slot) + 1
-        where = f"step {step}" if not timeline.following else f"step {step}, to come"
+        where = f"step {step}" if not timeline.following else f"step {step} (next)"
         if timeline.trial is not None:
-            self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
+            self.title(Content(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
             return
         model, second = "", timeline.of(LockstepSoFar).opened
@@ -456,6 +461,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
             note = with_keys(lacks)
         label = label_of(view.distribution, view.distribution.picked)
+        if view.against is not None:
+            label += f", not {label_of(view.distribution, view.against)}"
         self.title(Content(f"{model}Why {label} · {where}"), Content(note))
 
 
@@ -472,7 +479,7 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
         return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
         return why_empty(timeline, "How the sampler chooses the first token appears here.")
-    return "This token is part of the prompt: nothing was drawn.", "Press end for the token to come."
+    return "This token is part of the prompt: nothing was drawn.", "Press end for the next token."
 
 
 # ---- settings that are tried --------------------------------------------------------------------
@@ -481,14 +488,14 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
     if used is None or used == tried:
-        return "nothing is changed yet" if used else "other settings"
+        return "no changes yet" if used else "other settings"
     changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in changed.items()
         if name in BY_NAME
     ] + ["another grammar"] * ("grammar" in changed)
-    return ", ".join(texts) or "nothing is changed yet"
+    return ", ".join(texts) or "no changes yet"
 
 
 def _value(name: str, value: object) -> str:
@@ -520,7 +527,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     if trial.answered is None:
         return "asking …"
     text = f"{others} of {known} step{'s' * (known != 1)} would differ"
-    text += f", {by_hand} by hand" if by_hand else ""
+    text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text
     recall = key_for("recall")

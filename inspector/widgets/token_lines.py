@@ -214,7 +214,7 @@ def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = Fal
         return Content("inside: nothing to colour by yet")
     if not metric.steps:
         return Content("m heat")
-    word = "" if short or metric.name not in scales.METRIC else "below " if metric.falling else "from "
+    word = "" if short or metric.name not in scales.METRIC else "< " if metric.falling else "≥ "
     edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
     unit = "%" if metric.top == 1.0 else "" if short else metric.unit
     shown = Content(f"{metric.name} {word}") + swatches(edges, dark, colourful, metric.signed)

@@ -19,7 +19,7 @@ from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptT
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
-from inspector.state.candidates import is_untouched, of_prompt, with_own
+from inspector.state.candidates import after_sampler, is_untouched, of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, PanelCanvas, Row, why_empty
@@ -69,8 +69,6 @@ ROOM, TIGHT = 20, 12
 """Cells of tokens and bars under which a column is dropped; and under which the sampler's is, the last one."""
 LEVEL = 0.9
 """Level of the colour of the sampler's bar, which differs from the model's."""
-UNKNOWN = "·"
-"""Shown for a number that the engine did not send."""
 LEAST_BAR = 4
 """Cells that a bar keeps where the tokens are long."""
 BOTH, EITHER = "model = sampler", "both"
@@ -480,13 +478,11 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(percent, PERCENT, right=True), ink),
         ]
-        if "sampler" in fit.numbers and (cut or math.isnan(candidate.sampler_prob)):
-            after = visible(cut) if cut else UNKNOWN  # the slot's own token, beyond the candidates
-            row.append(Segment(" " + pad(after, fit.bar + NUMBERS["sampler"] - 1, right=True), ink))
-        elif "sampler" in fit.numbers:
-            percent = pad(scales.percent(candidate.sampler_prob), NUMBERS["sampler"] - 1, right=True)
-            drawn = Segment(bar(candidate.sampler_prob, fit.bar), ink + self.data(LEVEL))
-            row += [Segment(" ", ink), drawn, Segment(percent, ink)]
+        if "sampler" in fit.numbers:
+            none = cut or math.isnan(candidate.sampler_prob)
+            cells, drawn = (0, "") if none else (fit.bar, bar(candidate.sampler_prob, fit.bar))
+            after = pad(after_sampler(candidate), fit.bar + NUMBERS["sampler"] - 1 - cells, right=True)
+            row += [Segment(" ", ink), Segment(drawn, ink + self.data(LEVEL)), Segment(after, ink)]
         rank = scales.count(candidate.rank) if candidate.rank else "?"
         id = str(candidate.id) if candidate.id < MADE_UP else ""
         for name, text in (("rank", rank), ("id", id), ("joint", joint)):

@@ -94,7 +94,10 @@ async def test_what_is_typed_is_asked_and_an_older_answer_is_not_shown(rig: Rig)
     assert queries(rig) == ["", "toy"]
     assert " old" not in rig.screen_text()
     await rig.push(found(rig, *MATCHES))
-    assert remark(rig, "find-remark") == ("3 tokens contain “toy”; together the model gives them 61.00 %.", False)
+    assert remark(rig, "find-remark") == (
+        "3 tokens contain “toy”; together the model gives them 61.00 %.",
+        False,
+    )
     text = rig.screen_text()
     for part in ("stoy", "3e-07", "top-p", "812", "-15.02"):
         assert part in text, part
