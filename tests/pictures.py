@@ -186,7 +186,7 @@ PICTURES: Mapping[str, Picture] = {
             "Z",
             "n",
             "ctrl+end",
-            "ctrl+n",
+            "alt+enter",
             *typed("Lily had a red ball. She liked"),
             "ctrl+s",
             *["space"] * 6,

@@ -29,10 +29,10 @@ def outside(reading: GrammarReading | None) -> bool:
 
 
 def warning(reading: GrammarReading) -> str:
-    """A warning if the grammar fights the model; empty if it doesn't."""
+    """A warning if the grammar works against the model; empty if it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
-    return f"The grammar fights the model: it allows {scales.share(reading.mass)} of the model's probability."
+    return f"The grammar works against the model: what it allows has {scales.share(reading.mass)} of its probability."
 
 
 def allows(reading: GrammarReading) -> str:
@@ -56,7 +56,7 @@ def forced(reading: GrammarReading) -> str:
     if not reading.forced:
         return ""
     label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)
-    return f"No choice is left: every text continues with {quoted(label)}."
+    return f"Forced: every valid text continues with {quoted(label)}."
 
 
 def sentences(reading: GrammarReading) -> list[str]:

@@ -190,7 +190,7 @@ def candidate_rows(on: Canvas, lane: LaneSoFar, width: int) -> list[Row]:
 
 # ---- the prompts --------------------------------------------------------------------------------
 
-KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
+KEYS = "A prompt on each line: ⏎ applies, alt+⏎ begins a line."
 OWN = f"One with settings of its own: {FORM}"
 
 
@@ -212,7 +212,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
     ACTIONS: ClassVar[ActionTable] = dialog_table(
         "Among the prompts of a batch",
         note("enter", hint="use", worth=6),
-        note("ctrl+n", hint="new line", worth=5),
+        note("alt+enter", hint="new line", worth=5),
         told=False,
     )
     HEADING: ClassVar[str] = "Prompts of a batch"

@@ -28,7 +28,7 @@ TURN_KEYS = dialog_table(
     "While the next message is typed",
     applies("Send it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="send", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
+    note("alt+enter", "Begin a new line.", "new line", 5),
     leaves("Leave; your text is kept."),
 )
 EXCERPT = 160
@@ -60,7 +60,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
             f"Turn {turns + 1} of the conversation, after {held:,} tokens{room}. They stay as they are."
         )
         yield TypedTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark("⏎ sends, ctrl+n begins a line. The template's own tokens are put around it.")
+        yield Remark("⏎ sends, alt+⏎ begins a line. The template's own tokens are put around it.")
 
     def on_mount(self) -> None:
         """Begin in the text, at its end."""

@@ -40,10 +40,10 @@ OWN_TEXT_KEYS = dialog_table(
     "While a text of your own is typed",
     applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="insert", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
+    note("alt+enter", "Begin a new line.", "new line", 5),
     leaves("Leave; your text is kept."),
 )
-KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
+KEYS = "⏎ inserts, alt+⏎ begins a line. Special tokens can be typed: <|im_end|>."
 
 
 class OwnTextDialog(Dialog[tuple[str, bool]]):

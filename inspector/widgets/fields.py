@@ -103,7 +103,7 @@ class TypedTextArea(SafeTextArea):
     """Several lines to type in; enter is done with it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
+        Binding("alt+enter,ctrl+j,shift+enter", "newline", "New line", show=False),
         Binding("enter", "submit", "Done", show=False, priority=True),
     ]
 

@@ -10,7 +10,8 @@ from engine import protocol
 from engine.grammar_settings import Grammar
 from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
-from inspector.documents.grammar import EXAMPLES, sentences, share, warning
+from inspector import scales
+from inspector.documents.grammar import EXAMPLES, sentences, warning
 from inspector.views.grammar_dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeTextArea
@@ -149,7 +150,7 @@ async def test_the_panel_shows_what_is_expected_and_warns(rig: Rig, size: tuple[
     assert (question.node, question.grammar) == (rig.timeline.before, DIGITS)
     await rig.push([GrammarExpected(question.node, OPEN, EXPECTED), Ended("ReadGrammar")])
     text = rig.screen_text()
-    assert "The grammar fights the model: it allows 0.02 %" in text
+    assert "The grammar works against the model: what it allows has 0.02 %" in text
     assert "a digit" in text
     assert "regex [0-9]+" in text
     count = len(rig.engine.asked)
@@ -194,8 +195,8 @@ async def test_a_text_outside_is_marked(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("reading", "told"),
     [
-        (OPEN, "fights the model: it allows 0.02 % of the"),
-        (GrammarReading(3, 0.9, "open", b'"name"'), 'No choice is left: every text continues with “"name"”.'),
+        (OPEN, "works against the model: what it allows has 0.02 % of"),
+        (GrammarReading(3, 0.9, "open", b'"name"'), 'Forced: every valid text continues with “"name"”.'),
         (
             GrammarReading(1, 0.9, "accepting"),
             "It allows 1 token; the model gives it 90.00 %. The text may end here",
@@ -212,6 +213,6 @@ def test_every_state_has_its_sentence(reading: GrammarReading, told: str) -> Non
 
 
 def test_small_masses_keep_a_figure() -> None:
-    assert [share(mass) for mass in (0.5, 0.0004, 0.00002, 1e-9, 0.0)] == [
+    assert [scales.share(mass) for mass in (0.5, 0.0004, 0.00002, 1e-9, 0.0)] == [
         "50.00 %", "0.04 %", "0.002 %", "<0.0001 %", "0 %",
     ]  # fmt: skip

@@ -158,7 +158,7 @@ async def test_a_text_that_cannot_be_cut_says_why(rig: Rig) -> None:
 async def test_enter_inserts_and_ctrl_n_begins_a_line(rig: Rig) -> None:
     await opened(rig, "left")
     node = rig.timeline.before
-    await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
+    await rig.press("space", "a", "alt+enter", "b", "q", "enter")
     assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
 
