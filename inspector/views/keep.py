@@ -113,16 +113,14 @@ def _saved(host: MainScreen) -> Facts:
         return [("session", "not saved: this program writes no files")]
     if playback.player is not None:
         path = playback.path
-        return [("session", f"a recording{f': {visible(shorter(path))}' if path is not None else ''}")]
+        return [("session", "a recording"), *([("file", visible(shorter(path)))] if path is not None else [])]
     recorder, save = playback.recorder, key_for("save_as")
     if recorder.path is not None:
-        where = f"saved as you go, in {visible(shorter(recorder.path))}"
-        logits = (
-            []
-            if host.controller.setup.load.record_logits
-            else [("not saved", f"logits; {save} can save them")]
-        )
-        return [("session", where), *logits]
+        facts = [("session", f"{visible(recorder.path.name)}, saved as you go")]
+        facts += [("in", visible(shorter(recorder.path.parent)))]
+        if not host.controller.setup.load.record_logits:
+            facts += [("not saved", f"logits; {save} can save them")]
+        return facts
     if recorder.directory is None:
         return [("session", "in memory alone"), ("not saved", f"all of it; {save} saves it to a file")]
     return [

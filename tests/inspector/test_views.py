@@ -88,8 +88,8 @@ DOES = """
 Step. Run. Take back. Candidate above. Candidate below. Choose. Undo. Redo. Earlier. Later. Ten earlier. Ten later.
 First. Tip. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view. Previous view.
 Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
-Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point. Look ahead.
-Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
+Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point.
+Look ahead. Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
 Divider left. Divider right. Divider up. Divider down. Usual layout. Dark or light.
 """
 """What the other keys do opens nothing."""
