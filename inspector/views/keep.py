@@ -116,7 +116,7 @@ def _saved(host: MainScreen) -> Facts:
         return [("session", "a recording"), *([("file", visible(shorter(path)))] if path is not None else [])]
     recorder, save = playback.recorder, key_for("save_as")
     if recorder.path is not None:
-        facts = [("session", f"{visible(recorder.path.name)}, saved as you go")]
+        facts = [("session", "saved as you go"), ("file", visible(recorder.path.name))]
         facts += [("in", visible(shorter(recorder.path.parent)))]
         if not host.controller.setup.load.record_logits:
             facts += [("not saved", f"logits; {save} can save them")]

@@ -138,7 +138,7 @@ async def test_it_says_what_is_saved_and_what_an_export_has(rig: Rig, tmp_path: 
     assert "saved as you go, once there is a text" in "\n".join(lines(rig))
     await rig.push(rig.session.open())
     text = "\n".join(lines(rig))
-    assert ".trace, saved as you go" in text
+    assert "pocket.trace" in text
     assert "logits; ctrl+s can save them" in text
     assert "no view opened yet" in text
 
