@@ -314,7 +314,10 @@ class Vocabulary:
         parts = [part for part in query.texts if part]
         if not parts:
             return [0] * len(ids)
-        texts, whole = (self._texts if query.cased else self._lowered), {*parts, *(f" {part}" for part in parts)}
+        texts, whole = (
+            (self._texts if query.cased else self._lowered),
+            {*parts, *(f" {part}" for part in parts)},
+        )
         begins = tuple(whole)
         return [0 if texts[id] in whole else 1 if texts[id].startswith(begins) else 2 for id in ids]
 

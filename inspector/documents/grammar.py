@@ -1,11 +1,20 @@
-"""The effect of a grammar after a token, in sentences. Pure; all of it is printable."""
+"""The effect of a grammar after a token, in sentences, and as a table of what it allows; all of it is printable."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+
 from engine.grammar_settings import GrammarKind
-from engine.protocol import GrammarReading
+from engine.protocol import ExpectedBeginning, GrammarReading
 from inspector import scales
-from inspector.display import quoted, token_label
+from inspector.display import pad, quoted, token_label, visible
+from inspector.widgets.charts import bar
+
+if TYPE_CHECKING:
+    from inspector.widgets.canvas import Canvas, Row
 
 PERSON = """\
 {"type": "object",
@@ -66,3 +75,30 @@ def sentences(reading: GrammarReading) -> list[str]:
         return [ending]
     counted = allows(reading) if reading.allowed else ""
     return [*filter(None, (warning(reading), forced(reading), counted)), ending]
+
+
+_WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
+
+
+def beginnings(on: Canvas, expected: Sequence[ExpectedBeginning], width: int, room: int) -> list[Row]:
+    """What a grammar expects: each beginning with its tokens and their probability by the model, as far as there is
+    room."""
+    if not expected or room < 2:
+        return []
+    if len(expected) >= room:
+        expected, left = expected[: room - 2], expected[room - 2 :]
+        masses = [each.mass for each in left if each.mass is not None]
+        others, tokens = f"{scales.count(len(left))} others", sum(each.tokens for each in left)
+        expected = (*expected, ExpectedBeginning(others, tokens, sum(masses) if masses else None))
+    cells = max(0, min(_BAR, width - _WORDS - _COUNT - _SHARE - 2))
+    head = pad("allowed next", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
+    rows: list[Row] = [[Segment(head, on.ink("muted"))]]
+    for each in expected:
+        mass = "" if each.mass is None else scales.share(each.mass)
+        numbers = pad(scales.count(each.tokens), _COUNT, right=True) + pad(mass, _SHARE, right=True)
+        row = [Segment(pad(visible(each.words), _WORDS), on.ink("strong")), Segment(numbers)]
+        if each.mass is not None and cells:
+            drawn = Segment(bar(min(1.0, each.mass), cells), on.ink("track") + on.data())
+            row += [Segment("  "), drawn]
+        rows.append(row)
+    return rows

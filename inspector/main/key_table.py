@@ -354,6 +354,7 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
     """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
     for tabs, actions in groupby(table.actions, key=lambda each: each.tabs[:1]):
-        rows = (f"| `{each.shown}` | **{each.label}.** {each.told} |" for each in actions)
+        way = key_for("next_view")  # to an answer without a key
+        rows = (f"| `{each.shown or way}` | **{each.label}.** {each.told} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))

@@ -526,16 +526,15 @@ GRAMMAR = Tool(
     "Grammar",
     GrammarActions,
     actions=(
-        Action("grammar", "Grammar",
-            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
-            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+        Action("grammar", "Constrain",
+            "Make the output match a regular expression, a JSON schema, a grammar or one of several texts, and see "
+            "what that allows at the selected token; again to change or remove it.", GrammarActions.open, Needs.ENGINE,
             synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark", view="constrain…"),
-        Action("grammar_expects", "What the grammar expects",
-            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
-            "end. "
-            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
-            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+            "constrained generation, lark, allowed tokens, token mask, grammar mask", view="constrain…"),
+        Action("grammar_expects", "Grammar",
+            "While a grammar is on: which tokens it allows here, how probable the model finds them, and whether the "
+            "text may end.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True, view="grammar",
+            offered=lambda own: own.on),
     ),
     dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
     panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),

@@ -47,9 +47,9 @@ DRAWS_KEYS = screen_table(
     Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
            hint=lambda own: "panel" if own.turns else "", worth=3),
     back("draws.leave", "Go back."),
-    text="`expected` is the sampler's probability, `observed` the share of the draws, and `95 % interval` Wilson's interval of "
-    "that share; `!` marks an expected probability outside of it (one in twenty is, by chance). Chi-square tests "
-    "all of them at once.",
+    text="`expected` is the sampler's probability, `observed` the share of the draws, and `95 % interval` Wilson's "
+    "interval of that share; `!` marks an expected probability outside of it (one in twenty is, by chance). Chi-square "
+    "tests all of them at once.",
 )  # fmt: skip
 
 

@@ -121,8 +121,8 @@ class Action(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Its key as the user reads it."""
-        return shown(names_of(self.id, self.keys)[0])
+        """Its key as the user reads it; empty if it has none."""
+        return shown(next(iter(names_of(self.id, self.keys)), ""))
 
     @property
     def told(self) -> str:
@@ -277,9 +277,9 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
-    takes = any(each.id == "list.take" and each.hint for each in actions)
-    # enter takes the row: the key that applies says nothing else
-    applying = replace(applies(), hint="") if takes else applies()
+    enters = any(each.hint and "enter" in each.names for each in actions)
+    # enter does it: the other key says nothing else
+    applying = replace(applies(), hint="") if enters else applies()
     shared = (each for each in (applying, leaves()) if each.id not in given)
     return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
 

@@ -32,7 +32,7 @@ OPENS: Mapping[str, str] = {
     "Type your own": "Type your own",
     "Merges": "Tokenizer",
     "What are the odds": "First tokens",
-    "Grammar": "Grammar that the text must match",
+    "Constrain": "Constrain the output",
     "What the grammar expects": "Grammar",
     "Candidates": "(Next token|Step \\d+) · .*",
     "Steps": "Steps",

@@ -282,7 +282,7 @@ class TabLines(Widget):
         if room >= 2:
             tabs += Content(" " * room) + Content(find).stylize(VisualStyle.from_meta({_DOES: "finder"}))
         names = [each.view for each in views]
-        with_keys = [f"{each.shown} {each.view}" for each in views]
+        with_keys = [f"{each.shown} {each.view}".lstrip() for each in views]
         for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
             if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
                 break
