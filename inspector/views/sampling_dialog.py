@@ -10,10 +10,12 @@ from textual import on
 from textual.content import Content
 from textual.widgets import Input
 
-from engine.errors import EngineError
+from engine.errors import EngineError, SettingsError
+from engine.protocol import Tokenize, Tokenized
 from engine.setting import Setting, check, grouped
-from engine.settings import FIELDS, GROUPS, Settings
-from inspector.display import visible
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
+from inspector.display import quoted, visible
+from inspector.session.client import Request
 from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
 from inspector.widgets.dialog import ActionButton
 from inspector.widgets.form import FormRow, SettingsDialog, going
@@ -68,6 +70,9 @@ class SamplingDialog(SettingsDialog[Settings]):
 
     def __init__(self, own: SamplerActions, settings: Settings, first: str = "") -> None:
         rows = {each.name: FormRow(each) for each in FIELDS}
+        rows["logit_bias"].token_id = self._token_id
+        self._tokens: dict[str, int | SettingsError | None] = {}
+        """Tokens of the texts in the biases, or why there is none; None while that is looked up."""
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
         groups = [("", [self.preset]), *groups, ("", [self.save_as])]
@@ -84,6 +89,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     def begin(self) -> None:
         """Begin in the row that was asked for."""
         self._doomed = self.save_as.text = ""
+        self._tokens.clear()
         self._relabel()
         super().begin()
         box, title = self.query_one("#dialog"), self.HEADING
@@ -111,6 +117,29 @@ class SamplingDialog(SettingsDialog[Settings]):
 
     def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         return {_ORDER[-1].name: GREEDY} if values.get("temp") == 0 else {}
+
+    def _token_id(self, text: str) -> int:
+        """The token of a text; asks for it, and reads the rows again once it is known."""
+        found = self._tokens.get(text)
+        if isinstance(found, int):
+            return found
+        if text not in self._tokens:
+            self._tokens[text] = None
+            self._own.controller.client.do(Tokenize(text), self._looked_up)
+        raise found or SettingsError("logit_bias", f"Looking up {quoted(text)} …")
+
+    def _looked_up(self, request: Request[Tokenize]) -> None:
+        if (answer := request.reply(Tokenized)) is not None:
+            try:
+                tokens = [(piece.id, piece.text) for piece in answer.pieces]
+                self._tokens[answer.text] = BY_NAME["logit_bias"].one_token(answer.text, tokens)
+            except SettingsError as error:
+                self._tokens[answer.text] = error
+        elif request.failure is not None:
+            failure = request.failure
+            self._tokens[request.command.text] = SettingsError("logit_bias", failure.message, failure.hint)
+        if not self.left:
+            self.edited("logit_bias")
 
     def read(self) -> Settings | None:
         """Read all rows, and try the settings when they are right."""

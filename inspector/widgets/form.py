@@ -19,7 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from engine.errors import SettingsError
-from engine.setting import Setting
+from engine.setting import Setting, TokenId
 from inspector.display import pad, visible
 from inspector.widgets.actions import Action, both
 from inspector.widgets.dialog import Dialog
@@ -47,6 +47,8 @@ class FormRow:
         self.more: tuple[str, ...] = ()
         """The texts after the first, which alone is edited, if the value is several texts."""
         self.text, self.chosen = "", 0
+        self.token_id: TokenId | None = None
+        """Looks up the token of a text, if the value is of tokens."""
         self.remark, self.ink = "", ""
         """The remark on the value, printable, and its color; shown instead of the help."""
         self._filled: tuple[str, Any] = ("", None)
@@ -84,7 +86,7 @@ class FormRow:
             return bool(self.chosen)
         if self.text == self._filled[0]:
             return self._filled[1]
-        value = self.setting.parse(unescaped(self.text) if self.escapes else self.text)
+        value = self.setting.parse(unescaped(self.text) if self.escapes else self.text, self.token_id)
         return value + self.more if self.setting.kind == "texts" else value
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from engine import protocol
 from engine.protocol import (
@@ -303,6 +303,20 @@ async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     assert "2 of 6 steps would differ" in rig.screen_text()
     assert "temperature 0.8 → 1.4" in rig.screen_text()
     assert "≠ ␣other" in rig.screen_text()
+
+
+async def test_a_token_is_forbidden_by_its_text(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    await rig.push([Ended("Explain"), Ended("WhatIf")])
+    await rig.type_in("logit_bias", '" cat"')
+    asked = next(each for each in rig.engine.asked if isinstance(each, protocol.Tokenize))
+    assert rig.app.top.query_one("#apply", Button).disabled
+    await rig.push(
+        [protocol.Tokenized(asked.text, (protocol.Piece(512, " cat", b" cat", False),)), Ended("Tokenize")]
+    )
+    await rig.press("ctrl+s")
+    assert rig.app.controller.setup.settings.logit_bias == ((512, -100.0),)
 
 
 async def test_what_nobody_typed_keeps_its_value_to_the_last_digit(rig: Rig) -> None:
