@@ -164,7 +164,7 @@ def _unread(timeline: Timeline) -> str:
 BREAKPOINT_KEYS = dialog_table(
     "Among the breakpoints",
     *going(),
-    taking(),
+    taking(hint="apply", worth=7),
     Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
            hint="clear all", worth=4, priority=True),
     told=False,

@@ -16,7 +16,7 @@ from engine.setting import Setting, check, grouped
 from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
 from inspector.display import quoted, visible
 from inspector.session.client import Request
-from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
+from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note, taking
 from inspector.widgets.dialog import ActionButton
 from inspector.widgets.form import FormRow, SettingsDialog, going
 
@@ -37,8 +37,9 @@ SAMPLING_KEYS = dialog_table(
           hint="difference", worth=2, priority=True),
     Action("sampling.recall", "Recompute", "Compute dropped logits again.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
+    taking(hint="apply", worth=7),
     applies("Continue with the settings from the selected token; not in a replay.",
-            written="`{dialog.apply}` or `⏎`", hint="apply"),
+            written="`{dialog.apply}` or `⏎`"),
     leaves("Discard them; nothing has changed.", hint="discard"),
 )  # fmt: skip
 

@@ -279,9 +279,9 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
     given = {each.id for each in actions}
     enters = any(each.hint and "enter" in each.names for each in actions)
     # enter does it: the other key says nothing else
-    applying = replace(applies(), hint="") if enters else applies()
-    shared = (each for each in (applying, leaves()) if each.id not in given)
-    return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
+    own = (*actions, *(each for each in (applies(), leaves()) if each.id not in given))
+    own = tuple(replace(each, hint="") if enters and each.id == "dialog.apply" else each for each in own)
+    return ActionTable(title, (*own, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
 ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
