@@ -87,6 +87,9 @@ GRID, COARSE, FROM = 0.05, 0.1, 2.0
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
+BRANCHED = (
+    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch of the tree, {{tree}}"
+)
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
     "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
@@ -731,8 +734,9 @@ class SamplerActions(ToolActions):
         self._asks = self.awake = False
         self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:
+            older = self.timeline.older
             self.controller.setup.apply(settings)
-            self.host.answer()
+            self.host.answer(with_keys(BRANCHED.format(older)) if older is not None else "")
             return
         self.controller.queries.try_out(self.timeline, None)
         if settings is None:

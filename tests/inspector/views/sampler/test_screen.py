@@ -410,6 +410,10 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     await rig.press("ctrl+s")
     assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
     assert rig.timeline.following
+    assert (
+        rig.status
+        == "The text continues from step 5: r runs. The old ending stays as a branch of the tree, 4 t"
+    )
 
 
 async def test_applying_while_the_prompt_is_looked_at_stays_at_the_tip(rig: Rig) -> None:
