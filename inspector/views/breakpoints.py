@@ -169,9 +169,9 @@ BREAKPOINT_KEYS = dialog_table(
            hint="clear all", worth=4, priority=True),
     told=False,
 )  # fmt: skip
-ALL_OF = Setting("text and tokens then stay true once they were", "stop at", name="all_of")
+ALL_OF = Setting("text and token conditions stay met once reached", "stop at", name="all_of")
 GROUPS = (
-    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
+    ("Next token", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
     ("The run and its text", ("tokens", "text", "regex", "segment")),
     ("Several conditions", (ALL_OF.name,)),
 )
@@ -190,7 +190,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("settings", "_problems")
     EXPLAINS: ClassVar[bool] = True
-    HEADING: ClassVar[str] = "Breakpoints: where runs stop"
+    HEADING: ClassVar[str] = "Breakpoints: stop a run when…"
     APPLY: ClassVar[str] = "Apply"
     EXTRA = (("breakpoints.clear", "Clear", "clear"),)
 

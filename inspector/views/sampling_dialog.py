@@ -65,7 +65,7 @@ class SamplingDialog(SettingsDialog[Settings]):
     ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("settings", "first", "_above", "_typed")
     NO_SETTINGS: ClassVar[tuple[str, ...]] = (PRESET.name, SAVE_AS.name)
-    HEADING: ClassVar[str] = "Sampling"
+    HEADING: ClassVar[str] = "Settings"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
 
