@@ -54,6 +54,11 @@ def signed(value: float, digits: int = 2) -> str:
     return text if any(char in "123456789" for char in text) else text[1:]
 
 
+def decimal(value: float, digits: int = 2) -> str:
+    """A number with a true minus: `−0.31`."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
 def time_left(left_ms: float | None) -> str:
     """An estimated time to the end, as the end of a line: `, about 40 s left`; empty if unknown."""
     if left_ms is None:

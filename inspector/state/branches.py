@@ -227,9 +227,9 @@ class Branches:
         return before, found, "".join(self[each].text for each in nodes[at + 1 : at + 1 + characters])
 
     def size(self, branch: Branch) -> tuple[int, int]:
-        """Number of branches and of tokens from a branch on, itself included."""
-        tokens = [len(part.nodes) for part in self.below(branch)]
-        return len(tokens), sum(tokens)
+        """Number of last tokens and of all tokens from a branch on, itself included."""
+        below = list(self.below(branch))
+        return sum(not part.children for part in below), sum(len(part.nodes) for part in below)
 
     # ---- growing ----------------------------------------------------------------------------
 
