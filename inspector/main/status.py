@@ -29,7 +29,7 @@ from engine.protocol import (
 from engine.thread import WITHOUT_MLX
 from inspector.config.files import log_crash
 from inspector.display import quoted, token_label, truncate_words, visible, visible_lines
-from inspector.keys import bare_key_for, key_for
+from inspector.keys import key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.transport import marker
