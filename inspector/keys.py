@@ -103,7 +103,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "beams": {
         "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
         "next_step": "right", "ten_before": "pageup", "ten_after": "pagedown", "first": "home", "last": "end",
-        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape @beams q",
+        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape",
         "start": "enter", "field_above": "up", "field_below": "down",
     },
     "draws": {

@@ -178,7 +178,7 @@ PICTURES: Mapping[str, Picture] = {
     ),
     "tokens": Picture(("r", "e", "e")),
     "prompt": Picture(("p", Seen("20 tokens")), prompt=DOG, chat=True, settings=sampled(3)),
-    "beams": Picture((*["space"] * 4, "4", "B", "enter", *["space"] * 9), settings=LONG),
+    "beams": Picture((*["space"] * 4, "4", "B", *["space"] * 10), settings=LONG),
     "speculation": Picture(("5", "S", *["space"] * 8, "v"), speculation=SpeculationSettings("self-4bit")),
     "batch": Picture(
         (

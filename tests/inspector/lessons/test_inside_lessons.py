@@ -54,6 +54,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "4", "B")
     await learner.until(lambda: isinstance(learner.app.top, BeamsView))
+    await learner.press("enter")
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
         "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
