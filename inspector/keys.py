@@ -120,9 +120,9 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
     "compare": {
-        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
-        "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
-        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
+        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "divergence": "home", "end": "end",
+        "match_before": ",", "next_match": ".", "left": "left", "right": "right", "next_branch": "o",
+        "branch_before": "O", "next_view": "v", "view_before": "V", "largest": "g", "go": "enter", "leave": "escape",
     },
     "inside": {"leave": "escape q"},
     "attention": {

@@ -59,6 +59,13 @@ def decimal(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 
 
+def perplexity(value: float) -> str:
+    """A perplexity: two decimals, none if it is large."""
+    if value >= 99_999.5:
+        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
+    return f"{value:.2f}" if value < 999.995 else count(round(value))
+
+
 def time_left(left_ms: float | None) -> str:
     """An estimated time to the end, as the end of a line: `, about 40 s left`; empty if unknown."""
     if left_ms is None:

@@ -61,12 +61,8 @@ def logprob(value: float | None) -> str:
 
 
 def perplexity(value: float | None) -> str:
-    """A perplexity: two decimals, none if it is large."""
-    if value is None:
-        return "–"
-    if value >= 99_999.5:
-        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
-    return f"{value:.2f}" if value < 999.995 else scales.count(round(value))
+    """A perplexity; a dash if it isn't known."""
+    return "–" if value is None else scales.perplexity(value)
 
 
 BranchColumn = tuple[str, int, Callable[[Branches, Branch], str]]
