@@ -29,12 +29,12 @@ from engine.protocol import (
 from engine.thread import WITHOUT_MLX
 from inspector.config.files import log_crash
 from inspector.display import quoted, token_label, truncate_words, visible, visible_lines
-from inspector.keys import key_for
+from inspector.keys import bare_key_for, key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.transport import marker
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import BOOKMARKED, branches_words, written
+from inspector.state.session_tree import BOOKMARKED, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -113,19 +113,21 @@ def _without_text(timeline: Timeline) -> str:
 
 def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
-    place = f"Step {item.index + 1}" if isinstance(item, Step) else f"Prompt token {timeline.slot + 1}"
+    place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
+    branches = len(timeline.siblings(timeline.slot))
+    more = ""
+    if branches > 1:
+        keys = f"{key_for('previous_branch')} {bare_key_for('next_branch')}"
+        more = f", one of {branches} branches: {keys}"
     mark = _mark(timeline, item.node) if item is not None else ""
     if mark and mark != BOOKMARKED:
-        return f"{place}: {mark}"
-    place += f", {mark}." if mark else "."
-    if (branches := len(timeline.siblings(timeline.slot))) > 1:
-        place += f" {branches_words(branches)}"
-    returns = f"{key_for('tip')} returns to the last token"
+        return f"Looking at {place}: {mark}"
+    place += f", {mark}" if mark else ""
     if timeline.recorded or candidate is None:
-        return f"{place} {returns.capitalize()}"
+        return f"Looking at {place}{more}. Press end for the tip"
     if item is not None and candidate.id == item.id:
-        return f"{place} ↑↓ and ⏎ take another token here; {returns}"
-    return f"{place} ⏎ branches here with {_name(candidate)}; {returns}"
+        return f"Looking at {place}{more}. Press end for the tip, ↑↓ and ⏎ to take another here"
+    return f"Looking at {place}{more}. ⏎ takes {_name(candidate)} here, a branch; end goes to the tip"
 
 
 def _mark(timeline: Timeline, node: int) -> str:
@@ -156,8 +158,8 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     if picked is None:
         return f"Press {step} to step, {run} to run"
     if candidate is None or candidate.id == picked.id:
-        return f"{step.capitalize()} or ⏎ takes {_name(picked)}. ↑↓ choose another; {run} runs"
-    return f"{takes}, ⏎ takes {_name(candidate)} instead; {run} runs"
+        return f"{step.capitalize()} or ⏎ takes {_name(picked)}; ↑↓ highlights another for ⏎, {run} runs"
+    return f"{takes}, ⏎ takes {_name(candidate)} in its place; {run} runs"
 
 
 def _under(timeline: Timeline) -> str:

@@ -153,8 +153,8 @@ COMPARE = Tool(
     "Compare branches",
     actions=(
         Action("compare", "Compare",
-            "Compare the current path with another branch, token by token: where they part, where they meet again, "
-            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
+            "Compare the current path with another branch, as texts and token by token: where they diverge, where they "
+            "match again, and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
             opens="inspector.views.compare:CompareView", view="compare",
             synonyms="diff, compare branches, difference of two branches, side by side"),
     ),
@@ -165,8 +165,8 @@ BEAMS = Tool(
     "Beam search",
     actions=(
         Action("beams", "Beam search",
-            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
-            "search continues.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
+            "Follow several continuations at once from the selected token and keep the most probable, step by step or "
+            "to the end.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
             opens="inspector.views.beams:BeamsView",
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
             synonyms="beams, n best, hypotheses, search for the most probable text"),
@@ -505,10 +505,10 @@ TREE = Tool(
             "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
             TreeActions.filter, Needs.DISTRIBUTION, looks=True),
         Action("bookmark", "Bookmark",
-            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            "Set a bookmark on the selected token, or on the branch that you went to in the tree; again to remove it.",
             TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
         Action("name", "Name and note",
-            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            "Write a name, a note and a caption on the selected token, or on the branch that you went to in the tree.",
             TreeActions.name, Needs.DISTRIBUTION,
             synonyms="add note, annotate, comment, caption, rename branch"),
         Action("delete", "Delete branch",

@@ -164,10 +164,7 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
     await rig.press("left", "b", "left", "right")
     item = rig.timeline.selected
     assert rig.timeline.tree.marks.at(item.node).bookmarked
-    assert (
-        rig.status
-        == f"Step {item.index + 1}, ★ bookmarked. ↑↓ and ⏎ take another token here; end returns to the last token"
-    )
+    assert f"step {item.index + 1}, ★ bookmarked" in rig.status.lower()
 
 
 async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
