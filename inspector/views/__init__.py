@@ -154,8 +154,8 @@ COMPARE = Tool(
     actions=(
         Action("compare", "Compare",
             "Compare the current path with another branch, as texts and token by token: where they diverge, where they "
-            "match again, and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
-            opens="inspector.views.compare:CompareView", view="compare",
+            "match again, and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4,
+            place=130, opens="inspector.views.compare:CompareView", view="compare",
             synonyms="diff, compare branches, difference of two branches, side by side"),
     ),
 )  # fmt: skip
