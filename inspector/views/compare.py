@@ -564,7 +564,7 @@ class CompareView(View):
             [place for place, pair in enumerate(comparison.pairs) if pair.on(side) is not None]
             for side in (LEFT, RIGHT)
         )
-        self.say()
+        self.changed()
 
     def _names(self, of: Comparison) -> tuple[str, str]:
         """The name of each side, the conditions of its own tokens if there are any, and its number of tokens."""

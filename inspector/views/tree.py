@@ -752,7 +752,7 @@ TREE_PANEL = ActionTable(
         Action("filter", help=_FILTER, hint="filter", worth=5, place=60),
         Action("stop", help=_FILTER),
         Action("bookmark", hint="bookmark", worth=6, place=80),
-        Action("name", hint=lambda own: "name branch" if own.branch else "note on token", worth=9, place=90),
+        Action("name", hint=lambda own: "name" if own.branch else "note", worth=9, place=90),
         Action("delete", hint="delete", worth=10, place=120),
         Action("undo", hint="undo", worth=7, place=130),
     ),
