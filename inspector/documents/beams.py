@@ -162,8 +162,7 @@ def state_phrase(entry: BeamEntry, short: bool = False) -> str:
         case "left":
             return "left" if short else "not finished"
         case _:
-            limit = "limit" if short else "token limit"
-            word = limit if entry.ended == "length" else entry.ended.removeprefix("eos ") or "live"
+            word = "limit" if entry.ended == "length" else entry.ended.removeprefix("eos ") or "live"
     if not (entry.greedy or entry.kind == "greedy"):
         return word
     return "greedy" if short else f"greedy, {word}"

@@ -404,7 +404,8 @@ class TreeDetail(Canvas):
             texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        advice = FORK if self._view.tree.ends <= 1 else KEYS_HERE
+        tree = self._view.tree
+        advice = FORK if tree.ends + tree.beams <= 1 else KEYS_HERE
         return [Segment(joined_to_fit(map(with_keys, advice), width), self.ink("muted"))]
 
 

@@ -179,7 +179,7 @@ def test_words_for_how_a_beam_stands(beams: BeamHistory):
         "pruned at step 2",
     ]
     assert [state_phrase(entry, short=True) for entry in entries(beams, 2)] == ["greedy", "live", "pruned 2"]
-    assert [state_phrase(entry) for entry in entries(beams, 6)] == ["token limit", "greedy, eos"]
+    assert [state_phrase(entry) for entry in entries(beams, 6)] == ["limit", "greedy, eos"]
     assert settings_phrase(beams.search) == "width 2 · max tokens 6 · length penalty 1 · early stopping off"
 
 
