@@ -404,7 +404,7 @@ def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict
 
 
 def shown(token: BeamNode) -> str:
-    """A token in the tree, printable: its own blank before it parts it from the line."""
+    """A token in the tree, printable: its own blank before it separates it from the line."""
     if token.ends or not token.text:
         return ENDED if token.ends else UNFINISHED
     text = visible(token.text).rstrip(" ")
@@ -422,7 +422,7 @@ def _head(widths: dict[int, int]) -> list[Bit]:
 
 
 def _end(entry: BeamEntry) -> Iterator[Bit]:
-    """The label behind a beam's last token."""
+    """The label after a beam's last token."""
     if entry.kind == "fell":
         yield (f"{FELL} {entry.last.fell}", "faint")
         return

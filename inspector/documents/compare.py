@@ -163,7 +163,7 @@ LEAST_SEEN = 0.00005
 
 
 class TokenChange(Struct, frozen=True):
-    """One token that both branches have after the same tokens: right less left."""
+    """One token that both branches have after the same tokens: right minus left."""
 
     place: int
     """Index of its pair."""
@@ -259,7 +259,7 @@ class Comparison(Struct, frozen=True):
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
     """Logprob of all tokens since the divergence, after each of them, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
-    """Left's cumulative logprob less right's, after each token of both, as long as both continue."""
+    """Left's cumulative logprob minus right's, after each token of both, as long as both continue."""
     totals: tuple[Totals, Totals]
     """The totals of left and right."""
     changes: tuple[TokenChange, ...]

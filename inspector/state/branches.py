@@ -336,7 +336,7 @@ class Branches:
         return upper
 
     def _join(self, upper: Branch) -> None:
-        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end parts them."""
+        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end separates them."""
         if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
             return
         self.count -= 1

@@ -1,7 +1,7 @@
 """The rows of the tree, their order, and the place of the cursor.
 
 All branches have rows except beams that fell out; or those that fit a filter, and the ones above them. If the branches
-that parted from one are left out, it and the branch that continues it are one row, as in a tree without the others.
+that diverged from one are left out, it and the branch that continues it are one row, as in a tree without the others.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
 
 
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
-    """The branches that are not out; those that nothing parts any more are joined."""
+    """The branches that are not out; those that nothing separates any more are joined."""
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
     top: list[Branch] = []
     waiting = [(branch, branches.root, top) for branch in branches.root.children[::-1] if not out(branch)]
@@ -143,7 +143,7 @@ def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) 
 
 
 def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
-    """True if only branches that are left out part one from its continuation: no prompt's or beam's end."""
+    """True if only branches that are left out separate one from its continuation: no prompt's or beam's end."""
     if len(below) != 1 or len(upper.children) < 2:
         return False
     ends = {branches[upper.last].made, branches[below[0].first].made}
@@ -177,7 +177,7 @@ class TreeView:
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
-        """Node in whose branch the cursor is; None to follow the tip's."""
+        """Node in whose branch the cursor is; None to follow the last token's."""
         self._at_fallen = False
         """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()

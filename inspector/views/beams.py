@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.beams import (
     BeamEntry,
-    Piece,
     beside_greedy,
     counts,
     entries,
@@ -48,6 +47,7 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.token_lines import NEWLINE, Wrap
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -149,26 +149,6 @@ def likelihood(entry: BeamEntry, best: float) -> float:
     if score == 0:
         return 1.0
     return math.exp(min(0.0, total - best * total / score))
-
-
-def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
-    """Lines of `width` cells at most, broken before a token that begins with a blank, and after a line's end."""
-    words: list[list[Piece]] = []
-    for piece in pieces:
-        if not words or piece[0].startswith(" ") or words[-1][-1][0].endswith("↵"):
-            words.append([])
-        words[-1].append(piece)
-    line: list[Piece] = []
-    for word in words:
-        if line and sum(cell_len(text) for text, _ in (*line, *word)) > width:
-            yield line
-            line, word = [], [(word[0][0].lstrip(" "), word[0][1]), *word[1:]]
-        line += word
-        if word[-1][0].endswith("↵"):
-            yield line
-            line = []
-    if line:
-        yield line
 
 
 # ---- the search ---------------------------------------------------------------------------------
@@ -397,10 +377,16 @@ class BeamsView(View):
         """The text of the highlighted beam; the tokens that differ from the others are bold."""
         if (entry := self.entry) is None:
             return []
-        lines = [*wrapped(pieces(entry, passing(self.listed)), width)]
-        if len(lines) > height > 0:
-            lines = [[("… the end of it:", False)], *lines[1 - height :]] if height > 1 else lines[-1:]
-        return [[Segment(text, on.ink("strong" if own else "muted")) for text, own in line] for line in lines]
+        text, wrap = pieces(entry, passing(self.listed)), Wrap(width - 1)
+        for piece, _ in text:
+            wrap.append(piece.split(NEWLINE))
+        rows: list[Row] = [
+            [Segment(each.text, on.ink("strong" if text[each.slot][1] else "muted")) for each in line.pieces]
+            for line in wrap.lines
+        ]
+        if len(rows) > height > 1:
+            rows = [[Segment("… the end of it:", on.ink("muted"))], *rows[1 - height :]]
+        return rows[-height:]
 
     # ---- the lines around the panels --------------------------------------------------------
 

@@ -66,7 +66,7 @@ from inspector.widgets.canvas import (
 )
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.token_lines import Wrap, heat_style
+from inspector.widgets.token_lines import NEWLINE, Wrap, heat_style
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -629,10 +629,7 @@ class CompareView(View):
         if (wrap := self._wraps.get((side, width))) is None:
             wrap = self._wraps[side, width] = Wrap(width - 1)
             for item in items:
-                lines = [visible(part) for part in item.text.split("\n")]
-                wrap.append(
-                    lines if len(lines) > 1 else [token_text(item.text, item.raw, unfinished(item.raw))]
-                )
+                wrap.append(token_text(item.text, item.raw, unfinished(item.raw)).split(NEWLINE))
         here = max(0, bisect_right(places, self.table.cursor) - 1)
         own = side == self.table.side and places[here] == self.table.cursor
         top = max(0, min(wrap.line_of[here] - height // 3, len(wrap.lines) - height))

@@ -341,7 +341,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     @staticmethod
     def _notes(notes: Sequence[str], cells: int) -> str:
-        """As many whole notes as fit behind the text, the first ones first: the detail below the table has all."""
+        """As many whole notes as fit after the text, the first ones first: the detail below the table has all."""
         row = ""
         for note in filter(None, notes):
             if cell_len(f"{row} · {note}") <= cells:

@@ -23,7 +23,7 @@ from inspector.documents.beams import (
     state_phrase,
 )
 from inspector.state.beams import BeamHistory
-from inspector.views.beams import likelihood, wrapped
+from inspector.views.beams import likelihood
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
@@ -254,11 +254,6 @@ def test_a_window_is_never_too_wide_and_keeps_the_order(text: list[tuple[str, bo
     assert sum(cell_len(piece) for piece, _ in shown) <= cells
     kept = iter(text)
     assert len(shown) == 1 or all(piece in kept for piece in shown if piece[0] != "…")
-
-
-def test_a_text_is_wrapped_at_blanks_and_after_line_ends():
-    text = [(" one", False), (" t", True), ("wo", True), (".↵", False), ("three", True)]
-    assert ["".join(piece for piece, _ in line) for line in wrapped(text, 8)] == [" one", "two.↵", "three"]
 
 
 # ---- the tree of columns --------------------------------------------------------------------------------
