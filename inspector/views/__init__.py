@@ -150,7 +150,7 @@ TURNS = Tool(
 
 COMPARE = Tool(
     "compare",
-    "Compare branches",
+    "Compare",
     actions=(
         Action("compare", "Compare",
             "Compare the current path with another branch, as texts and token by token: where they diverge, where they "
@@ -162,14 +162,14 @@ COMPARE = Tool(
 
 BEAMS = Tool(
     "beams",
-    "Beam search",
+    "Beams",
     actions=(
-        Action("beams", "Beam search",
+        Action("beams", "Beams",
             "Follow several continuations at once from the selected token and keep the most probable, step by step or "
             "to the end.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
             opens="inspector.views.beams:BeamsView",
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
-            synonyms="beams, n best, hypotheses, search for the most probable text"),
+            synonyms="beam search, n best, hypotheses, search for the most probable text"),
     ),
     exports=("inspector.documents.beams:BEAMS_PART",),
 )  # fmt: skip

@@ -616,7 +616,9 @@ class CompareView(View):
         self.totals.put("Since they diverged", self._totals)
         for side, id in enumerate(("#compare-left", "#compare-right")):
             sign = "◉" if side == self.table.side else "○"
-            self.query_one(id, DrawnPanel).put(f"{sign} {self.table.names[side]}", partial(self._text, side))
+            name = "" if side or TABLE in view else "Compare · "
+            title = f"{name}{sign} {self.table.names[side]}"
+            self.query_one(id, DrawnPanel).put(title, partial(self._text, side))
         told = "" if TABLE in view else joined_to_fit(divergence_words(self.comparison), self.area.width - 2)
         self.write(told)
 

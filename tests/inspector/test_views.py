@@ -46,8 +46,8 @@ OPENS: Mapping[str, str] = {
     "Gradients": "Shares in %",
     "Positions": "What if the token stood elsewhere",
     "Modules": "The way of a token through .*",
-    "Compare": "Compare",
-    "Beam search": "Beams",
+    "Compare": "Compare( · .*)?",
+    "Beams": "Beams",
     "Lockstep": "Text",
     "Batch": "Lanes",
     "Switch off": "Each head and part off alone: .*",
@@ -104,7 +104,7 @@ OTHERWISE_RECORDED = {
 ASKS: Mapping[str, Sequence[str]] = {
     "Attention": (), "Why there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
     "Switch off": (), "Activation patching": (), "Quantized KV": (), "Take a step apart": (),
-    "What are the odds": ("space",), "Race": ("space",), "Speculate": ("space",), "Beam search": ("enter",),
+    "What are the odds": ("space",), "Race": ("space",), "Speculate": ("space",), "Beams": ("space",),
 }  # fmt: skip
 """Views that have the engine compute, and the keys that make them ask."""
 CHECKED = ("Attention", "Why there", "Lens", "Contributions", "Gradients", "Positions", "Switch off")
