@@ -16,7 +16,7 @@ from engine import protocol
 from engine.child import EngineProcess
 from engine.protocol import Received, Record, Sent
 from engine.settings import LoadSettings, Settings
-from engine.thread import EngineThread
+from engine.thread import EngineThread, Inbox
 from tests.engine.unthreaded import kinds
 from tests.system import python
 
@@ -82,6 +82,23 @@ def ready(engine: Engine) -> Engine:
     engine.do(protocol.Configure(Settings(max_tokens=1000, min_tokens=1000)))
     engine.do(protocol.Prefill("Once upon a time", chat=False))
     return engine
+
+
+def test_idle_time_is_used_until_a_task_waits_and_then_no_more() -> None:
+    inbox, used = Inbox(), list[int]()
+
+    class Idle:
+        def use_idle_time(self) -> bool:
+            used.append(len(used))
+            if len(used) == 3:
+                inbox.put(7)
+            return len(used) < 9
+
+    assert inbox.get([Idle()]) == 7  # type: ignore[list-item]
+    assert used == [0, 1, 2]
+    inbox.put(8)
+    assert inbox.get([Idle()]) == 8  # type: ignore[list-item]
+    assert used == [0, 1, 2]
 
 
 def test_a_session_from_load_to_step(engine: Engine) -> None:

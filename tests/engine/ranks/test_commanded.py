@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import pytest
 
 from engine import protocol
+from engine.child import RanksInbox
 from engine.protocol import COMMANDS, Command, Record
 from engine.ranks import group
 from engine.settings import BeamSettings, LoadSettings, Settings
+from engine.task import Task
 from tests.engine.ranks.programs import left, marked
 from tests.engine.ranks.walks import model_at
 from tests.engine.test_child import Child
@@ -150,6 +152,44 @@ def test_commands_over_two_ranks(tmp_path: Path) -> None:
     assert engine.failure(protocol.MeasureRanks()).startswith("One process computes this model")
     assert engine.process.close(10)
     assert left(mark) == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_task_of_rank_0_is_that_of_all_and_only_there_it_can_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    task, sent = Task(protocol.TakeStep(), 7), list[object]()
+
+    def first(own: object) -> object:
+        sent.append(own)
+        return task.command, task.id, False
+
+    monkeypatch.setattr(
+        group, "joined", lambda: SimpleNamespace(rank=rank, first=first, first_flags=lambda own: [True])
+    )
+    inbox = RanksInbox()
+    if rank == 0:
+        inbox.put(task)
+    got = inbox.get()
+    assert isinstance(got, Task)
+    assert sent == [(task.command, 7, False) if rank == 0 else None]
+    assert (got.command, got.id) == (task.command, 7)
+    assert isinstance(got.cancel, group.SharedCancel)
+    assert (got.cancel.own is task.cancel) == (rank == 0)
+
+
+def test_the_last_words_of_a_rank_are_printed_with_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(group.os, "_exit", ended)
+    mine = group.Group.__new__(group.Group)
+    mine.rank = 3
+    with pytest.raises(SystemExit, match="1"):
+        mine.end("no more memory here")
+    assert capsys.readouterr().err == "rank 3: no more memory here\n"
 
 
 def test_an_answer_that_came_with_another_exchange_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
