@@ -52,6 +52,8 @@ def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> No
         check(Settings(repetition_penalty=1e-39))
     with pytest.raises(SettingsError, match=r"the value for token 3 must be a number from -1e\+09 to 1e\+09"):
         check(Settings(logit_bias=((3, 1e39),)))
+    with pytest.raises(SettingsError, match="a token id is 0 or more, not -1"):
+        check(Settings(logit_bias=((0, 1.0), (-1, 1.0))))
 
 
 def test_a_pattern_that_python_warns_of_is_taken_without_a_warning() -> None:

@@ -362,8 +362,11 @@ def test_whoever_waits_is_woken_where_the_thread_ends_all_the_same(monkeypatch: 
     monkeypatch.setattr("engine.thread.Inbox.get", fails)
     # the thread waits inside the real one: it takes the first
     waiting = [engine.send(protocol.TakeStep()) for _ in range(3)]
-    engine.until(protocol.Ended, 3)
+    told = engine.until(protocol.Ended, 3)
     assert [*engine.ids[1::2]] == waiting
+    assert [each.message for each in told if isinstance(each, protocol.Failure)][1:] == [
+        "The engine failed: Panic: at the disco."
+    ] * 2
     engine.thread._thread.join(10)
     failure, ended = engine.do(protocol.TakeStep())
     assert (failure.message, failure.expected) == ("The engine has ended.", False)
