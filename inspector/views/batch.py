@@ -314,6 +314,7 @@ class BatchView(View):
     """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
     TOOL: ClassVar[str] = "batch"
+    WHOLE: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = BATCH_KEYS
     MEASURES: ClassVar[str] = "A batch"
     STARTS = (

@@ -402,8 +402,6 @@ _TITLES = {
 }
 LEAST_TITLE, SWATCHES = 12, 25
 """Cells of what the inside says, and of the steps behind it."""
-_ROOMY = 44
-"""Cells from which the legend is written out."""
 
 
 class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
@@ -531,8 +529,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self.refresh()
 
     def _show_legend(self) -> None:
-        short = self.size.width < _ROOMY
-        shown = legend(self._coloured_by, self.dark, self.colorful, short)
+        shown = legend(self._coloured_by, self.dark, self.colorful)
         if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown
