@@ -42,7 +42,7 @@ from inspector.widgets.actions import Action, ActionTable, Needs, both
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
-NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
+NO_CANDIDATES = "No candidates were recorded here. End returns to the last token"
 VIEW_WORDS = {
     OFF: "Plain text",
     BORDERS: "Token borders. {tokens}: ids",
@@ -195,7 +195,7 @@ class LookActions(ToolActions):
         self.host.answer()
 
     def tip(self) -> None:
-        """Follow the tip."""
+        """Follow the last token."""
         self.controller.navigation.tip()
         self.host.answer(self.controller.transport.to_end())
 
@@ -247,8 +247,8 @@ LOOKING = Tool(
             Needs.DISTRIBUTION, looks=True),
         Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION, looks=True),
-        Action("tip", "Tip", "Go to the tip, the token to come, and follow it; when you watch another session, "
-            "follow that one.",
+        Action("tip", "Last token", "Return to the last token and follow it; when you watch another session, follow "
+            "that one.",
             LookActions.tip, Needs.DISTRIBUTION, looks=True),
         Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, looks=True,
             synonyms="go to step, go to token number", hint=replayed("jump"), worth=2, place=70),
@@ -419,15 +419,14 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
            "milliseconds, time to first token, time per token, ttft, tpot"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
-    *both(("next_view", "view_before"), ("Next view", "Previous view"),
-          "Show the next answer of this tab, or the previous one; where only one panel fits, also the text.",
+    *both(("next_view", "view_before"), ("Next view", "Previous view"), "Next view in this tab, or the previous one.",
           lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=6, place=155),
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look-ahead, leave the enlarged panel, or go back to the candidates; "
             "this also closes notices.",
             lambda own: own.host.stop(), synonyms="cancel, abort, interrupt"),
     Action("alone", "Text and answer",
-            "Show the text and the answer alone, as for a projector; again for all panels.",
+            "Text and one panel, for projectors; again for all panels.",
             lambda own: own.host.show_alone(), synonyms="only the text, hide panels, hide all panels"),
     Action("left_narrower", "Divider left",
             "Move the divider between the columns to the left.",

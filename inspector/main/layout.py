@@ -184,7 +184,7 @@ LEAST_SHARE, MOST_SHARE = 200, 800
 """The smallest and the largest share of the left column."""
 OF_NO_TEXT = "learn"
 """The answer that can be shown while there is no text yet."""
-ALONE = "Text and answer alone. {alone} brings the other panels back"
+ALONE = "Text and one panel. {alone} brings the others back"
 
 
 class PanelPlaces(NamedTuple):
@@ -384,8 +384,8 @@ class PanelLayout:
         """
         places, area = self.places, self._screen.query_one("#panels").region
         text, room = self._screen.query_one(f"#{self._text}").region, area.height
-        if self.arrangement.dialog or (opened := self.opened()) is not None and (
-            opened.WHOLE or places.layout is not Layout.GRID
+        if self.arrangement.dialog or (
+            (opened := self.opened()) is not None and (opened.WHOLE or places.layout is not Layout.GRID)
         ):
             return False
         if across and places.layout in (Layout.GRID, Layout.BESIDE):

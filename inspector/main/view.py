@@ -58,7 +58,7 @@ EVERYWHERE = ActionTable(
     "In every view",
     (
         *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
-        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge")),
+        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", "quit")),
         _elsewhere("prompt", leaves=True),
         _elsewhere("sampling", leaves=True),
     ),

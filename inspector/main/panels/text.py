@@ -43,6 +43,7 @@ from inspector.display import (
 from inspector.keys import key_for
 from inspector.main.tool import OfferedHeat, SlotSelected
 from inspector.session.setup import Setup
+from inspector.state.conditions import ending
 from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
@@ -225,7 +226,7 @@ def _tail(timeline: Timeline) -> str:
         return ""
     finished = timeline.finished.get(timeline.tip)
     if finished is not None:
-        return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+        return f"■ {ending(finished)}"
     speculation = timeline.of(Speculation)
     return speculation.ghost_words(timeline.tip) if speculation.latest is not None else ""
 

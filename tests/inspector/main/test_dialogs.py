@@ -50,7 +50,7 @@ async def test_a_prompt_is_typed_and_prefilled(rig: Rig) -> None:
 
 async def test_letters_typed_into_the_prompt_are_no_commands(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
+    await rig.press("p", "q", "space", "r", "s", "ctrl+j", "left", "x")
     assert rig.app.top.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
     assert rig.engine.sent == []
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from inspector.keys import TABS, key_for
+from inspector.keys import FIXED, TABS, key_for, shown
 from inspector.main.key_table import key_table
 from inspector.main.panels.header import TabLines
 from inspector.main.panels.kv import KVPanel
@@ -57,6 +57,99 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
         for table in (imported(each.opens).ACTIONS for each in tool.actions if each.opens):
             for action in table.actions:
                 assert not others.keys() & {*action.names}, (tool.id, action.id)
+
+
+KNOWN = frozenset((
+    "compare.meeting_before N name", "compare.branch_before [ previous_branch", "compare.next_branch ] next_branch",
+    "merges.open n skip", "speculation.verify v verify", "lockstep.stop x delete", "lockstep.follow_second b bookmark",
+    "lockstep.flip_before N name", "batch.take_out x delete", "attention.sort o open", "attribution.sort o open",
+    "interventions.unit_before [ previous_branch", "interventions.next_unit ] next_branch",
+    "interventions.clear del delete", "interventions.release x delete", "steering.release x delete",
+    "patching.position_before [ previous_branch", "patching.next_position ] next_branch",
+    "patching.token_before F filter", "patching.unface del delete", "patching.usual x delete",
+    "patching.next_token f enlarge", "steering.follow f enlarge", "steering.save s sampling",
+))  # fmt: skip
+"""Keys of views that are still those of something else in their tab; the list only shrinks."""
+TYPING = frozenset(("beams",))
+"""Views that still begin in a field."""
+AS_ON_THE_SCREEN = frozenset(("space", "r", "backspace", *FIXED))
+"""Keys that a view may have for its own steps, runs and places."""
+
+
+def test_a_letter_of_a_tab_or_of_all_means_the_same_in_every_view() -> None:
+    """`3 o` opens a model whichever view is on show. The keys that are fixed move about whatever is on show."""
+    taken = set()
+    for tool in TOOLS:
+        for opener in (each for each in tool.actions if each.opens):
+            for tab in TABLE.tabs[opener.id]:
+                held = {
+                    key: each.id
+                    for each in TABLE.actions
+                    if each.holds(tab)
+                    for key in each.names
+                    if key not in (AS_ON_THE_SCREEN if not each.tabs else FIXED)
+                }
+                taken |= {
+                    f"{own.id} {shown(key)} {held[key]}"
+                    for own in imported(opener.opens).ACTIONS.actions
+                    for key in own.names
+                    if own.id and held.get(key, own.id) != own.id
+                }
+    assert taken <= KNOWN, sorted(taken - KNOWN)
+
+
+def test_esc_goes_back_everywhere_and_q_quits() -> None:
+    for table in TABLE.tables:
+        for action in (each for each in table.actions if each.id):
+            back = action.id.endswith((".leave", ".close"))
+            assert "q" not in action.names, action.id
+            assert not back or action.id == "help.close" or action.names == ("escape",), action.id
+            assert "escape" not in action.names or back or action.id == "stop", action.id
+
+
+def test_no_key_is_silent_in_a_view() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do("attention")
+        for key, said in (
+            ("percent_sign", "% does nothing here. ? shows the keys"),
+            ("Z", "Batch is 4 Z"),
+            ("A", "Attention is on show. Esc goes back"),
+        ):
+            await rig.app._press_keys([key])
+            await rig.pilot.pause()
+            assert said in rig.screen_text()
+        assert rig.app.main.view == "attention"
+
+    run(test)
+
+
+def test_no_key_is_silent_in_the_help() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark", "q")
+        assert "q does nothing here" in rig.screen_text().splitlines()[-1]
+        await rig.press("escape")
+        assert rig.app.top is rig.app.main
+
+    run(test)
+
+
+def test_no_view_begins_in_a_field() -> None:
+    """Letters go into a field once it was opened."""
+
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        main = rig.app.main
+        for tab in TABS:
+            for view in TABLE.views[tab]:
+                if not view.opens:
+                    continue
+                await rig.do(view.id)
+                assert main.open_view is None or not main.open_view.typing or view.id in TYPING, view.id
+                for command in [*rig.app.controller.client.outstanding]:
+                    await rig.end(command.kind, cancelled=True)
+
+    run(test)
 
 
 def lines(rig: Rig) -> list[str]:

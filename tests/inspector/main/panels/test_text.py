@@ -176,7 +176,7 @@ async def test_why_the_text_ended() -> None:
     async with shown(TextPanel()) as (panel, pilot):
         panel.show(made.timeline())
         await pilot.pause()
-        assert "■ eos <|im_end|>" in screen(pilot)
+        assert "■ the model ended the text (<|im_end|>" in screen(pilot)
         made.step()
         panel.show(made.timeline())
         await pilot.pause()
