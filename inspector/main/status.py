@@ -22,7 +22,6 @@ from engine.protocol import (
     PromptOpened,
     Recall,
     Record,
-    Step,
     Verified,
     Verify,
 )
@@ -35,7 +34,7 @@ from inspector.session.controller import Controller
 from inspector.session.transport import marker
 from inspector.state.conditions import ending
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import BOOKMARKED, written
+from inspector.state.session_tree import BOOKMARKED, numbered, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -114,7 +113,7 @@ def _without_text(timeline: Timeline) -> str:
 
 def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
-    place = f"Step {item.index + 1}" if isinstance(item, Step) else f"Prompt token {timeline.slot + 1}"
+    place = numbered(item).capitalize() if item is not None else ""
     branches = len(timeline.siblings(timeline.slot))
     more = ""
     if branches > 1:

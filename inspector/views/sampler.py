@@ -441,7 +441,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
 
     def _entitle(self, timeline: Timeline, view: Reason) -> None:
         step = timeline.steps_before(timeline.slot) + 1
-        where = f"step {step}" if not timeline.following else f"step {step}, to come"
+        where = f"step {step:,}" + " (next)" * timeline.following
         if timeline.trial is not None:
             self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip

@@ -21,6 +21,7 @@ from inspector.keys import TABS, key_for, names_of
 from inspector.scales import amount, count
 from inspector.state.conditions import defaults_of, settings_words
 from inspector.state.inside import interventions_words
+from inspector.state.session_tree import numbered
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, pressing
 from inspector.widgets.canvas import Canvas, Row
@@ -137,9 +138,8 @@ class HeaderLine(Canvas):
         short = self._state(name, ink, f"step {count(len(timeline.step_slots))}")
         if timeline.following:
             return [short]
-        step, slot = timeline.step, timeline.slot
-        place = f"at step {count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
-        return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
+        place = numbered(timeline.items[timeline.slot])
+        return [[*short, Segment(f" · at {place}", self.ink("primary"))], short]
 
     def _state(self, name: str, ink: str, detail: str) -> Row:
         row = [Segment("● ", self.ink(ink)), Segment(name, self.ink("strong"))]

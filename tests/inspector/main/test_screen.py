@@ -597,8 +597,7 @@ async def test_the_status_says_what_space_and_enter_would_take(rig: Rig) -> None
     await rig.press("left", "down")
     below = rig.app.main.candidate
     assert (
-        rig.status
-        == f"Step 6. ⏎ branches here with “␣{below.text.strip()}”. End returns to the last token"
+        rig.status == f"Step 6. ⏎ branches here with “␣{below.text.strip()}”. End returns to the last token"
     )
 
 
