@@ -124,8 +124,12 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         self.leave()
 
     @on(Input.Submitted)
+    def _submitted(self) -> None:
+        """Enter in a field applies."""
+        self.apply()
+
     def on_safe_text_area_submitted(self) -> None:
-        """Enter in a field applies. By its name, without an import: the program begins without an editor."""
+        """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
         self.apply()
 
     @on(Button.Pressed)

@@ -112,7 +112,7 @@ async def test_the_status_tells_where_the_person_looks(rig: Rig) -> None:
     await rig.press("left")
     assert rig.status == "Step 6. ↑↓ and ⏎ take another token here. End returns to the last token"
     await rig.press("home", "home")
-    assert rig.status.startswith("Looking at prompt token 1")
+    assert rig.status.startswith("Prompt token 1")
 
 
 async def test_clicked_tokens_are_selected(rig: Rig) -> None:
