@@ -367,8 +367,8 @@ SETTING_UP = Tool(
             synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face",
             hint="open model", worth=4, place=63),
         Action("facts", "Model facts", "Show the facts about the model.", SetupActions.facts, Needs.MODEL,
-            synonyms="model info, device, gpu, parameters, model details, config, number of parameters, context length, "
-            "about the model", hint="model facts", worth=4, place=62),
+            synonyms="model info, device, gpu, parameters, model details, config, number of parameters, "
+            "context length, about the model", hint="model facts", worth=4, place=62),
     ),
     dialogs=("inspector.main.dialogs:PROMPT_KEYS", "inspector.main.dialogs:MODEL_KEYS"),
 )  # fmt: skip

@@ -296,7 +296,8 @@ COSTS = Tool(
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
             view="KV bits", opens="inspector.views.costs:CostsView",
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
-            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, 4 bit, 8 bit"),
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
+            "4 bit, 8 bit"),
     ),
 )  # fmt: skip
 
@@ -320,8 +321,9 @@ ATTENTION = Tool(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
             opens="inspector.views.attention:AttentionView",
-            synonyms="attn, heads, attention map, attention head, attention heads, attention weights, attention pattern, "
-            "which words the model looks at, induction head, previous-token head, duplicate-token head"),
+            synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
+            "attention pattern, which words the model looks at, induction head, previous-token head, "
+            "duplicate-token head"),
     ),
     exports=("inspector.documents.attention:ATTENTION_PART",),
 )  # fmt: skip
