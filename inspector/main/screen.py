@@ -524,7 +524,9 @@ class MainScreen(KeyedScreen[None]):
             await self._do_in_view(opened, found, key)
 
     async def _do_in_view(self, opened: View, action: Action, key: str) -> None:
-        if opened.meaning(key) is action:
+        if key == "escape" and self.arrangement.enlarged:
+            self.enlarge()
+        elif opened.meaning(key) is action:
             await opened.perform(action)
         elif action.id == self.view:
             self.answer(f"{action.label} is on show. Esc goes back")

@@ -113,12 +113,13 @@ class Downloads:
         if isinstance(error, Cancelled):
             self.outcome = f"The download of {name} was stopped; its files are kept, ⏎ resumes it"
             return
+        there = f"{name} is on the disk now"
+        self.outcome = f"{there}: ⏎ opens it" if error is None else visible(str(error))
+        if not self._host.is_active:
+            return  # the dialog says so
         if error is not None:
-            self.outcome = visible(str(error))
             self._host.announce(self.outcome, "Download", "error")
         else:
-            there = f"{name} is on the disk now"
-            self.outcome = f"{there}: ⏎ opens it"
             self._host.announce(f"{there}. {key_for('open')} opens it.", "Download", "information")
 
     @property

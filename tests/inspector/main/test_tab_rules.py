@@ -110,6 +110,23 @@ def test_esc_goes_back_everywhere_and_q_quits() -> None:
             assert "escape" not in action.names or back or action.id == "stop", action.id
 
 
+def test_esc_makes_an_enlarged_view_small_before_it_leaves_it() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do("attention")
+        for key, enlarged, view in (
+            ("f", True, "attention"),
+            ("escape", False, "attention"),
+            ("escape", False, ""),
+        ):
+            await rig.press(key)
+            opened = rig.app.main.open_view
+            assert rig.app.main.arrangement.enlarged is enlarged
+            assert (opened.TOOL if opened is not None else "") == view
+
+    run(test)
+
+
 def test_no_key_is_silent_in_a_view() -> None:
     async def test(rig: Rig) -> None:
         await branched(rig)
