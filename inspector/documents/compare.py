@@ -26,7 +26,7 @@ from inspector.keys import key_for
 from inspector.scales import METRIC, bits, counted, others_prob, percent, tiny
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
-from inspector.state.session_tree import Item, SessionTree, shared
+from inspector.state.session_tree import Item, SessionTree, numbered, shared
 from inspector.state.timeline import Timeline
 
 # ---- where they match again, and which token faces which -----------------------------------------
@@ -502,7 +502,7 @@ def _probabilities(comparison: Comparison) -> str:
         return f"; their probabilities differ by no more than {tiny(abs(most.prob))}."
     label = quoted(token_label(most.left.text, most.left.raw))
     return (
-        f", but their probabilities differ: largest at token {most.left.position + 1} {label}, "
+        f", but their probabilities differ: largest at {numbered(most.left)}, {label}: "
         f"{change_words(most)}. {key_for('compare.largest')} goes there."
     )
 

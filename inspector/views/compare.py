@@ -55,6 +55,7 @@ from inspector.documents.compare import (
 from inspector.keys import with_keys
 from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
+from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import (
     Canvas,
@@ -73,11 +74,12 @@ if TYPE_CHECKING:
 
 # ---- the columns --------------------------------------------------------------------------------
 
-CELLS = {"pos": 6, "p": 9, "bits": 7, "rank": 8, "sum": 10, "Δp": 9, "Δbits": 8, "KL ≥": 7}
-"""Cells of each column by its head, a blank before each number; `sum` is the cumulative logprob."""
+CELLS = {"#": 6, "p": 9, "bits": 7, "rank": 8, "sum": 10, "Δp": 9, "Δbits": 8, "KL ≥": 7}
+"""Cells of each column by its head, a blank before each number; `#` is a step, or a token of the prompt, `sum` the
+cumulative logprob."""
 TOKEN_CELLS = 9
 """The least that a token should have."""
-_HALF = ("pos", "p", "bits", "rank", "sum")
+_HALF = ("#", "p", "bits", "rank", "sum")
 FORMS = (_HALF, _HALF[:4], _HALF[:3], _HALF[:2], ("p",))
 """Columns of a half, from the roomiest to the narrowest."""
 CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
@@ -100,14 +102,14 @@ def fitting_changes(width: int) -> Sequence[str]:
     their probabilities."""
     for form in CHANGE_FORMS:
         half = (width - _GUTTER - cells_of(form)) // 2 - _MARK
-        if half - cells_of(("pos", "p", "bits") if "Δbits" in form else ("pos", "p")) >= TOKEN_CELLS:
+        if half - cells_of(("#", "p", "bits") if "Δbits" in form else ("#", "p")) >= TOKEN_CELLS:
             return form
     return CHANGE_FORMS[-1]
 
 
 def _numbers(form: Sequence[str], texts: Mapping[str, str]) -> str:
     """The columns after the token; a column without a text has its head."""
-    return "".join(" " + pad(texts.get(head, head), CELLS[head] - 1, True) for head in form if head != "pos")
+    return "".join(" " + pad(texts.get(head, head), CELLS[head] - 1, True) for head in form if head != "#")
 
 
 # ---- both, token for token ----------------------------------------------------------------------
@@ -234,7 +236,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
     def _head(self, y: int) -> Row:
         muted, columns = self.ink("muted"), self._columns
         if y > 0:
-            text = " " * _MARK + (pad("pos", CELLS["pos"] - 1, True) + " " if "pos" in columns else "")
+            text = " " * _MARK + (pad("#", CELLS["#"] - 1, True) + " " if "#" in columns else "")
             text += pad("token", self._token_cells) + _numbers(columns, {})
             return [Segment(text + _numbers(self._between, {}) + " " * _GUTTER + text, muted)]
         left, right = (
@@ -301,14 +303,14 @@ class CompareTable(ScrollView, Inked, can_focus=False):
         metric, total = scales.METRIC["surprisal"], self.comparison.sum(line, side)
         surprisal = metric.value(item)
         texts = {
-            "pos": str(item.position + 1),
+            "#": numbered(item).rpartition(" ")[2],
             "p": "" if item.prob is None else scales.percent(item.prob),
             "bits": "" if surprisal is None else scales.bits(surprisal),
             "rank": "" if item.rank is None else scales.count(item.rank),
             "sum": "" if total is None else scales.decimal(total),
         }
-        if "pos" in self._columns:
-            position = pad(texts["pos"], CELLS["pos"] - 1, True) + " "
+        if "#" in self._columns:
+            position = pad(texts["#"], CELLS["#"] - 1, True) + " "
             row.append(Segment(position, on_ground("faint" if shared else "muted")))
         label = pad(token_label(item.text, item.raw, getattr(item, "pending", b"")), self._token_cells)
         words = "muted" if shared else "good" if line.joined else ""
@@ -320,7 +322,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
                 heat = heat_style(metric.step(surprisal), self.dark, self.colorful)
                 row.append(Segment(" " * max(0, CELLS[head] - len(text)), ground))
                 row.append(Segment(text, ground + heat))
-            elif head != "pos":
+            elif head != "#":
                 row.append(Segment(_numbers((head,), texts), on_ground("faint") if shared else ground))
         return row
 
@@ -715,7 +717,7 @@ class CompareView(View):
         label = quoted(token_label(item.text, item.raw))
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
         if (change := self.comparison.change(pair)) is None:
-            return f"⏎ {goes} {label}, token {item.position + 1} of {path}"
+            return f"⏎ {goes} {label}, {numbered(item)} of {path}"
         before, after = (scales.METRIC["surprisal"].value(each) for each in (change.left, change.right))
         surprisal = ""
         if before is not None and after is not None:

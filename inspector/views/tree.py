@@ -20,7 +20,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widget import Widget
 
-from engine.protocol import Deleted, Marked, MoveTo, Step
+from engine.protocol import Deleted, Marked, MoveTo
 from inspector import scales
 from inspector.display import joined_to_fit, pad, quoted, token_label, truncate, visible
 from inspector.keys import bare_key_for, key_for, with_keys
@@ -29,7 +29,7 @@ from inspector.session.client import Request
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.conditions import conditions
-from inspector.state.session_tree import NOTE, STAR, SessionTree, written
+from inspector.state.session_tree import NOTE, STAR, SessionTree, numbered, written
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.state.tree_rows import TreeFilter, TreeView, pruned
@@ -397,9 +397,13 @@ class TreeDetail(Canvas):
 
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
-        marks, depth, first = timeline.tree.marks, timeline.tree.branches.depth, branch.first
-        inner = self._view.inner.get(first, ())
-        texts = [f"at its token {depth(mark.node) - depth(first) + 1}: {written(mark)}" for mark in inner]
+        marks, first = timeline.tree.marks, branch.first
+        inner, texts = self._view.inner.get(first, ()), list[str]()
+        nodes, depth = timeline.tree.nodes, timeline.tree.branches.depth
+        for mark in inner:  # on a beam that the session was never at, maybe
+            item = nodes.get(mark.node)
+            place = numbered(item) if item is not None else f"token {depth(mark.node):,}"
+            texts.append(f"at {place}: {written(mark)}")
         if first in marks.of:
             texts.insert(0, written(marks.at(first)))
         if texts:
@@ -640,9 +644,7 @@ class TreeActions(ToolActions):
             return branch.first, f"branch {_label(text, branches[branch.first].raw)}"
         if (item := timeline.selected or (timeline.items[-1] if timeline.items else None)) is None:
             return None
-        prompt = f"prompt token {item.position + 1}"
-        place = f"step {item.index + 1}" if isinstance(item, Step) else prompt
-        return item.node, f"token {_label(item.text, item.raw)}, {place}"
+        return item.node, f"token {_label(item.text, item.raw)}, {numbered(item)}"
 
     def bookmark(self) -> None:
         """Set a bookmark, or take it off."""

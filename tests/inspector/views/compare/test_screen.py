@@ -70,7 +70,7 @@ async def test_it_opens_at_the_divergence_with_both_sides_told(rig: Rig) -> None
     assert "Logprob gap" in text
     assert "Since they diverged" in text
     assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
-    assert status(screen).endswith("token 9 of this branch")
+    assert status(screen).endswith("step 4 of this branch")
     await rig.press("escape")
     assert rig.app.top is rig.app.main
     assert rig.engine.sent == []
@@ -116,7 +116,7 @@ async def test_on_its_own_side_enter_looks_and_moves_nothing(rig: Rig) -> None:
     screen = await compared(rig)
     await rig.press("left", "down")
     assert screen.table.side == LEFT
-    assert status(screen).endswith("token 10 of this path")
+    assert status(screen).endswith("step 5 of this path")
     await rig.press("enter")
     assert rig.engine.sent == []
     assert (rig.timeline.tip, rig.timeline.slot) == (new, 9)

@@ -101,7 +101,7 @@ async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
     assert "↑↓ branch" in rig.screen_text()
     assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, esc goes back"
     await rig.press("1")
-    assert "↑↓ candidate" in rig.screen_text()
+    assert "↑↓ branch" not in rig.screen_text()
 
 
 # ---- going ------------------------------------------------------------------------------------
@@ -164,7 +164,10 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
     await rig.press("left", "b", "left", "right")
     item = rig.timeline.selected
     assert rig.timeline.tree.marks.at(item.node).bookmarked
-    assert f"step {item.index + 1}, ★ bookmarked" in rig.status.lower()
+    assert (
+        rig.status
+        == f"Step {item.index + 1}, ★ bookmarked. ↑↓ and ⏎ take another token here. End returns to the last token"
+    )
 
 
 async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
