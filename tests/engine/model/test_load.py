@@ -224,6 +224,16 @@ def test_a_broken_directory_gets_one_clear_sentence(zoo: Zoo, tmp_path: Path, ca
     assert "\n" not in str(error.value)
 
 
+def test_what_no_tokenizer_reads_is_no_obstacle(zoo: Zoo, tmp_path: Path) -> None:
+    path = copied(zoo, tmp_path)
+    (path / "old.json").mkdir()
+    os.mkfifo(path / "pipe")
+    assert load(LoadSettings(model=str(path))).facts.layers == 2
+    os.mkfifo(path / "more.txt")
+    with pytest.raises(LoadError, match=r"more\.txt"):
+        load(LoadSettings(model=str(path)))
+
+
 def test_a_long_path_hides_no_reason(zoo: Zoo, tmp_path: Path) -> None:
     """mlx_lm's sentence names the path first; the hub's cache on a Mac makes long ones."""
     path = copied(zoo, tmp_path / ("long" * 50))

@@ -284,6 +284,7 @@ def test_what_the_hub_answers_is_one_line(
         "",
         {"sha": COMMIT, "siblings": ["config.json"]},
         {"sha": COMMIT, "siblings": {"a": 1}},
+        {"id": SPEC, "sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40}] * 10_001},
         {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": [1]}]},
         {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": 5}]},
     ],
