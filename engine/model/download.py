@@ -40,8 +40,10 @@ PATTERNS = (
 RATE_SECONDS = 5.0
 """Over which the rate is taken."""
 REPORT_SECONDS = 0.2
-TIMEOUT = 20.0
-"""Seconds until the hub's list must come."""
+TIMEOUT = 10.0
+"""Seconds until the hub's list must come, and huggingface_hub's own patience: a model on the disk waits as long."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file."""
 MEMORY = 2 * 2**30
 """Bytes of address space of the process: a list without an end is given up."""
 MOST_FILES = 10_000
@@ -302,7 +304,8 @@ def _listed(spec: str, patterns: Sequence[str]) -> tuple[str, Files]:
     if not all(known) or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
         raise ValueError("its list of files is none that can be kept")
     for name in files:
-        if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
+        odd = not name.isprintable() or "\\" in name or len(name.encode()) > LONGEST_NAME
+        if odd or {"", ".", ".."}.intersection(name.split("/")):
             _refuse("wrong", f"a file has the name {ascii(name)[:80]}")
     if not any(each.rfilename.endswith(".safetensors") for each in info.siblings):
         _refuse("wrong", "it has no weights in safetensors files")

@@ -241,6 +241,7 @@ NAMES = (
     "\x1b[2J.json",
     "a\\..\\b.json",
     "\u202eevil.json",
+    f"{'evil' * 64}.json",
 )
 
 
