@@ -193,3 +193,19 @@ def test_without_a_process_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_mark_of_a_thinking_in_a_template_tells_both(template: str) -> None:
     marks = chat_template.reply_format(template, None, dict).marks
     assert marks == (ReplyMark("answer", "[THINK]", "thinking"), ReplyMark("thinking", "[/THINK]", "answer"))
+
+
+@pytest.mark.parametrize(
+    ("content", "ends", "end"),
+    [
+        ("cd", [1, 6, 7], 6),
+        ("other", [6], 6),
+        ("cd", [1], 4),
+        ("cd", None, 4),
+        ("other", [1], 2),
+        ("other", None, 2),
+    ],
+)
+def test_a_string_ends_at_its_mark_or_after_its_text(content: str, ends: list[int] | None, end: int) -> None:
+    found = None if ends is None else [(0, True, at) for at in ends]
+    assert chat_template._end("abcdefgh", content, 2, found) == end
