@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from engine.errors import EngineError
-from engine.models_on_disk.download import DownloadProgress, download
+from engine.model.download import DownloadProgress, download
 from engine.models_on_disk.models import listed
 from engine.settings import BY_NAME
 from inspector import keys
