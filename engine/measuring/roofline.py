@@ -339,8 +339,8 @@ BUSY = (
     "The figures are of the best; measure again when nothing else runs."
 )
 ABOVE = (
-    "{} is at {:.0%} of the roof, which was measured twice: what it reads fits into the processor's caches, which are "
-    "faster than memory."
+    "{} reaches {:.1f} times the roof, which was measured twice: what it reads fits into the processor's caches, which "
+    "are faster than memory."
 )
 HOW = (
     "Decode: the forward of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "

@@ -36,7 +36,7 @@ from inspector.state.batch import (
     totals_words,
 )
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, dialog_table, note, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import TypedTextArea
@@ -48,11 +48,12 @@ if TYPE_CHECKING:
 
 MARKS = {"waiting": "·", "prefill": "▒", "live": "●", "ended": "■"}
 ABOUT = (
-    "Several prompts at once: a lane for each, one forward for all",
-    "",
+    "Several prompts at once, a lane for each and one forward pass for all: what each writes, and what padding and "
+    "finished lanes cost."
+)
+PADDED = (
     "Shorter prompts get padding before them (░), which the masks hide.",
     "A lane that ends makes room for one that waits; in a static batch it keeps its row until all have ended.",
-    "",
 )
 PADDING = "░"
 MOST_PADDING = 12
@@ -279,7 +280,7 @@ BATCH_KEYS = screen_table(
     "In a batch",
     Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.",
            lambda own: own.step(), Needs.ENGINE, worth=9,
-           hint=lambda own: "step" if own.continues else ""),
+           hint=lambda own: "step" if own.continues else "" if own.so_far else "example"),
     Action("batch.run", "Run", "Run until all lanes have ended; again to pause.",
            lambda own: own.run(), Needs.ENGINE, worth=8,
            hint=lambda own: "" if not own.continues else "pause" if own.running else "run"),
@@ -386,7 +387,7 @@ class BatchView(View):
         every, detail, figures = panels = [
             self.query_one(id, DrawnPanel) for id in ("#batch-lanes", "#batch-lane", "#batch-all")
         ]
-        shown = panels[self._view % 3] if self.low else None
+        shown = every if batch is None else panels[self._view % 3] if self.low else None
         for panel in panels:
             panel.display = shown in (None, panel)
         self.query_one("#batch-below").display = shown is not every
@@ -408,10 +409,7 @@ class BatchView(View):
     def _lanes(self, on: Canvas, width: int, height: int) -> list[Row]:
         """All lanes; the highlighted one stays in sight."""
         if (batch := self.so_far) is None:
-            press = f"Press {key_for('batch.new')} to give prompts, one a line."
-            texts = [(line, on.ink("muted")) for line in ABOUT]
-            texts.append((self.needs_model if self.recorded else press, on.rich_style))
-            return centred(texts, width, height)
+            return self.empty(on, width, height, ABOUT, *PADDED)
         lines = max(1, min(MOST_LINES, height // max(1, len(batch.lanes))))
         fit = max(1, height // lines)
         self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
@@ -425,8 +423,7 @@ class BatchView(View):
     def _lane(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
         if (lane := self.lane) is None:
-            words = "Each lane has candidates and a draw of its own."
-            return centred([(words, on.ink("muted"))], width, height)
+            return []
         facts = []
         if lane.opened.ids:
             facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
@@ -441,10 +438,9 @@ class BatchView(View):
         return [*candidate_rows(on, lane, width), *on.facts(facts, width)][:height]
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The totals of all lanes: row-steps, time, and all at once against one after another."""
+        """Work spent on tokens, on padding and on finished lanes; batched against one at a time."""
         if (batch := self.so_far) is None:
-            words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
-            return centred([(words, on.ink("muted"))], width, height)
+            return []
         note = [("note", batch.opened.note)] if batch.opened.note else []
         return on.facts([*compared_words(batch), *totals_words(batch), *note], width)[:height]
 
@@ -465,7 +461,7 @@ class BatchView(View):
         if job.running:
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
-            return f"Press {new} to give prompts, {key_for('batch.static')} for static, ← → for lanes at once"
+            return f"Press {key_for('batch.step')} for an example of {len(EXAMPLES) + 1} prompts, {new} for your own"
         if batch.replaced:
             return f"{REPLACED}. {new} begins another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
@@ -482,22 +478,26 @@ class BatchView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let every lane grow by a token, or pause."""
+        """Let every lane grow by a token, or pause; without a batch begin that of the example."""
         if self.running:
             self.job.stop()
+        elif self.so_far is None:
+            self._begin_example()
         elif self._can_advance() and len(self.job.commands) < MAX_QUEUED_STEPS:
             self.job.start(protocol.AdvanceBatch(steps=1))
 
     def run(self) -> None:
         """Run to the end, or pause."""
-        if not self.job.stop() and self._can_advance():
+        if self.job.stop():
+            return
+        if self.so_far is None:
+            self._begin_example()
+        if self.so_far is None or self._can_advance():
             self.job.start(protocol.AdvanceBatch())
 
     def _can_advance(self) -> bool:
-        """True if lanes are running or wait; says why if there is no batch to advance."""
-        if not self._replaced() and self.so_far is None:
-            self.say(f"Press {key_for('batch.new')} to give prompts first")
-        return self.continues
+        """True if lanes are running or wait; says why if draws took the batch's place."""
+        return not self._replaced() and self.continues
 
     def _replaced(self) -> bool:
         """Say so if the engine has dropped the batch; returns whether it has."""
@@ -515,10 +515,18 @@ class BatchView(View):
         """Show the next panel, if one is shown at a time."""
         self._view += 1
 
+    @property
+    def _example(self) -> str:
+        """The session's prompt and two more, a line each."""
+        own = " ".join(self.controller.setup.prompt.text.split())
+        return "\n".join([own if own and not own.startswith("{") else EXAMPLES[0], *EXAMPLES])
+
+    def _begin_example(self) -> None:
+        self._asked((self._example, self.lane_prompts(typed_prompts(self._example))), begins=True)
+
     def begin_another(self) -> None:
         """Ask for the prompts of another batch."""
-        own = self.controller.setup.prompt.text
-        self._ask(self._typed or "\n".join([" ".join(own.split()) or EXAMPLES[0], *EXAMPLES]), begins=True)
+        self._ask(self._typed or self._example, begins=True)
 
     def add(self) -> None:
         """Ask for prompts to add, or for those of a batch if there is none to add to."""

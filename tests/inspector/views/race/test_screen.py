@@ -53,10 +53,9 @@ async def test_it_says_what_it_is_before_it_starts(rig: Rig) -> None:
     await began(rig)
     assert rig.engine.sent == []
     text = rig.screen_text()
-    assert "A step runs one token." in text
-    assert "A step runs the whole" in text
-    assert "sequence again." in text
-    assert "Press space to race to 128 tokens" in text
+    assert "The same tokens twice, with the KV cache and without it" in rig.said()
+    assert "Press space to race this text to 128 tokens" in rig.said()
+    assert "─ With ─" not in text
 
 
 @pytest.mark.screen(size=(90, 30))
@@ -173,7 +172,7 @@ async def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_
     await rig.press("escape")
     await rig.push([rig.session.step()])
     await rig.press("z")
-    assert "Press space to race" in rig.screen_text()
+    assert "Press space to race this text" in rig.screen_text()
 
 
 async def test_a_failure_stands_in_the_view(rig: Rig) -> None:
