@@ -214,8 +214,8 @@ def fewer_bits(compared: KVCompared) -> Iterator[Block]:
     yield Table(COLUMNS, [*map(_cost, measured)], whole=True)
     refused = [(f"{cost.bits} bits", cost.refused) for cost in compared.costs if cost.refused]
     notes = [("note", note) for note in sorted({cost.note for cost in measured if cost.note})]
-    change = "of the logits after the path, absolute, against the model's own type"
-    facts = [*refused, *notes, ("path", f"{count(compared.tokens)} tokens"), ("change", change)]
+    change = f"of the logits after {count(compared.tokens)} tokens, absolute, against the model's own type"
+    facts = [*refused, *notes, ("change", change)]
     yield Facts((*facts, ("formula", compared.formula)))
 
 

@@ -293,9 +293,9 @@ BATCH_KEYS = screen_table(
            hint=lambda own: "add" if own.grows else "", worth=6),
     Action("batch.take_out", "Take out", "Remove the highlighted lane while the others continue.",
            lambda own: own.take_out(), Needs.ENGINE, hint=lambda own: "take out" if own.grows else "", worth=5),
-    Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, and compare ids and times.",
+    Action("batch.alone", "Compare", "Once all have ended: run each prompt alone, and compare ids and times.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
-           hint=lambda own: "alone" if own.grows and own.so_far.over else ""),
+           hint=lambda own: "compare" if own.grows and own.so_far.over else ""),
     Action("batch.new", "New batch",
            "Begin another batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
@@ -463,10 +463,10 @@ class BatchView(View):
         if batch is None:
             return f"Press {key_for('batch.step')} for an example of {len(EXAMPLES) + 1} prompts, {new} for your own"
         if batch.replaced:
-            return f"{REPLACED}. {new} begins another batch, {key_for('batch.open')} opens this lane"
+            return f"{REPLACED}. {new} starts another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
-            return f"All lanes have ended. {alone}{add} adds prompts, {new} begins another batch"
+            return f"All lanes have ended. {alone}{add} adds prompts, {new} starts over"
         step, run = key_for("batch.step"), key_for("batch.run")
         return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
 

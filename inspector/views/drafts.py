@@ -308,7 +308,7 @@ def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, str, str, str]]:
             yield "→", "accent", *_figures(latest.instead), "taken instead: the draw's token"
     if not latest.drafts:
         lookup = latest.settings.draft == "lookup"
-        why = "the last tokens did not occur before" if lookup else "nothing can follow here"
+        why = "nothing repeats here" if lookup else "nothing can follow here"
         yield "–", "faint", "", "", "", f"no draft: {why}. A plain step"
 
 
