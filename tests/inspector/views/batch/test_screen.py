@@ -184,7 +184,7 @@ async def test_a_batch_that_draws_took_the_place_of_is_shown_and_does_nothing_mo
     await rig.do("batch")
     text = rig.screen_text()
     assert "Once [b]upon" in text
-    assert "Draws took the place of this batch. n begins another batch" in text
+    assert "Draws took the place of this batch. n starts another batch" in text
     for key in ("space", "r", "x", "c"):
         await rig.press(key)
         assert "Draws took the place of this batch. Press n" in rig.screen_text()
