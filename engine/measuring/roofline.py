@@ -222,7 +222,7 @@ CHOSEN = (
 """Names of the number of experts per token in the configs of different families."""
 WORK_HOW = (
     "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
-    " attended to; weights, keys, values and states are read once a forward, activations are not counted."
+    " attended to; weights, keys, values and states are read once a forward pass, activations are not counted."
 )
 
 
@@ -343,11 +343,11 @@ ABOVE = (
     "are faster than memory."
 )
 HOW = (
-    "Decode: the forward of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "
+    "Decode: the forward pass of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "
     "waited for to its end. "
 )
 HOW_PREFILL = (
-    "Prefill: one forward of the path's first {} tokens from nothing, with the logits of all, best of {} after a "
+    "Prefill: one forward pass of the path's first {} tokens from nothing, with the logits of all, best of {} after a "
     "warm-up. "
 )
 

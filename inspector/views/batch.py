@@ -306,7 +306,7 @@ BATCH_KEYS = screen_table(
           "The next batch: fewer lanes at once, or more; the others wait.", lambda own, by: own.change_size(by),
           needs=Needs.ENGINE, hint=lambda own: "" if own.so_far else "at once", worth=5),
     Action("batch.turn", "Next panel", "Where there is room for one panel: lanes, lane, or all lanes.",
-           lambda own: own.turn(), hint=lambda own: "panel" if own.low else "", worth=8),
+           lambda own: own.turn(), hint=lambda own: "panel" if own.low and own.so_far else "", worth=8),
     back("batch.leave", "Go back; the batch pauses, and `{batch}` continues it.", worth=9),
 )  # fmt: skip
 

@@ -295,7 +295,7 @@ class RaceView(View):
         if not self.steps:
             return f"Press {go} to race this text to {self.last} tokens, ← → for another length"
         if self.over:
-            longer = f", → and {go} continues to more" if self.last < self.lengths[-1] else ""
+            longer = ", after → to more" if self.last < self.lengths[-1] else ""
             return f"{self.tokens} tokens reached. Press {go} to race again{longer}"
         paused = f"Paused at {self.tokens} of {self.last} tokens"
         return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"

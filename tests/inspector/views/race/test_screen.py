@@ -139,7 +139,7 @@ async def test_the_length_stays_within_the_window_and_beyond_what_was_passed(rig
     await rig.press("right")
     assert screen.last == 32  # not while it runs
     await rig.end("Race")
-    assert "→ and space continues to more" in rig.screen_text()
+    assert "Press space to race again, after → to more" in rig.screen_text()
     await rig.press("right", "left", "right", "space")
     assert (racing(rig).first, racing(rig).last) == (32, 64)
 
