@@ -260,10 +260,10 @@ class TimingPanel(PanelCanvas, can_focus=True):
         ttft = "first token", milliseconds(prefilled.ttft_ms)
         first = self._pairs(ttft, mark=f"({COLD})" if prefilled.cold else "")
         slow = scales.ms(tpot.p95)
-        then = {"then": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": slow}
+        then = {"each token": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": slow}
         if deep:
             then["p99"] = scales.ms(tpot.p99)
-        for drop in ("", "p50", "p99", "p95", "then"):
+        for drop in ("", "p50", "p99", "p95", "each token"):
             then.pop(drop, None)
             row = [*first, *self._pairs(*then.items())]
             if Segment.get_line_length(row) <= width + GAP:

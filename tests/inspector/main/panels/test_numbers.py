@@ -522,7 +522,7 @@ async def test_first_token_then_tokens_and_throughput() -> None:
         await pilot.pause()
         text = screen(pilot)
         assert "first token 45.5 ms" in text
-        assert f"then {times.mean:.1f} ms  p50 {times.p50:.1f}  p95 {times.p95:.1f}" in text
+        assert f"each token {times.mean:.1f} ms  p50 {times.p50:.1f}  p95 {times.p95:.1f}" in text
         assert f"generation {times.tps:.0f} tok/s" in text
         assert "prompt 133 tok/s" in text
         assert "─ Time · prompt probabilities took 1.5 ms extra ─" in text
@@ -545,7 +545,7 @@ async def test_a_cold_start_is_marked_and_in_no_rate(size: tuple[int, int]) -> N
         panel.show(timeline)
         await pilot.pause()
         text = screen(pilot)
-        assert f"first token 45.5 ms  (with warm-up)  then {times.mean:.1f} ms" in text
+        assert f"first token 45.5 ms  (with warm-up)  each token {times.mean:.1f} ms" in text
         assert f"p95 {times.p95:.1f}" in text
         assert f"generation {times.tps:.0f} tok/s" in text
 
