@@ -115,6 +115,8 @@ class View(Vertical, Keyed):
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
     """True if a run pauses when it is opened."""
+    WHOLE: ClassVar[bool] = False
+    """True if it doesn't speak of the selected token: it covers all panels."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 

@@ -18,7 +18,7 @@ from engine.protocol import (
 )
 from inspector.state.batch import EXAMPLES
 from inspector.views.batch import BatchDialog, BatchView, laid_out, typed_prompts
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
 
@@ -68,7 +68,7 @@ async def test_an_empty_batch_offers_an_example(rig: Rig, key: str, asked: list[
 async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     await opened(rig)
     await rig.press("n")
-    area = rig.app.top.query_one("#batch-prompts", TypedTextArea)
+    area = rig.app.top.query_one("#batch-prompts", SafeTextArea)
     area.text = '{"prompt": "The", "temp": "x"}'
     await rig.pilot.pause()  # until the dialog counted what is typed
     await rig.press("ctrl+s")

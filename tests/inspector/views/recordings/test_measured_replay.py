@@ -259,13 +259,13 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
     assert "lanes equal" not in replay.screen_text()
     await settle(replay, "space")
     assert "Batch · recorded · step 3" in replay.screen_text()
-    for key in ("n", "a", "x", "v", "m", "left", "enter"):
+    for key in ("n", "a", "x", "c", "m", "left", "enter"):
         await replay.press("escape")
         await replay.do("batch")
         await replay.press(key)
         assert "needs a live model" in replay.app.top.said
     await settle(replay, *["backspace"] * 12)
-    assert "one forward for all" in replay.answer_words()
+    assert "one forward pass for all" in replay.answer_words()
     await replay.press("escape")
     await replay.do("batch")
     assert replay.status == with_keys(REFUSED)
