@@ -98,8 +98,8 @@ def memory_bandwidth(stopped: Stopped) -> Rate:
     name = max(rates, key=lambda way: max(rates[way]))
     mx.clear_cache()
     how = (
-        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times in one evaluation less one of "
-        "nothing: the best of its repeats"
+        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times an evaluation, less the time "
+        "of an empty one: the best of its repeats"
     )
     return Rate(max(rates[name]), statistics.median(rates[name]), how)
 

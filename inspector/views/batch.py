@@ -304,7 +304,7 @@ BATCH_KEYS = screen_table(
            lambda own: own.take_out(), Needs.ENGINE, hint=lambda own: "take out" if own.grows else "", worth=5),
     Action("batch.alone", "Compare", "Once all have ended: run each prompt alone, and compare ids and times.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
-           hint=lambda own: "compare" if own.grows and own.so_far.over else ""),
+           hint=lambda own: "compare" if own.grows and own.so_far.over and not own.so_far.compared else ""),
     Action("batch.new", "New batch",
            "Begin another batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),

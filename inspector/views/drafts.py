@@ -14,6 +14,7 @@ from engine import protocol
 from engine.protocol import DraftRound, LoadDraft, Record, SpeculationVerified
 from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, LoadSettings, SpeculationSettings
 from inspector.display import (
+    first_fitting,
     joined_to_fit,
     pad,
     token_label,
@@ -40,8 +41,6 @@ if TYPE_CHECKING:
 
 PLAIN_STEPS = 5
 """Plain steps that a run begins with if none was measured yet."""
-_WIDE = 76
-"""Cells from which the outcome of a draft is written beside it."""
 _OUTCOME = 12
 """Cells from which on a word tells its outcome."""
 _SLIM = 50
@@ -163,7 +162,11 @@ class DraftsView(View):
                 Segment(f" {draft:>8} {model:>8}  ", on.rich_style),
             ]
             room = width - sum(part.cell_length for part in row)
-            words = words if width >= _WIDE else words.partition(":")[0] if room >= _OUTCOME else ""
+            words = (
+                first_fitting(room, words, words.partition(" · ")[0], words.partition(":")[0])
+                if room >= _OUTCOME
+                else ""
+            )
             rows.append([*row, Segment(truncate_words(words, room), muted)])
         left, times = height - len(rows), _times(on, latest, state.totals.plain_ms, width)
         rows += [[], *times] if left > len(times) else times[-left:] if left > 0 else []
@@ -222,7 +225,8 @@ class DraftsView(View):
         if not state.rounds:
             return self._idle()
         if (finished := self.timeline.finished.get(self.timeline.tip)) is not None:
-            return f"Ended: {ending(finished)}. Press {verify} to compare with plain steps, {run} to continue"
+            why = ending(finished)
+            return f"{why[0].upper()}{why[1:]}. Press {verify} to compare with plain steps, {run} to continue"
         return f"Press {verify} to compare with plain steps"
 
     # ---- rounds -----------------------------------------------------------------------------
