@@ -33,7 +33,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
         "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "merges": "E", "segments": "S",
+        "tokens": "e", "merges": "E", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},

@@ -241,9 +241,9 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
 @pytest.mark.lesson(listed=find("speculation"), size=(80, 24))
 async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
     """Rounds that were had done are the screen's, too: it goes on with their draft."""
-    await learner.press("3", "5", "S")
+    await learner.press("3", "5", "d")
     await learner.until(lambda: isinstance(learner.app.top, DraftsView))
-    await learner.press("d", "space")
+    await learner.press("m", "space")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
     await learner.press("enter")
