@@ -548,10 +548,11 @@ class MainScreen(KeyedScreen[None]):
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
-        if refused := waits or refusal(usual, self.controller, usual_owner):
+        refused = waits or refusal(usual, self.controller, usual_owner)
+        if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
-        if usual.view and (opened := self.open_view) is not None:
+        if (usual.view or usual.opens) and (opened := self.open_view) is not None:
             opened.goes_to(id)
             if not self._left_open_view():
                 return
