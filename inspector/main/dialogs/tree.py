@@ -68,7 +68,7 @@ class FilterDialog(FieldDialog[TreeFilter]):
 
 FIELDS = (
     ("name", "name: shown in the tree"),
-    ("note", "note: for yourself"),
+    ("note", "private note"),
     ("caption", "caption: for an audience, in a replay"),
 )
 
@@ -98,7 +98,7 @@ class NamingDialog(Dialog[Marked]):
         for name, label in FIELDS:
             yield Label(label, classes="field-label", markup=False)
             yield SafeInput(getattr(self.mark, name), "none", id=f"naming-{name}")
-        yield Label("panel: that the caption is about", classes="field-label", markup=False)
+        yield Label("panel the caption refers to", classes="field-label", markup=False)
         yield Choice(self._titles, self.stages.index(self._here), id="naming-tool")
 
     def on_mount(self) -> None:
