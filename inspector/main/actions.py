@@ -204,7 +204,7 @@ class LookActions(ToolActions):
 
         steps = self.controller.navigation.steps_range()
         if steps is None:
-            self.host.answer(f"No step was taken yet. Press {key_for('step')} to take one")
+            self.host.answer(f"Nothing generated yet. Press {key_for('step')} to take a step")
         else:
             self.host.open(JumpDialog(*steps), self._jump)
 

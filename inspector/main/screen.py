@@ -571,8 +571,9 @@ class MainScreen(KeyedScreen[None]):
         if action.opens:
             self.open_by(action)
             return None
-        unmade = next((id for id, own in self.actions.items() if own is owner and id in self._unmade), "")
-        return action.run(self.own(unmade) if unmade else owner) if action.run is not None else None
+        if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+            owner = self.own(next(id for id, own in self.actions.items() if own is owner))
+        return action.run(owner) if action.run is not None else None
 
     def own(self, tool: str) -> ToolActions:
         """The actions of a tool, made if they weren't.
