@@ -230,8 +230,11 @@ class InspectorApp(App[int]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, with dim text that can be read; the last one keeps control characters from the terminal."""
-        filters = (DIM if isinstance(each, DimFilter) else each for each in super().get_line_filters())
-        return [*filters, CONTROLS]
+        filters = [*super().get_line_filters(), CONTROLS]
+        for place, each in enumerate(filters):
+            if isinstance(each, DimFilter):
+                filters[place] = DIM
+        return filters
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""
@@ -284,16 +287,13 @@ class InspectorApp(App[int]):
         narrator, top = self.main.narrator, self.screen
         if self.leaving:
             return
-        if isinstance(event, events.Key):
-            if narrator is not None and top is self.main and narrator.takes(event.key):
-                return  # not in dialogs
-            if (
-                top is self.main
-                and self.main.open_view is None
-                and self.keys.typed < self.main.in_sight_since
-                and self.main.refuses(event.key)
-            ):
-                return
+        if (
+            isinstance(event, events.Key)
+            and narrator is not None
+            and top is self.main
+            and narrator.takes(event.key)
+        ):
+            return  # not in dialogs
         await super().on_event(event)
 
     def _read_styles(self) -> None:

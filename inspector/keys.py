@@ -33,7 +33,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "candidates": "c", "grammar_expects": "", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/",
         "own_text": "a", "grammar": "J", "merges": "E", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e",
+        "tokens": "e", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
@@ -44,14 +44,13 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
-        "steering": "S",
-        "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
+        "steering": "S", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
         "next_mark": "}", "marks": "k", "reply": "R",
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
-        "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
-        "speculation": "S", "ranks": "R", "verify": "v",
+        "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
+        "compare_kv": "Q", "verify": "v",
     },
     "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
@@ -73,7 +72,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "grammar": {"take_off": "ctrl+d"},
     "help": {
         "filter": "/", "next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace",
-        "close": "@help q",
+        "close": "@help",
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
@@ -81,47 +80,46 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
-        "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
-        "more": "right +", "verify": "v", "anew": "c", "leave": "escape @speculation q",
+        "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",
+        "more": "right +", "verify": "c", "anew": "n", "leave": "escape",
     },
     "lockstep": {
         "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
         "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
-        "inside_first": "i", "inside_second": "I", "leave": "escape @lockstep q",
+        "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
-        "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape @race q",
+        "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape",
     },
     "batch": {
         "step": "space", "run": "r", "above": "up", "below": "down", "open": "enter", "add": "a", "take_out": "x",
-        "alone": "v", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l",
-        "leave": "escape @batch q",
+        "alone": "c", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l", "leave": "escape",
     },
     "beams": {
         "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
         "next_step": "right", "ten_before": "pageup", "ten_after": "pagedown", "first": "home", "last": "end",
-        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape @beams q",
+        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape",
         "start": "enter", "field_above": "up", "field_below": "down",
     },
     "draws": {
         "go": "space r enter", "fewer": "left", "more": "right", "longer": "up", "shorter": "down", "turn": "v",
-        "leave": "escape @draws q",
+        "leave": "escape",
     },
     "costs": {
-        "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
+        "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape",
     },
-    "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "ranks": {"measure": "r space", "leave": "escape"},
     "merges": {
         "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
-        "leave": "escape @merges q",
+        "leave": "escape",
     },
-    "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
+    "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape"},
     "compare": {
-        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
-        "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
-        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
+        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "divergence": "home", "end": "end",
+        "match_before": ",", "next_match": ".", "left": "left", "right": "right", "next_branch": "o",
+        "branch_before": "O", "next_view": "v", "view_before": "V", "largest": "g", "go": "enter", "leave": "escape",
     },
-    "inside": {"leave": "escape q"},
+    "inside": {"leave": "escape"},
     "attention": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
         "triangle": "a", "texts": "x",
@@ -159,7 +157,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",
-        "leave": "escape @training q",
+        "leave": "escape",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {
@@ -310,7 +308,6 @@ _SIGNS: Mapping[str, str] = {
 
 
 @cache
-@cache
 def textual_name(key: str) -> str:
     """A key as Textual names it.
 
@@ -350,3 +347,14 @@ _TYPED: Mapping[str, str] = {
     textual_name(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()
 }
 """The sign that is typed, by Textual's name."""
+PRINTABLE = tuple(textual_name(chr(code)) for code in range(33, 127))
+"""All keys that type a sign, as Textual names them."""
+
+
+def nothing_here(key: str) -> str:
+    """The answer to a key that does nothing; empty for one that types no sign, which may mean something to a terminal.
+
+    Args:
+        key: As Textual names it.
+    """
+    return f"{shown(key)} does nothing here. {key_for('help')} shows the keys" if typed(key) else ""

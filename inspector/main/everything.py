@@ -90,8 +90,7 @@ class Everything:
         yield from here
         told = {each.id for each in here} | {"finder"}
         for action in main.table.actions:
-            offered = action.offered is None or action.offered(main.actions[main.table.tool(action.id).id])
-            if action.id not in told and action.label and offered:
+            if action.id not in told and action.label:
                 yield _findable(action, TABS[action.tabs[0]] if action.tabs else "Everywhere", action.way)
         for tool in main.table.tools:
             yield from main.own(tool.id).findable()

@@ -19,6 +19,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, Keyed, Needs
+from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import size_classes
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ EVERYWHERE = ActionTable(
     "In every view",
     (
         *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
-        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", *LAYOUT)),
+        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", "quit", *LAYOUT)),
         _elsewhere("prompt", leaves=True),
         _elsewhere("sampling", leaves=True),
     ),
@@ -114,6 +115,8 @@ class View(Vertical, Keyed):
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
     """True if a run pauses when it is opened."""
+    WHOLE: ClassVar[bool] = False
+    """True if it doesn't speak of the selected token: it covers all panels."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 
@@ -301,6 +304,20 @@ class View(Vertical, Keyed):
     def situation(self) -> str:
         """The state of the work, and the keys that matter now; printable."""
         return ""
+
+    def empty(self, on: Canvas, width: int, height: int, about: str, *more: str) -> list[Row]:
+        """The rows of a view that has nothing to show yet: what it shows, and the key that starts it.
+
+        Args:
+            on: Has the inks.
+            width: Cells of a row.
+            height: Rows.
+            about: What it shows, in one sentence.
+            more: What is good to know before.
+        """
+        muted, start = on.ink("muted"), (self.situation(), on.ink("strong"))
+        texts = [(about, on.rich_style), *((each, muted) for each in ("", *more)), ("", muted), start]
+        return centred(texts, width, height)
 
     def say(self, answer: str = "") -> None:
         """Answer a key, or take the answer back; printable."""

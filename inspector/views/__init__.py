@@ -60,6 +60,17 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
     return lambda own: bool(own.timeline.of(Answers).asked(kind))
 
 
+def _ranked(own: ToolActions) -> bool:
+    """True if several processes compute the model, or did in a recording."""
+    measured = own.timeline.of(Measured)
+    return bool(measured.ranks or measured.loaded)
+
+
+def beside(panel: str, word: str) -> Callable[[ToolActions], str]:
+    """A word for the line of keys, while a panel is the answer."""
+    return lambda own: word if own.host.arrangement.answer == panel else ""
+
+
 def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
     """Actions of a replay that share one sentence."""
     return tuple(Action(id, help=help) for id in ids)
@@ -85,13 +96,13 @@ BREAKPOINTS = Tool(
         Action("breakpoints", "Breakpoints",
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
             lambda own: own.open(), Needs.ENGINE,
-            hint="breakpoints", worth=5, place=62,
-            synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
+            hint="breakpoints", worth=3, place=62,
+            synonyms="stop when unsure, stop condition, conditional breakpoint, stop at, pause at, run until"),
         Action("previous_surprise", "Previous surprise",
             "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True),
+            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True, hint="surprise", worth=5, place=71),
         Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
-            Needs.DISTRIBUTION, looks=True),
+            Needs.DISTRIBUTION, looks=True, hint="surprise", worth=5, place=71),
         Action("previous_fork", "Previous fork point",
             "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
             lambda own: own.fork(-1), Needs.DISTRIBUTION, looks=True),
@@ -127,7 +138,7 @@ TYPED_TEXT = Tool(
         Action("own_text", "Type your own",
             "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
             "line shows its surprisal.", lambda own: own.open(),
-            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=6, place=57,
             synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),
     dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
@@ -150,26 +161,26 @@ TURNS = Tool(
 
 COMPARE = Tool(
     "compare",
-    "Compare branches",
+    "Compare",
     actions=(
         Action("compare", "Compare",
-            "Compare the current path with another branch, token by token: where they part, where they meet again, "
-            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
-            opens="inspector.views.compare:CompareView", view="compare",
+            "Compare the current path with another branch, as texts and token by token: where they diverge, where they "
+            "match again, and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4,
+            place=130, opens="inspector.views.compare:CompareView", view="compare",
             synonyms="diff, compare branches, difference of two branches, side by side"),
     ),
 )  # fmt: skip
 
 BEAMS = Tool(
     "beams",
-    "Beam search",
+    "Beams",
     actions=(
-        Action("beams", "Beam search",
-            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
-            "search continues.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
+        Action("beams", "Beams",
+            "Follow several continuations at once from the selected token and keep the most probable, step by step or "
+            "to the end.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
             opens="inspector.views.beams:BeamsView",
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
-            synonyms="beams, n best, hypotheses, search for the most probable text"),
+            synonyms="beam search, n best, hypotheses, search for the most probable text"),
     ),
     exports=("inspector.documents.beams:BEAMS_PART",),
 )  # fmt: skip
@@ -199,7 +210,7 @@ SEGMENTS = Tool(
         Action("segments", "Segments",
             "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
             "surprisal of each; go from one to the next, or fold one in the text.",
-            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView", view="segments",
+            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView",
             synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
             "cost of thinking, tokens by role, harmony, channels"),
     ),
@@ -221,13 +232,14 @@ MERGES = Tool(
 
 SPECULATION = Tool(
     "speculation",
-    "Speculation",
+    "Drafts",
     actions=(
-        Action("speculation", "Speculate",
-            "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="speculation",
-            opens="inspector.views.speculation:SpeculationView",
-            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
+        Action("speculation", "Drafts",
+            "Speculative decoding: a draft guesses several tokens, and one forward pass accepts or refuses each.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="drafts",
+            opens="inspector.views.drafts:DraftsView",
+            synonyms="speculation, speculative decoding, speculative sampling, draft model, draft tokens, "
+            "assisted generation, prompt lookup"),
     ),
 )  # fmt: skip
 
@@ -239,7 +251,7 @@ LOCKSTEP = Tool(
             needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
             opens="inspector.views.lockstep:LockstepView", view="models",
             synonyms="two models, second model, other model, compare models, quantized model, "
-            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "close the second model, compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model"),
     ),
     exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
@@ -249,7 +261,7 @@ RACE = Tool(
     "race",
     "Race",
     actions=(
-        Action("race", "Race", "Race with a KV cache against without: the same tokens side by side, both measured.",
+        Action("race", "Race", "Race with a KV cache against without one: the same tokens side by side, both measured.",
             needs=INSIDE, looks=True, view="race", opens="inspector.views.race:RaceView",
             recorded=lambda own: (race := own.timeline.of(Measured).race) is not None and bool(race.steps),
             synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache"),
@@ -262,7 +274,7 @@ BATCH = Tool(
     "Batch",
     actions=(
         Action("batch", "Batch",
-            "Run several prompts at once, a lane for each, one forward for all; step them together.",
+            "Run several prompts at once, a lane for each, one forward pass for all; step them together.",
             needs=Needs.MODEL | Needs.ENGINE, looks=True, view="batch", opens="inspector.views.batch:BatchView",
             recorded=lambda own: bool(
                 (batches := own.timeline.of(Batches)).last or (own.timeline.recorded and batches.continued)),
@@ -289,16 +301,19 @@ COSTS = Tool(
     "What a step costs",
     actions=(
         Action("profile", "Take a step apart",
-            "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
-            "roofline.", needs=INSIDE, looks=True, view="step", opens="inspector.views.costs:CostsView",
+            "A page of time: measure the parts of a step one by one, its layers, and where it stands under the "
+            "machine's roofline.", needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
+            hint=beside("timing", "step apart"), worth=9, place=65,
             recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
             "cost of a step"),
-        Action("compare_kv", "Quantized KV",
-            "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
-            view="KV bits", opens="inspector.views.costs:CostsView",
+        Action("compare_kv", "Other KV bits",
+            "A page of the cache: compare it with quantized ones: bytes, and how far the logits change.",
+            needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
+            hint=beside("kv", "other bits"), worth=9, place=65,
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
-            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
+            "4 bit, 8 bit"),
     ),
 )  # fmt: skip
 
@@ -309,8 +324,7 @@ RANKS = Tool(
         Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", needs=INSIDE, looks=True, view="ranks",
-            opens="inspector.views.ranks:RanksView",
-            recorded=lambda own: bool((found := own.timeline.of(Measured)).ranks or found.loaded),
+            opens="inspector.views.ranks:RanksView", offered=_ranked, recorded=_ranked,
             synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
     ),
 )  # fmt: skip
@@ -322,8 +336,9 @@ ATTENTION = Tool(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
             opens="inspector.views.attention:AttentionView",
-            synonyms="attn, attention map, attention head, attention heads, attention weights, attention pattern, "
-            "which words the model looks at, induction head, previous-token head, duplicate-token head"),
+            synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
+            "attention pattern, which words the model looks at, induction head, previous-token head, "
+            "duplicate-token head"),
     ),
     exports=("inspector.documents.attention:ATTENTION_PART",),
 )  # fmt: skip
@@ -510,10 +525,10 @@ TREE = Tool(
             "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
             TreeActions.filter, Needs.DISTRIBUTION, looks=True),
         Action("bookmark", "Bookmark",
-            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            "Set a bookmark on the selected token, or on the branch that you went to in the tree; again to remove it.",
             TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
         Action("name", "Name and note",
-            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            "Write a name, a note and a caption on the selected token, or on the branch that you went to in the tree.",
             TreeActions.name, Needs.DISTRIBUTION,
             synonyms="add note, annotate, comment, caption, rename branch"),
         Action("delete", "Delete branch",
@@ -586,7 +601,8 @@ EXPORT = Tool(
             "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
             "first two include the views that you opened and ticked.",
             lambda own: own.open(), Needs.DISTRIBUTION,
-            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
+            synonyms="share, html page, report, markdown, csv, svg, publish, "
+            "send to a colleague, save for a colleague",
             view="export…"),
     ),
 )  # fmt: skip
@@ -632,7 +648,7 @@ RECORDINGS = Tool(
                    "slower"),
             Action("take_back", help="Go back a step."),
             *_in_replay("Go to another recorded branch.", "choose", "previous_branch", "next_branch"),
-            *_in_replay("Show the race, costs, quantized KV, beams or speculation recorded up to here. There "
+            *_in_replay("Show the race, a step taken apart, other KV bits, beams or drafts recorded up to here. There "
                    "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
                    "race", "profile", "compare_kv", "beams", "speculation"),
             Action("find",

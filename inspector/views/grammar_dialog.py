@@ -21,17 +21,17 @@ from inspector.documents.grammar import EXAMPLES, allows, beginnings
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, dialog_table, note
+from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, TypedTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 
 GRAMMAR_KEYS = dialog_table(
     "While a grammar is typed",
     note("tab", hint="next field", worth=5),
+    NEW_LINE,
     note("left right", hint="choose", worth=4),
     note("enter", hint="apply", worth=8),
-    note("alt+enter", hint="new line", worth=3),
     Action("grammar.take_off", "Remove", "Generate without a grammar.", lambda own: own.take_off(), hint="remove",
            worth=6, priority=True),
     told=False,
@@ -42,7 +42,7 @@ LABELS: dict[GrammarKind, str] = {
 HELP: dict[GrammarKind, str] = {
     "regex": "A regular expression in Rust's syntax that the whole answer matches; no look-around, no backreferences.",
     "json-schema": "A JSON schema: the answer is JSON that is valid under it; of a format only the form is checked.",
-    "choices": "Texts, one a line (alt+⏎ begins a line): the answer is one of them.",
+    "choices": "Texts, one a line (ctrl+j begins one): the answer is one of them.",
     "lark": 'A grammar in Lark: start: "yes" | "no".',
     "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',
 }
@@ -88,14 +88,14 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
             with HorizontalGroup(classes="grammar-row"):
                 yield Label(label, classes="field-label", markup=False)
                 yield widget
-        yield TypedTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="grammar-remark")
         yield AllowedList(id="grammar-allowed")
 
     def begin(self) -> None:
         """Begin in the text."""
         super().begin()
-        area = self.query_one("#grammar-text", TypedTextArea)
+        area = self.query_one("#grammar-text", SafeTextArea)
         self.set_focus(area)
         area.move_cursor(area.document.end)
         self.query_one("#take-off", Button).disabled = self._grammar is None
@@ -112,14 +112,14 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         """The grammar in the fields."""
         kind = [*LABELS][self.query_one("#grammar-kind", Choice).chosen]
         begin = self._here if self.query_one("#grammar-begin", Choice).chosen else None
-        return Grammar(kind, self.query_one("#grammar-text", TypedTextArea).text, begin)
+        return Grammar(kind, self.query_one("#grammar-text", SafeTextArea).text, begin)
 
     @on(Choice.Changed, "#grammar-example")
     def _example(self) -> None:
         if place := self.query_one("#grammar-example", Choice).chosen:
             _, kind, text = EXAMPLES[place - 1]
             self.query_one("#grammar-kind", Choice).chosen = [*LABELS].index(kind)
-            self.query_one("#grammar-text", TypedTextArea).load_text(text)
+            self.query_one("#grammar-text", SafeTextArea).load_text(text)
 
     @on(TextArea.Changed, "#grammar-text")
     @on(Choice.Changed, "#grammar-kind, #grammar-begin")
@@ -164,7 +164,6 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
 
     # ---- leaving ----------------------------------------------------------------------------
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Apply what was typed, unless it was found wrong."""
         typed = self.typed

@@ -12,6 +12,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
+from engine.breakpoints import Breakpoints
 from engine.errors import SettingsError
 from engine.sampling.pipeline import STAGE_MAKERS, StageContext, sample
 from engine.sampling.ranking import Masses
@@ -41,6 +42,14 @@ def test_a_temperature_out_of_range_is_refused_with_the_range(temp: float) -> No
         BY_NAME["temp"].parse(str(temp))
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("top_k", "a whole number from 0 to 2147483647"), ("xtc_threshold", "a number from 0 to 0.5")],
+)
+def test_the_ends_of_a_range_are_named_as_they_are(name: str, bounds: str) -> None:
+    assert BY_NAME[name].bounds == bounds
+
+
 @pytest.mark.parametrize("temp", [0, LEAST_TEMP, 1, 100])
 def test_the_ends_of_the_range_are_in_it(temp: float) -> None:
     assert check(Settings(temp=temp)).temp == temp
@@ -51,6 +60,12 @@ def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> No
         check(Settings(repetition_penalty=1e-39))
     with pytest.raises(SettingsError, match=r"the value for token 3 must be a number from -1e\+09 to 1e\+09"):
         check(Settings(logit_bias=((3, 1e39),)))
+    with pytest.raises(SettingsError, match="a token id is 0 or more, not -1"):
+        check(Settings(logit_bias=((0, 1.0), (-1, 1.0))))
+
+
+def test_a_pattern_that_python_warns_of_is_taken_without_a_warning() -> None:
+    assert check(Breakpoints(regex="[[a]--b]")).regex == "[[a]--b]"
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,8 @@ def test_the_first_hits_of_what_people_type_are_right() -> None:
 
 
 def test_the_first_hits_of_sentences_are_right() -> None:
-    assert len(SENTENCES) == 60
     wrong = [(typed, id, found(typed)[:3]) for typed, id in SENTENCES if found(typed)[:1] != [id]]
-    assert len(SENTENCES) - len(wrong) >= 53, wrong
+    assert len(SENTENCES) - len(wrong) >= 66, wrong
 
 
 def test_every_label_finds_its_own_first() -> None:
@@ -234,8 +233,7 @@ def test_what_was_typed_is_marked_where_words_begin_with_it() -> None:
 
 def test_every_action_of_the_table_is_there_and_tells_where_it_lives() -> None:
     ids = [each.id for each in things()]
-    unoffered = {"grammar_expects", "served"}  # without a grammar, or a request
-    assert {each.id for each in TABLE.actions} - set(ids) == {"finder", *unoffered}
+    assert {each.id for each in TABLE.actions} - set(ids) == {"finder"}
     assert all(each.where and each.help and each.label for each in things())
     assert all(each.keys for each in things() if not each.id.startswith(("theme ", "screenshot")))
     assert set(FIRST) <= set(ids)
@@ -323,7 +321,9 @@ async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
             assert id == "beams"  # which asks first
 
     await branched(rig)
-    opening = [action for tool in TABLE.tools for action in tool.actions if action.opens]
+    opening = [
+        action for tool in TABLE.tools for action in tool.actions if action.opens and tool.id != "ranks"
+    ]
     cases = [(action.id, imported(action.opens).ACTIONS) for action in opening]
     assert len(cases) > 15
     await rig.through(cases, opened)

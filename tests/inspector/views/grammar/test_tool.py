@@ -14,7 +14,7 @@ from inspector import scales
 from inspector.documents.grammar import EXAMPLES, sentences, warning
 from inspector.views.grammar_dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import Choice, TypedTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig
 
@@ -55,7 +55,7 @@ async def in_force(rig: Rig, grammar: Grammar | None) -> None:
 async def typed(rig: Rig, text: str, steps: int = 0) -> None:
     await rig.ready(steps)
     await rig.press("J")
-    rig.app.top.query_one("#grammar-text", TypedTextArea).load_text(text)
+    rig.app.top.query_one("#grammar-text", SafeTextArea).load_text(text)
     await rig.pilot.pause()
 
 
