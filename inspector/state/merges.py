@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -53,14 +52,9 @@ def token_id(text: str, load: LoadSettings) -> int:
     Raises:
         SettingsError: It is several tokens, or the tokenizer can't be read.
     """
-    from huggingface_hub import try_to_load_from_cache
-
     setting = BY_NAME["logit_bias"]
-    on_hub = None if Path(load.model).expanduser().exists() or load.model == "pocket" else load.model
-    file = try_to_load_from_cache(on_hub, "tokenizer.json") if on_hub else None
-    named = LoadSettings(model=str(file)) if isinstance(file, str) else load
     try:
-        found = taken_apart(protocol.TakeApart(text), named, lambda: False)
+        found = taken_apart(protocol.TakeApart(text), load, lambda: False)
     except EngineError as error:
         message = f"{setting.label}: “{text}” can't be looked up: {error.message}"
         raise SettingsError(setting.name, message, "Give the token's id.") from error

@@ -560,7 +560,7 @@ async def test_the_line_of_keys_has_those_of_what_is_on_top(rig: Rig) -> None:
     for keys, words in (
         (
             ("s",),
-            "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ctrl+s apply  esc discard  ctrl+p find",
+            "↑↓ field  shift+↑↓ token  pgup pgdn difference  ctrl+r recompute  ⏎ apply  esc discard  ctrl+p find",
         ),
         (("g",), "ctrl+s jump  esc cancel  ctrl+p find"),
         (("question_mark",), "←→ other page  ↑↓ scroll  ⏎ open  / filter  esc close  ctrl+p find"),
