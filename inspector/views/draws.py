@@ -123,7 +123,7 @@ class DrawsView(View):
                 else f"prompt token {self.timeline.slot + 1}"
             )
             place = f"{number} ({quoted(token_label(selected.text, selected.raw))})"
-        return f"Redraw {place} {self.draws:,} times{length}"
+        return f"{'Draw' if selected is None else 'Redraw'} {place} {self.draws:,} times{length}"
 
     def situation(self) -> str:
         """The state of the draws, and what to do about it."""
