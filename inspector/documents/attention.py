@@ -28,7 +28,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.blocks.page import row, table
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
@@ -310,7 +310,8 @@ def details(
         known: Its scores, and all scores; None until they are computed.
         answer: The first candidate for the next token; None if it isn't known.
     """
-    yield sentence(f"{chosen.title.capitalize()} looks from {_label(path, len(path) - 1)} at", tone="strong")
+    label = quoted(_label(path, len(path) - 1))
+    yield sentence(f"{chosen.title.capitalize()} looks from {label} at", tone="strong")
     yield _looked_at(weights_of(layer, chosen.head, len(path)), path)
     yield GAP
     yield from _remarks(path, layer, chosen)
@@ -357,7 +358,7 @@ def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Itera
     weights, sink = weights_of(layer, chosen.head, len(path)), sink_of(layer, chosen.head)
     if len(weights) > 1 and weights[0] >= RESTS and chosen.head >= 0:
         rests = f"Rests on the first token ({percent(weights[0])})"
-        yield sentence(f"{rests}: an attention sink, it has little to do here.", tone="warn")
+        yield sentence(f"{rests}: an attention sink, the head has little to do here.", tone="warn")
     if layer.sinks:
         takes = f"Its sink takes {percent(sink)}: a share that goes to no token."
         yield sentence(takes, tone="warn" if sink >= RESTS else "muted")
@@ -365,8 +366,9 @@ def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Itera
         yield sentence(f"It can't see {hidden:,} earlier tokens: they are outside its window.", tone="muted")
     if chosen.head >= 0:
         spread = entropy_bits(weights, sink)
-        evenly = f"{2 ** min(spread, 64):.1f} tokens evenly"
-        yield sentence(f"Spread: {bits(spread)} bits, as over {evenly}.", tone="muted")
+        equal = f"{2 ** min(spread, 64):.1f}"
+        like = f"like {equal} equal token{'' if equal == '1.0' else 's'}"
+        yield sentence(f"Spread: {bits(spread)} bits ({like})", tone="muted")
 
 
 def _over_text(known: HeadScore, scored: HeadsScored) -> str:
@@ -380,7 +382,7 @@ def _over_text(known: HeadScore, scored: HeadsScored) -> str:
 
 def _next(answer: Candidate | None) -> Iterator[Block]:
     if answer is not None:
-        label, prob = Text(token_label(answer.text, answer.raw), "strong"), f" {percent(answer.prob)}"
+        label, prob = Text(quoted(token_label(answer.text, answer.raw)), "strong"), f" {percent(answer.prob)}"
         yield sentence(
             *((Text(words, "muted"), label, prob) for words in ("The model's next token: ", "Next: "))
         )

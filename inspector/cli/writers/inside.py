@@ -306,7 +306,7 @@ def checked(known: CaptureFacts) -> str:
             f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
         )
     checks = ", ".join(f"{check.name} {check.error:.1g}" for check in known.checks)
-    return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
+    return f"verified: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
