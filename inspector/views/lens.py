@@ -250,7 +250,7 @@ def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int
     Returns:
         Columns, cells of each, and cells of the followed token's bars and figures.
     """
-    beside = (17 if width < 48 else 19 if width < 60 else 21 if width < 100 else 32) if side else 0
+    beside = (17 if width < 48 else 19 if width < 60 else 21 if width < 100 else 31) if side else 0
     room = width - LABEL - beside
     columns = max(1, min(available, room // CELL))
     return columns, max(8, min(WIDEST, room // columns)), beside

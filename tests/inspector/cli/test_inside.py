@@ -143,8 +143,8 @@ def test_gradients_have_a_share_for_each_token_and_what_is_missing(
     assert read.total == pytest.approx(read.reached, abs=0.05 * max(1.0, abs(read.reached)))
     assert cli.main(["show", *PROMPT, "gradients", "--method", "input", "--alone"]) == 0
     out = capsys.readouterr().out
-    assert "gradient x input" in out
-    assert "A share says how fast the logit rises" in out
+    assert "gradient × input" in out
+    assert "how fast the logit rises" in out
 
 
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
