@@ -323,7 +323,7 @@ ATTENTION = Tool(
             synonyms="attn, attention map, attention head, attention heads, attention weights, attention pattern, "
             "which words the model looks at, induction head, previous-token head, duplicate-token head"),
         Action("scores", "Why a head looks there",
-            "Show why a head of the attention looks where it looks: what wrote the query and the keys.",
+            "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
             needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION,
             opens="inspector.views.scores:ScoresView",
             synonyms="why there, attention score, attention scores, query, key, qk circuit, composition, "
@@ -417,12 +417,13 @@ MODULES = Tool(
             opens="inspector.views.modules:ModulesView",
             synonyms="modules, architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
         Action("positions", "Positions",
-            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
-            needs=INSIDE, recorded=answered(PositionTried), looks=True,
+            "A page of the map: how this token is given its position, and what a wrong offset or no causal mask would "
+            "do.", needs=INSIDE, recorded=answered(PositionTried), looks=True,
             opens="inspector.views.positions:PositionsView",
             synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
         Action("experts", "Experts and states",
-            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
+            "A page of the map: which experts the token went through, with their weights, and what recurrent layers "
+            "keep.",
             needs=INSIDE, recorded=answered(ExpertsRead), looks=True,
             lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows what it is made of"),
             opens="inspector.views.modules:ExpertsView",

@@ -102,7 +102,11 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.at(12).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
     assert s.at(12).moved(5).kl_bits > 0.001
     assert [text for text, _, _ in s.at(12).moved(5).tokens[:1]] == [s.at(12).sampler().top(1)[0].text]
-    rows = s.modules().rows
+    assert s.at(12).lens().tokens[-1][0] == s.at(12).sampler().top(1)[0].text
+    added = s.at(12).contributions(" cat", against=" dog")
+    assert sum(added.parts.values()) == pytest.approx(added.record.total, abs=1e-4)
+    assert len(added.heads) == 32
+    rows = s.map().rows
     assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
     with s.off("blocks.5.attn.hook_z[0]"):
         named = s.at(12).run(20)
@@ -121,7 +125,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
         "With whole layers put in from",
         "With MLPs put in from",
         "over 1 pair of texts",
-        "What if the token stood elsewhere",
+        "What if the token had another position",
         "What the model is made of",
     ):
         assert view in page

@@ -63,7 +63,7 @@ REFUSED = {
     f"show {STORY}": {
         "--at 900": "--at 900 is not a token of the path, which has 4.",
         "--at x": "--at: must be a whole number, not 'x'.",
-        "lens,colours": "VIEW,...: 'colours' is not one of attention, lens, contributions, gradients, scores",
+        "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions",
         "lens,race": "race comes first, and alone: inspector show race",
         "--positions 0": "--positions: must be 1 or more",
         "heads --texts 1,2": "1 to 100 texts of twice 2 to 512 tokens",
