@@ -466,9 +466,16 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
 
 def _data(of: Exported) -> Mapping[str, Any]:
-    """The rows of the tokens whose attention was read, each with its heads."""
-    read = of.timeline.of(Answers).found(AttentionRead)
-    return {"inside": [[of.places[each.node], _heads(each)] for each in read if each.node in of.places]}
+    """The rows of the tokens whose attention was read, each with its heads, and the place of the head to begin with:
+    the one that was looked at last, or else the one that the screen would begin with."""
+    answers = of.timeline.of(Answers)
+    read = [each for each in answers.found(AttentionRead) if each.node in of.places]
+    chosen = answers.head or (most_focused(read[-1]) if read else None)
+    heads = [head for head, _ in rows_of(read[-1])] if read else []
+    return {
+        "inside": [[of.places[each.node], _heads(each)] for each in read],
+        "head": heads.index(Head(*chosen)) if chosen in heads else 0,
+    }
 
 
 def _heads(read: AttentionRead) -> list[list[int]]:

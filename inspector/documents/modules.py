@@ -428,7 +428,7 @@ def sums(read: ModelModules) -> str:
 
 
 def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
-    """A row for each module on a token's way, with its hooks as TransformerLens names them.
+    """A row for each module on a token's way, and those that have hooks, as TransformerLens names them.
 
     Args:
         read: The modules.
@@ -436,7 +436,9 @@ def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
     """
     found = lines(read)
     yield sentence(f"{sums(read)}. Figures for repeated layers are totals.")
-    yield Table((*COLUMNS, Column("hooks")), [TableRow((*_cells(line), line.hooks)) for line in found[:most]])
+    yield Table(COLUMNS, [TableRow(_cells(line)) for line in found[:most]])
+    hooked = [TableRow((line.path or line.label, line.hooks)) for line in found[:most] if line.hooks]
+    yield Table((Column("path"), Column("hooks in TransformerLens")), hooked)
     if most is not None and len(found) > most:
         yield sentence(f"{count(len(found) - most)} more are left out.")
 
@@ -513,7 +515,7 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
             yield Exhibit(
                 "map",
                 f"What the model is made of{which}",
-                partial(elements, [*document(read, MOST)], tables="plain"),
+                partial(elements, [*document(read, MOST)], tables="plain map"),
             )
 
 

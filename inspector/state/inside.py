@@ -201,12 +201,14 @@ class Answers(CapabilityState):
         """Answers, each with its number."""
         self._came = self._tree = 0
         """Number of answers so far, and of those before the present tree."""
+        self.head: tuple[int, int] | None = None
+        """The layer and number, from 0, of the attention head that was looked at last: an export opens at it."""
 
     def __deepcopy__(self, memo: object) -> Answers:
         """A store of its own with the same answers: records never change."""
         made = Answers()
         made._kept.update((kind, kept.copy()) for kind, kept in self._kept.items())
-        made._came, made._tree = self._came, self._tree
+        made._came, made._tree, made.head = self._came, self._tree, self.head
         return made
 
     def apply(self, record: Record) -> None:

@@ -56,6 +56,7 @@ from inspector.main.inside_view import (
 from inspector.main.tool import OfferedHeat
 from inspector.scales import size
 from inspector.session.requests import Replies
+from inspector.state.inside import Answers
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, centred
 
@@ -175,6 +176,8 @@ class AttentionView(InsideView[AttentionRead]):
             self._sorts, best = False, ranked(self.scores, self.order)[0]
             if ORDERS[self.order].score(best) is not None:
                 self._chosen = Head(best.layer, best.head)
+        if (head := self.single) is not None:
+            self.timeline.of(Answers).head = head
 
     # ---- asking ---------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from inspector.main.inside_view import (
 )
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Replies
+from inspector.state.inside import Answers
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
@@ -100,6 +101,8 @@ class ScoresView(InsideView[ScoreRead]):
         super().look()
         if self.node != self._keys_at:
             self._keys_at, self._keys = self.node, (None, None)
+        if self.answer is not None:
+            self.timeline.of(Answers).head = self.answer.layer, self.answer.head
 
     @property
     def order(self) -> list[int]:
