@@ -333,7 +333,7 @@ def _label(path: Sequence[Item], place: int) -> str:
 
 
 def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None = None) -> Table:
-    """The tokens with the largest weights: weight, token, position, distance; and the sum of the others."""
+    """The tokens with the largest weights: weight, token, distance; and the sum of the others."""
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
     listed = [place for place in order if weights[place] >= LEAST][:most] or order[:1]
 
@@ -341,7 +341,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
         weight, back = weights[place], len(path) - 1 - place
         label = Text(_label(path, place), "strong" if weight >= RESTS else "")
         where = f"{back} back" if back else "itself"
-        return TableRow((percent(weight), Bar(weight), label, str(place + 1), where))
+        return TableRow((percent(weight), Bar(weight), label, where))
 
     def others(seen: Collection[int]) -> TableRow | None:
         left = sorted({*order} - {listed[at] for at in seen})
@@ -350,7 +350,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
         return TableRow((sums, "", words), "muted") if left else None
 
     drawn = Column(cells=(8, 8), priority=1, top=1.0)
-    shown = number(""), drawn, Column(), number("", tone="muted"), Column(tone="muted")
+    shown = number(""), drawn, Column(), Column(tone="muted")
     return Table(shown, [*map(row, listed)], rest=None if most else others, least=most or 3)
 
 

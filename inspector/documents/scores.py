@@ -218,10 +218,10 @@ def _about(read: ScoreRead, labels: Sequence[str], key: int, versus: int | None)
         kept = f"{kept} of {count(read.visible)} (the heaviest, the first, the last)"
     mean = f"the mean of {kept}"
     if versus is not None:
-        mean = f"token {versus + 1} {quoted(labels[versus])}"
+        mean = quoted(labels[versus])
     score, more = scores[read.keys.index(key)], compared_to(read, scores, key, versus)
     before = " before the softcap" if read.softcap else ""
-    return f"Token {key + 1}: score {signed(score)}{before}, {signed(more)} against {mean}."
+    return f"Its score is {signed(score)}{before}, {signed(more)} against {mean}."
 
 
 def _tables(

@@ -46,7 +46,7 @@ from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.lockstep import LockstepSoFar
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, numbered
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
@@ -114,9 +114,11 @@ def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
     """
     if not path:
         return "The model reads nothing before the first token"
-    read, label = f"token {len(path):,}, {label_at(path)}", label_at(path)
-    long = f"{predicting(selected)}: the model reads {read}"
-    return first_fitting(width, long, f"{predicting(selected)} from {label}", f"Read: {read}", label)
+    label = label_at(path)
+    long = f"{predicting(selected)}: the model reads {label}"
+    return first_fitting(
+        width, f"{long}, {numbered(path[-1])}", long, f"{predicting(selected)} from {label}", label
+    )
 
 
 def under_way(answers: Asked[Any]) -> str:

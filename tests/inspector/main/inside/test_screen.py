@@ -74,7 +74,7 @@ async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int,
     await rig.ready()
     await rig.do(view)
     token = rig.timeline.items[-1]
-    assert "Predicting the next token" in rig.screen_text()
+    assert f"the model reads {quoted(token_label(token.text))}" in rig.screen_text()
     assert (token.text.strip() in rig.answer_text().replace(quoted(token_label(token.text)), "")) == (
         size[0] == 80
     )
