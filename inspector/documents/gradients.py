@@ -125,7 +125,7 @@ def percent_off(error: float) -> str:
 
 def heading(read: GradientsRead) -> str:
     """The question."""
-    return f"What {asked_words(read)} depends on: {method_words(read)}"
+    return f"Tokens behind {asked_words(read)}: {method_words(read)}"
 
 
 def document(read: GradientsRead, path: Sequence[Item]) -> Iterator[Block]:

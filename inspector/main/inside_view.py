@@ -309,14 +309,15 @@ class TokenHeat(PanelCanvas):
 SCROLLS = note("pageup pagedown", "Scroll.")
 
 
-def page(id: str, hint: str | Callable[[Any], str]) -> Action:
-    """The key of another page of the view, or of the view from one of its pages, for the line of keys.
+def page(id: str, hint: str | Callable[[Any], str], worth: int = 7) -> Action:
+    """The key of another page of the view, or of something else of the tab, for the line of keys.
 
     Args:
         id: Of the action of the main screen.
         hint: Its word.
+        worth: In that line.
     """
-    return Action(id, run=lambda own: own.host.press(id), hint=hint, worth=6, place=80, listed=False)
+    return Action(id, run=lambda own: own.host.press(id), hint=hint, worth=worth, place=80, listed=False)
 
 
 def walking(help: str = "Look at another token.") -> tuple[Action, ...]:

@@ -153,7 +153,7 @@ class GradientsView(InsideView[GradientsRead]):
         names = [quoted(label_of(self.timeline, id, ((each.id, each.text) for each in told))) for id in ids]
         if not names:
             return "Gradients"
-        what = f"What {' rather than '.join(names)} depends on"
+        what = f"Tokens behind {' rather than '.join(names)}"
         return first_fitting(self.area.width - TITLED, f"{what}: {METHODS[self.choices.method]}", what)
 
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:

@@ -56,6 +56,8 @@ MODULES_KEYS = look_table(
           hint=lambda own: "fold, unfold" if own.folds is not None else "", worth=6,
           written="`{modules.unfold}` `{modules.fold}`"),
     page("positions", "position"),
+    page("facts", "all facts", 4),
+    page("open", "another model", 4),
     page("experts", lambda own: "experts" if own.facts is not None and own.facts.chooses_or_keeps else ""),
     leave="Go back.",
     text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Figures for repeated "

@@ -170,7 +170,7 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
             for each in (step, twin):
                 words = " ".join(made[heading(each, tree)])
                 assert f"Why {label(each.text)} rather than" in words
-                assert f"What {label(each.text)} depends on" in words
+                assert f"Tokens behind {label(each.text)}" in words
                 assert f"logit of {token_label(each.text)}" in words
                 _, found, after = report.partition(f"### {heading(each, tree)}")
                 assert found

@@ -120,7 +120,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert (tmp_path / "x.html").read_text("utf-8") == page
     for view in (
         "Where the model looked",
-        "depends on: gradient × input",
+        "Tokens behind “",
         "Why L5 h3 looks there",
         "With whole layers put in from",
         "With MLPs put in from",

@@ -282,7 +282,7 @@ def inside(kind: type[Any], of: Callable[[Any], Any]) -> Entrance:
 
 
 J, OFF, PARTS = "␣J", r"off, this token: KL ([\d.]+) bits", "Why “␣J” rather than “␣Jill”"
-HANGS, TABLE = "What “␣J” rather than “␣Jill” depends on", "## Steps"
+HANGS, TABLE = "Tokens behind “␣J” rather than “␣Jill”", "## Steps"
 SAYS = r"“␣J” ([\d.]+ %), logit ([-−\d.]+)"
 QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
     "probability": {

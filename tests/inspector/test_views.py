@@ -43,7 +43,7 @@ OPENS: Mapping[str, str] = {
     "Why a head looks there": r"Why L\d+ h\d+ looks at “.*",
     "Lens": "What each layer would predict",
     "Contributions": "Why “.*” rather than “.*”.*",
-    "Gradients": "What “.*” rather than “.*” depends on.*",
+    "Gradients": "Tokens behind “.*” rather than “.*”.*",
     "Positions": "What if “.*” had another position",
     "Map": "How a token passes through .*",
     "Compare": "Compare",

@@ -59,7 +59,7 @@ BY_PART = {
     "attention": "Where the model looked",
     "lens": "What each layer would predict",
     "contributions": "Why “␣toys” rather than",
-    "gradients": "depends on: integrated gradients",
+    "gradients": "Tokens behind “␣toys” rather than “[odd]”: integrated gradients",
     "scores": "Why L2 h1 looks there",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
