@@ -30,10 +30,10 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         **{f"tab_{digit}": digit for digit in TABS},
     },
     "1": {
-        "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
-        "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
+        "candidates": "c", "grammar_expects": "", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/",
+        "own_text": "a", "grammar": "J", "merges": "E", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "merges": "E", "segments": "W",
+        "tokens": "e", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
@@ -55,7 +55,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
-"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
+"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
+a key is reached with `next_view`, a click or the finder."""
 _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "": {id: key for keys in _BY_TAB.values() for id, key in keys.items()},
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},

@@ -187,14 +187,15 @@ BEAMS = Tool(
 
 LOOK_AHEAD = Tool(
     "lookahead",
-    "Look ahead",
+    "Look-ahead",
     LookAheadActions,
     actions=(
-        Action("look_ahead", "Look ahead",
+        Action("look_ahead", "Look-ahead",
             "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
             "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.lines.known,
-            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
+            synonyms="look ahead, lookahead, preview, what comes after, greedy continuation, future tokens",
+            view="look-ahead"),
         Action("take_ahead", "Take look-ahead",
             "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
             Needs.DISTRIBUTION | Needs.ENGINE),
@@ -218,13 +219,13 @@ SEGMENTS = Tool(
 
 MERGES = Tool(
     "merges",
-    "Tokenizer",
+    "Merges",
     actions=(
         Action("merges", "Merges",
-            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
-            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
-            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
-            "compare tokenizers"),
+            "Show how the selected token's word became its tokens, merge by merge, or compare two tokenizers over the "
+            "text.", needs=Needs.DISTRIBUTION, looks=True, view="merges", opens="inspector.views.merges:MergesView",
+            synonyms="pieces, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, "
+            "subwords, compare tokenizers"),
     ),
     exports=("inspector.documents.merges:MERGES_PART",),
 )  # fmt: skip
@@ -283,13 +284,14 @@ BATCH = Tool(
 
 DRAWS = Tool(
     "draws",
-    "Draws",
+    "Odds",
     actions=(
-        Action("draws", "What are the odds",
-            "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
+        Action("draws", "Odds",
+            "Draw many times at the selected token: does each token come up as often as its probability says?",
             needs=INSIDE, recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True, view="odds",
             opens="inspector.views.draws:DrawsView",
-            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
+            synonyms="what are the odds, draw many times, repeated draws, sample many times, frequencies, "
+            "sampling statistics, monte carlo, is the sampler fair"),
     ),
     exports=("inspector.documents.draws:ODDS_PART",),
 )  # fmt: skip
@@ -452,27 +454,29 @@ MODULES = Tool(
 
 SAMPLER = Tool(
     "sampler",
-    "Why this token",
+    "Stages",
     SamplerActions,
     actions=(
-        Action("why", "Why this token",
-            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+        Action("why", "Stages",
+            "Show the sampler stage by stage: why this token was chosen, and not the highlighted one. Esc goes back.",
             lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
-            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            synonyms="why this token, sampler stages, explain this token, reason, how was it chosen, sampling steps, "
+            "the draw",
             view="stages"),
         Action("other_model", "Other model",
             "With a second model: show why the other model takes its token, with the same draw.",
             lambda own: own.other_model(), Needs.DISTRIBUTION,
             hint=lambda own: own.other_word(), worth=8, place=91,
             looks=True, synonyms="second model, other model, why the second model"),
-        Action("sampling", "Sampling",
+        Action("sampling", "Settings",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
             "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
             hint=live("sampling"), worth=4, place=130,
-            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            synonyms="sampling, sampling settings, sampler settings, preset, presets, generation parameters, "
+            "hyperparameters",
             view="settings…"),
     ),
-    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    panel=PanelSpec(SamplerPanel, "Stages", "Stages"),
     contexts=(TURNED, TURNING),
     dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
 )  # fmt: skip
@@ -531,16 +535,15 @@ GRAMMAR = Tool(
     "Grammar",
     GrammarActions,
     actions=(
-        Action("grammar", "Grammar",
-            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
-            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+        Action("grammar", "Constrain",
+            "Make the output match a regular expression, a JSON schema, a grammar or one of several texts, and see "
+            "what that allows at the selected token; again to change or remove it.", GrammarActions.open, Needs.ENGINE,
             synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark", view="constrain…"),
-        Action("grammar_expects", "What the grammar expects",
-            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
-            "end. "
-            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
-            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+            "constrained generation, lark, allowed tokens, token mask, grammar mask", view="constrain…"),
+        Action("grammar_expects", "Grammar",
+            "While a grammar is on: which tokens it allows here, how probable the model finds them, and whether the "
+            "text may end.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True, view="grammar",
+            offered=lambda own: own.on),
     ),
     dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
     panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),

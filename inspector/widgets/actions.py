@@ -121,8 +121,8 @@ class Action(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Its key as the user reads it."""
-        return shown(names_of(self.id, self.keys)[0])
+        """Its key as the user reads it; empty if it has none."""
+        return shown(next(iter(names_of(self.id, self.keys)), ""))
 
     @property
     def told(self) -> str:
@@ -277,8 +277,11 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
-    shared = (each for each in (applies(), leaves()) if each.id not in given)
-    return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
+    enters = any(each.hint and "enter" in each.names for each in actions)
+    # enter does it: the other key says nothing else
+    own = (*actions, *(each for each in (applies(), leaves()) if each.id not in given))
+    own = tuple(replace(each, hint="") if enters and each.id == "dialog.apply" else each for each in own)
+    return ActionTable(title, (*own, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
 ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
