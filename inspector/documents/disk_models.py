@@ -10,7 +10,7 @@ from inspector.scales import FREE, amount, size, time_left
 
 if TYPE_CHECKING:
     from engine.memory import MemoryOf, Room
-    from engine.models_on_disk.download import DownloadProgress
+    from engine.model.download import DownloadProgress
     from engine.models_on_disk.models import DiskModel
 
 COLUMNS = ("family", "params", "bits", "size", "context", "KV/token", "fits")

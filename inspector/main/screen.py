@@ -548,7 +548,8 @@ class MainScreen(KeyedScreen[None]):
         contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
-        if refused := waits or refusal(usual, self.controller, usual_owner):
+        refused = waits or refusal(usual, self.controller, usual_owner)
+        if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
         if (usual.view or usual.opens) and (opened := self.open_view) is not None:
@@ -570,8 +571,9 @@ class MainScreen(KeyedScreen[None]):
         if action.opens:
             self.open_by(action)
             return None
-        unmade = next((id for id, own in self.actions.items() if own is owner and id in self._unmade), "")
-        return action.run(self.own(unmade) if unmade else owner) if action.run is not None else None
+        if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+            owner = self.own(next(id for id, own in self.actions.items() if own is owner))
+        return action.run(owner) if action.run is not None else None
 
     def own(self, tool: str) -> ToolActions:
         """The actions of a tool, made if they weren't.

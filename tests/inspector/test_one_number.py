@@ -363,7 +363,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "CSV": cell("kv_allocated_bytes"),
     },
     "KV, tokens": {
-        "screen": painted("all", r"KV cache · (\d+) tokens"),
+        "screen": painted("all", r"KV cache · (\d+) of \d+ tokens"),
         "generate": step_of("kv.offset"),
         "Python": python("KV tokens"), "CSV": cell("kv_tokens"),
     },

@@ -46,8 +46,8 @@ OPENS: Mapping[str, str] = {
     "Gradients": "Tokens behind “.*” rather than “.*”.*",
     "Positions": "What if “.*” had another position",
     "Map": "How a token passes through .*",
-    "Compare": "Compare",
-    "Beam search": "Beams",
+    "Compare": "Compare( · .*)?",
+    "Beams": "Beams",
     "Lockstep": "Text",
     "Batch": "Lanes",
     "Switch off": "Each head and part off alone: .*",
@@ -58,11 +58,10 @@ OPENS: Mapping[str, str] = {
     "Name and note": "Name and note",
     "Marks": "Marks",
     "Segments": "Segments",
-    "Speculate": "The round",
-    "Race": "With a KV cache",
+    "Drafts": "The round",
+    "Race": "With and without a KV cache",
     "Take a step apart": "Parts of a step",
-    "Quantized KV": "KV cache at fewer bits",
-    "Ranks": "One process",
+    "Other KV bits": "Other KV bits",
     "KV cache": "KV cache · .*",
     "Time": "Time · .*",
     "Requests": "Requests",
@@ -82,6 +81,7 @@ REFUSES: Mapping[str, str] = {
     "Recorded reply": "No request of a server is open",
     "Experts and states": "This model has neither experts nor recurrent layers",
     "Reply": "Raw text has no turns",
+    "Ranks": "This session runs in one process",
 }
 """What this session can't show, and why."""
 DOES = """
@@ -103,8 +103,8 @@ OTHERWISE_RECORDED = {
 """What has less to offer in a recording, tells of the machine, or has the panel beneath that names the file."""
 ASKS: Mapping[str, Sequence[str]] = {
     "Attention": (), "Why a head looks there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
-    "Switch off": (), "Activation patching": (), "Quantized KV": (), "Take a step apart": (),
-    "What are the odds": ("space",), "Race": ("space",), "Speculate": ("space",), "Beam search": ("enter",),
+    "Switch off": (), "Activation patching": (), "Other KV bits": (), "Take a step apart": (),
+    "What are the odds": ("space",), "Race": ("space",), "Drafts": ("space",), "Beams": ("space",),
 }  # fmt: skip
 """Views that have the engine compute, and the keys that make them ask."""
 CHECKED = (
