@@ -156,13 +156,13 @@ def rate(tokens_a_second: float) -> str:
 
 MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
 """Entropy of the model's own distribution, and of the one after every stage of the sampler."""
-COLD = "cold start"
-"""Instead of a rate, and next to a time, that includes work done once after loading."""
+COLD = "with warm-up"
+"""Next to a time that includes work done once after loading."""
 
 
 def prompt_rate(tokens_a_second: float) -> str:
-    """Throughput of a prefill; 0 is one of cold starts alone."""
-    return rate(tokens_a_second) if tokens_a_second else COLD
+    """Throughput of a prefill; empty for 0, one with warm-up alone."""
+    return rate(tokens_a_second) if tokens_a_second else ""
 
 
 def _short(value: float) -> str:

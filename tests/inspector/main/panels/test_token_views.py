@@ -44,7 +44,7 @@ async def test_borders_stand_between_tokens_and_neighbours_differ_in_ground() ->
         panel.metric, panel.view = "off", "borders"
         panel.show(session(10).timeline())
         await pilot.pause()
-        assert "▎ Once│␣upon│␣a│␣time│,│▏␣there│␣was│" in screen(pilot)
+        assert "▎ Once│␣upon│␣a│␣time│,│┊␣there│␣was│" in screen(pilot)
         assert style_at(pilot, "upon").bgcolor != style_at(pilot, "Once").bgcolor
         assert style_at(pilot, "time").bgcolor == style_at(pilot, "upon").bgcolor
 
