@@ -165,7 +165,9 @@ class KeyTable:
         Args:
             id: Of the action that shows the answer.
         """
-        return self.tool(id).opener if id in self and self[id].opens and not self[id].view else id
+        if id not in self or self[id].view or not self[id].opens:
+            return id
+        return self[id].page_of or self.tool(id).opener
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""

@@ -303,14 +303,14 @@ COSTS = Tool(
         Action("profile", "Take a step apart",
             "A page of time: measure the parts of a step one by one, its layers, and where it stands under the "
             "machine's roofline.", needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("timing", "step apart"), worth=9, place=65,
+            page_of="timing", hint=beside("timing", "step apart"), worth=9, place=65,
             recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
             "cost of a step"),
         Action("compare_kv", "Other KV bits",
             "A page of the cache: compare it with quantized ones: bytes, and how far the logits change.",
             needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("kv", "other bits"), worth=9, place=65,
+            page_of="kv", hint=beside("kv", "other bits"), worth=9, place=65,
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
             synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
             "4 bit, 8 bit"),
