@@ -332,6 +332,40 @@ def test_what_a_command_tells_of_its_time_and_work_is_so_and_it_can_be_stopped_w
     assert stepped.session.node == node
 
 
+NODES = [
+    (sample, field.name)
+    for sample in SAMPLES
+    for field in fields(sample)
+    if sample.needs_model
+    and field.name in ("node", "source", "tip")
+    and not isinstance(sample, protocol.Restore)
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [*NODES, (protocol.ReadLogits((1,)), "nodes"), (protocol.Recall((1,)), "nodes")],
+    ids=lambda each: each if isinstance(each, str) else each.kind,
+)
+def test_a_node_that_is_not_there_is_refused(stepped: Unthreaded, command: Command, field: str) -> None:
+    missing: int | tuple[int, ...] = 10**6
+    if field == "nodes":
+        missing = (10**6,)
+    if command.kind in ("ReadLockstep", "ExplainSecond", "FollowSecond", "PartWays"):
+        stepped.do(protocol.OpenLockstep(LoadSettings()))
+    failure, ended = stepped.do(replace(command, **{field: missing}))[-2:]
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected, failure.message
+    if command.kind != "VerifySpeculation":  # which has no text of its own here
+        assert "no token number 1000000" in failure.message
+    assert ended == protocol.Ended(command.kind)
+
+
+def test_so_many_draws_that_no_list_could_hold_them_are_refused(stepped: Unthreaded) -> None:
+    told = stepped.one(protocol.DrawMany(10**15, tokens=2), protocol.Failure)
+    assert "draws of 2 tokens are out of range" in told.message
+
+
 def test_settings_may_come_before_the_model() -> None:
     engine = Unthreaded()
     assert engine.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
