@@ -351,6 +351,6 @@ KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": sessions.names,
     "preset": lambda: Presets().names,
     "model": lambda: ("pocket",),
-    "views": lambda: (*show.VIEWS, "race", "profile"),
+    "views": lambda: (*show.VIEWS, *show.MEASURED),
 }
 """Values that are known beforehand, by the name of their argument."""
