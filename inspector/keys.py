@@ -53,7 +53,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
         "speculation": "S", "ranks": "R", "verify": "v",
     },
-    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
 """Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
@@ -76,8 +76,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
-        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown", "explore": "S",
+        "leave": "escape",
     },
+    "lessons": {"begin": "enter", "leave": "escape"},
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
@@ -158,7 +160,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",
-        "leave": "escape @training q",
+        "leave": "escape",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {

@@ -25,8 +25,6 @@ ORDER = (
 """Ids in the order of the list."""
 ENDING = ".trace.zst"
 """Of a recording's name."""
-END = "end"
-"""In the place of a lesson: end the one under way."""
 
 
 class Listed(Struct, frozen=True):

@@ -40,7 +40,6 @@ from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narr
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine, TabLines
 from inspector.main.panels.kv import KVPanel
-from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
@@ -114,8 +113,8 @@ class MainScreen(KeyedScreen[None]):
         """Key of the open tab."""
         self._named = ""
         """The tab that the panels' sentences were written for last."""
-        self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
-        """The answer that was shown last, by tab."""
+        self._last = {tab: next(iter(self.table.answers(tab)), "") for tab in TABS}
+        """The answer that was shown last, by tab; empty if this program has none for it."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
         self._guide = CaptionGuide(self)
@@ -172,7 +171,6 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield LearnPanel(self.table.actions, id="learn", classes="panel")
             yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()
@@ -310,9 +308,9 @@ class MainScreen(KeyedScreen[None]):
             timeline: What is on show.
             heard: Whether more of the session has changed than its readings.
         """
-        setup, ahead, asks = self.controller.setup, self._candidates.ahead, "learn" not in self._shown
+        setup, ahead = self.controller.setup, self._candidates.ahead
         lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
-        records = (*timeline.place, setup.settings, asks, lines)
+        records = (*timeline.place, setup.settings, lines)
         highlights, self._highlights = self._highlights, False
         if not heard and records == self._records:
             if highlights:
@@ -324,7 +322,7 @@ class MainScreen(KeyedScreen[None]):
         self._header.show(timeline, setup.settings)
         self._text.show(timeline)
         self._candidates.show(timeline)
-        self._steps.show(timeline, asks)
+        self._steps.show(timeline)
         self._kv.show(timeline)
         self._timing.show(timeline)
 
@@ -710,6 +708,9 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tab: Its key.
         """
+        if not self._last[tab]:
+            self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
+            return
         if self._last[tab] == self.view:
             self.tab = tab
             go_to(tab)

@@ -646,12 +646,11 @@ LESSONS = Tool(
     "Lessons",
     make="inspector.views.lessons:LessonActions",
     actions=(
-        Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            lambda own: own.explore(),
-            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
-        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("lessons", "Lessons",
+            "List lessons and courses, with what you did, and begin one: predict, do it, and see.",
+            looks=True, view="lessons", opens="inspector.views.lessons:LessonsView",
+            synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, "
+            "all lessons, list of lessons, exercises, courses, curriculum, progress"),
         Action("present", "Present",
             "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
             lambda own: own.present(),

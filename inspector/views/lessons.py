@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
-from rich.cells import cell_len
 from rich.console import Console
-from textual import events
+from rich.segment import Segment
+from textual import getters, on
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.renderables.digits import Digits
 from textual.widget import Widget
@@ -20,21 +21,36 @@ from textual.widget import Widget
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import pad, truncate, truncate_words, visible
+from inspector.display import pad, truncate, visible
 from inspector.keys import bare_key_for, key_for, names_of
-from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
+from inspector.lessons.catalogue import LessonProgress, Listed, Progress, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import ToolActions
+from inspector.main.view import View
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.widgets.actions import Action, ActionTable, Hint, Needs, dialog_table, hints_of, list_table
+from inspector.state.timeline import Phase
+from inspector.widgets.actions import (
+    Action,
+    ActionTable,
+    Hint,
+    Needs,
+    back,
+    dialog_table,
+    hints_of,
+    list_table,
+    picking,
+    screen_table,
+)
+from inspector.widgets.canvas import Row, paragraph
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
-from inspector.widgets.lists import LinesDialog, SafeOptionList
+from inspector.widgets.inks import panel_css
+from inspector.widgets.lists import LinesDialog, PickList
 
 if TYPE_CHECKING:
     from inspector.lessons.play import LessonPlay
@@ -96,6 +112,8 @@ class LessonActions(ToolActions):
         """True if the learner asked for the hint."""
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
+        self._asked = False
+        """True if the last key was the first of two that leave."""
         self._progress = Progress()
         self.presenting = Presenting(self)
         self._present = present
@@ -186,7 +204,7 @@ class LessonActions(ToolActions):
                 setup.prompt = prompt
                 if tip != self.timeline.tip:
                     client.request(MoveTo(tip))
-        self.host.answer(f"You left the lesson; {key_for('all_lessons')} lists all of them")
+        self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
@@ -265,9 +283,12 @@ class LessonActions(ToolActions):
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
-        does = self._keys().get(key)
+        does, asked = self._keys().get(key), self._asked
+        self._asked = False
         if does is None:
             return False
+        if does == self.ask_to_leave and asked:
+            does = self._leaves
         self.host.answer()
         does()
         self.changed()
@@ -292,19 +313,31 @@ class LessonActions(ToolActions):
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
+        if self.host.over == "lessons":
+            return {}  # the list has its own
         means = self._taken(self.play) if self.play is not None else {}
         means |= self.presenting.keys() if self.presenting.on else {}
+        enlarged = self.host.arrangement.enlarged and not self.presenting.on
+        if (
+            self.host.open_view is not None or self.timeline.phase is Phase.RUNNING or enlarged
+        ):  # these go first
+            means.pop("lesson.leave", None)
         return {name: does for id, does in means.items() for name in names_of(id)}
 
     def _taken(self, play: LessonPlay) -> Keys:
         """The effects of keys beside the card."""
         if self.exploring:
-            return {"lessons": self.explore, "lesson.again": self._again}
+            return {
+                "lesson.explore": self.explore,
+                "lesson.again": self._again,
+                "lesson.leave": self.ask_to_leave,
+            }
         card, paging = self.host.card, Keys()
         if card is not None and card.overflows:
             paging = {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
         keys: Keys = {
-            "lessons": self.explore,
+            "lesson.explore": self.explore,
+            "lesson.leave": self.ask_to_leave,
             **paging,
             "lesson.back": lambda: play.begin(play.beat_number - 1),
             "lesson.on": lambda: play.begin(play.beat_number + 1),
@@ -334,11 +367,23 @@ class LessonActions(ToolActions):
         if self.following is None:
             self.leave()
         else:
-            self._take(self.following)
+            self.take(self.following)
 
-    def _take(self, place: CoursePlace) -> None:
+    def take(self, place: CoursePlace) -> None:
         """Begin a lesson of a course: where it was left, or before a class at its first beat."""
         self.begin(place.listed, 0 if self.presenting.on else None, place)
+
+    def ask_to_leave(self) -> None:
+        """Ask once; at the end of a lesson there is nothing to ask."""
+        if self.phase is LessonPhase.ENDED and not self.presenting.on:
+            self.leave()
+            return
+        self._asked, what = True, "end presenting" if self.presenting.on else "leave the lesson"
+        self.host.answer(f"Press {key_for('lesson.leave')} once more to {what}. Your session stays as it is")
+
+    def _leaves(self) -> None:
+        """End presenting, or else the lesson."""
+        self.presenting.toggle() if self.presenting.on else self.leave()
 
     def _again(self) -> None:
         """Begin the beat again, from exploring, too."""
@@ -366,34 +411,30 @@ class LessonActions(ToolActions):
             self._show_subject()
 
     def explore(self) -> None:
-        """Leave the card to look around, or come back to it; without a lesson, the list."""
-        if self.play is None:
-            self.list()
+        """Leave the card to look around, or come back to it; after a lesson, list all."""
+        if self.over:
+            self.host.press("lessons")
             return
         self.exploring = not self.exploring
         self._show_subject()  # a view that was opened may show the answer
         self.changed()
+
+    def findable(self) -> Iterator[Findable]:
+        """The way out of the lesson under way."""
+        if self.play is not None:
+            about = (
+                "Leave the lesson. What it added stays in the tree; the session is where the lesson found it."
+            )
+            yield Findable("leave lesson", "Leave", about, "The lesson under way", key_for("lesson.leave"),
+                           "leave the lesson, exit, quit the lesson, end the lesson, stop the lesson", run=self.leave)  # fmt: skip
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
         for each in shipped():
             lesson = each.lesson
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
-                           key_for("all_lessons"), f"lesson, lesson {each.number}, learn", "all_lessons",
+                           key_for("lessons"), f"lesson, lesson {each.number}, learn", "lessons",
                            partial(self.begin, each))  # fmt: skip
-
-    def list(self) -> None:
-        """Show all lessons."""
-        self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
-
-    def _chosen(self, chosen: Listed | Course | str | None) -> None:
-        if chosen == END:
-            self.leave()
-        elif isinstance(chosen, Listed):
-            self.begin(chosen)
-        elif isinstance(chosen, Course):
-            dialog = CourseDialog(chosen, self._progress.read())
-            self.host.open(dialog, lambda place: self._take(place) if place else None)
 
     # ---- words for the keys of the card -----------------------------------------------------
 
@@ -444,9 +485,9 @@ def _predicts(place: int) -> Action:
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
-EXPLORE = Action("lessons", "Explore", "Explore freely, and come back.", worth=5,
-                 hint=lambda own: "back to the lesson" if own.exploring else "" if own.over else "explore")  # fmt: skip
-"""The card takes its key in every tab."""
+EXPLORE = Action("lesson.explore", "Explore", "Explore freely, and come back; after a lesson, list all lessons.",
+                 worth=5, hint=lambda own: "back to the lesson" if own.exploring else "lessons" if own.over else
+                 "explore")  # fmt: skip
 LESSON_KEYS = ActionTable(
     "In a lesson",
     (
@@ -463,7 +504,8 @@ LESSON_KEYS = ActionTable(
         EXPLORE,
         Action("lesson.read_back", "Read back", _READ),
         Action("lesson.read_on", "Read on", _READ),
-        Action("all_lessons", hint=lambda own: "lessons" if own.over else "", worth=5),
+        Action("lesson.leave", "Leave", "Leave the lesson; it asks once. The session stays as it is.", hint="leave",
+               worth=4),
     ),
 )  # fmt: skip
 """The keys beside the card, which come before all others; the owner is the `LessonActions`."""
@@ -495,7 +537,7 @@ def numbers(play: LessonPlay) -> str:
 
 def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
-    explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("all_lessons")
+    explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
         again = key_for("lesson.again")
         return f"{key_for('lesson.on')} goes to the next beat, {again} begins this one again"
@@ -598,7 +640,7 @@ PRESENTING_KEYS = ActionTable(
         Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
                worth=1, place=3),
         END_PRESENTING,
-        Action("lessons", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
+        Action("lesson.explore", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
     ),
 )  # fmt: skip
 """The keys while something is presented, which come before all others; the owner is the lesson, if any."""
@@ -646,6 +688,7 @@ class Presenting:
         play = None if self._own.exploring else self._own.play
         own: Keys = {
             END_PRESENTING.id: self.toggle,
+            "lesson.leave": self._own.ask_to_leave,
             "presenting.blank": self._turn_blank,
             "presenting.hide": self._hide,
         }
@@ -786,70 +829,153 @@ def block_digits(text: str) -> list[str]:
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
 
 
-# ---- the dialogs --------------------------------------------------------------------------------
+# ---- the list ------------------------------------------------------------------------------------
 
-HELP = (
-    "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
-)
-TITLE = 25
+TITLE = 27
 """Cells of a title in a list."""
+ABOUT = 4
+"""Lines of what is said of the highlighted one at most."""
+LESSONS_KEYS = screen_table(
+    "In the list of lessons",
+    *picking("Go through lessons and courses.", "choose"),
+    Action("lessons.begin", "Begin", "Begin the lesson, or list those of the course.", lambda own: own.take(),
+           hint=lambda own: "open" if isinstance(own.picked, Course) else "begin", worth=9),
+    Action("present", hint="present", worth=4),
+    replace(back("lessons.leave", "Go back: from a course to all lessons."), run=lambda own: own.go_back()),
+)  # fmt: skip
 
 
-class LessonsDialog(LinesDialog[Listed | Course | str]):
-    """Lists courses and lessons; returns the one to begin, or `END`.
+class LessonList(PickList, can_focus=True):
+    """A line for each lesson or course, and below them what the highlighted one is about."""
 
-    Args:
-        progress: How far each is.
-        under_way: Whether there is one to end.
-    """
+    DEFAULT_CSS = panel_css("LessonList")
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
-    HEADING: ClassVar[str] = "Lessons"
-    WIDTH, FRAME = 112, 11
+    def __init__(self, own: LessonsView) -> None:
+        super().__init__(id="lessons-list")
+        self._own = own
 
-    def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
-        super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
-        self._progress = progress
+    def head(self, width: int) -> Row:
+        return [Segment(pad("", 4) + pad("lesson", TITLE) + pad("minutes", 7, True), self.ink("muted"))]
 
-    def line(self, choice: Listed | Course | str, width: int) -> Content:
-        if isinstance(choice, str):
-            return Content.styled("End the lesson under way", "bold")
-        if isinstance(choice, Course):
-            done, parts = choice.done(self._progress), len(choice.parts)
-            far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
-            return _row("≡", choice.title, choice.minutes, far, choice.about, width)
-        return _lesson_row(choice.number, choice, self._progress, width)
+    def row(self, place: int, width: int) -> Row:
+        sign, title, minutes, far = self._own.facts(place)
+        head = f"{sign:>2} {pad(truncate(visible(title), TITLE), TITLE)}{pad(f'{minutes:g}', 7, True)}"
+        return [Segment(head), Segment(f"  {far}", self.ink("muted"))]
 
-    def on_key(self, event: events.Key) -> None:
-        """Highlight the lesson of a number."""
-        for at, each in enumerate(self._choices):
-            if isinstance(each, Listed) and str(each.number) == event.character:
-                self.query_one(SafeOptionList).highlighted = at
+    def draw(self, width: int, height: int) -> list[Row]:
+        about = self._own.about
+        lines = [] if height < 2 * ABOUT else paragraph(self.ink("base"), width, visible(about))[:ABOUT]
+        rows = super().draw(width, height - len(lines) - bool(lines))
+        return [*rows, *[[]] * (height - len(rows) - len(lines)), *lines]
 
 
-class CourseDialog(LinesDialog[CoursePlace]):
-    """Lists the lessons of a course; returns the place of the one to begin.
+class LessonsView(View):
+    """Lists courses and lessons, with what the user did of them, and begins one."""
 
-    Args:
-        course: The course; its next lesson is highlighted.
-        progress: How far each of its lessons is.
-    """
+    TOOL: ClassVar[str] = "lessons"
+    ACTIONS: ClassVar[ActionTable] = LESSONS_KEYS
+    AUTO_FOCUS = "#lessons-list"
+    PAUSES: ClassVar[bool] = False
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In a course", "begin")
-    WIDTH, FRAME = 112, 11
+    picks = getters.query_one("#lessons-list", LessonList)
 
-    def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
-        places = [CoursePlace(course, place) for place in range(len(course.parts))]
-        super().__init__(places, course.next(progress), visible(course.about))
-        self._course, self._progress = course, progress
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.course: Course | None = None
+        """The course whose lessons are listed; None for all courses and lessons."""
+        self._choices: Sequence[Course | CoursePlace | Listed] = ()
+        self._progress: Mapping[str, LessonProgress] = {}
 
-    def on_mount(self) -> None:
-        """Name the course in the frame."""
-        done = f"{self._course.done(self._progress)} of {len(self._course.parts)} done"
-        self.query_one("#dialog").border_title = Content(visible(f"{self._course.title} · {done}"))
+    def body(self) -> ComposeResult:
+        yield LessonList(self)
 
-    def line(self, choice: CoursePlace, width: int) -> Content:
-        return _lesson_row(choice.place + 1, choice.listed, self._progress, width)
+    def begin(self) -> None:
+        """List all, with the progress as it is now."""
+        self._progress = Progress().read()
+        self._list(None)
+
+    def _list(self, course: Course | None) -> None:
+        """List the lessons of a course, its next one highlighted; or all, the course that was left highlighted."""
+        before, self.course = self.course, course
+        if course is not None:
+            self._choices = [CoursePlace(course, place) for place in range(len(course.parts))]
+        else:
+            self._choices = [*shipped_courses(), *shipped()]
+        at = course.next(self._progress) if course is not None else self._place_of(before)
+        self.picks.lay(len(self._choices), at)
+        self.changed()
+
+    def _place_of(self, course: Course | None) -> int:
+        places = (place for place, each in enumerate(self._choices) if course is not None and each == course)
+        return next(places, 0)
+
+    @property
+    def picked(self) -> Course | CoursePlace | Listed | None:
+        """The highlighted course or lesson."""
+        return self._choices[self.picks.highlighted] if self._choices else None
+
+    @property
+    def about(self) -> str:
+        """What the highlighted one is about."""
+        match self.picked:
+            case CoursePlace() as place:
+                return place.listed.lesson.about
+            case Listed() as listed:
+                return listed.lesson.about
+            case Course() as course:
+                return course.about
+        return ""
+
+    def facts(self, place: int) -> tuple[str, str, float, str]:
+        """The sign, the title, the minutes and the progress of a row."""
+        each = self._choices[place]
+        if isinstance(each, Course):
+            done, parts = each.done(self._progress), len(each.parts)
+            return "≡", each.title, each.minutes, f"{'✓ ' * (done == parts)}{done}/{parts}" if done else ""
+        listed, number = (
+            (each.listed, each.place + 1) if isinstance(each, CoursePlace) else (each, each.number)
+        )
+        lesson, reached = listed.lesson, self._progress.get(listed.lesson.id, LessonProgress())
+        far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
+        return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
+
+    def show(self) -> None:
+        """Show everything, now."""
+        course = self.course
+        done = (
+            f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
+            if course
+            else "Lessons"
+        )
+        self.picks.title(Content(visible(done)))
+        self.picks.redraw()
+        self.write()
+
+    def situation(self) -> str:
+        """What lessons are."""
+        return "Lessons ask you to predict first. ≡ marks a course. Your session stays as it is"
+
+    @on(PickList.RowPicked)
+    def take(self) -> None:
+        """Begin the highlighted lesson, or list the course's."""
+        actions = cast("LessonActions", self.host.own("lessons"))
+        match self.picked:
+            case Course() as course:
+                self._list(course)
+            case CoursePlace() as place:
+                actions.take(place)
+            case Listed() as listed:
+                actions.begin(listed)
+
+    def go_back(self) -> None:
+        """Go back to all lessons, or leave."""
+        if self.course is not None:
+            self._list(None)
+        else:
+            self.leave()
+
+
+# ---- the dialogs --------------------------------------------------------------------------------
 
 
 class BeatsDialog(LinesDialog[int]):
@@ -870,21 +996,6 @@ class BeatsDialog(LinesDialog[int]):
 
     def line(self, choice: int, width: int) -> Content:
         return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
-
-
-def _lesson_row(number: int, listed: Listed, progress: Mapping[str, LessonProgress], width: int) -> Content:
-    lesson, reached = listed.lesson, progress.get(listed.lesson.id, LessonProgress())
-    far = "✓" if reached.done else ""
-    if reached.beat:
-        far += f" {reached.beat + 1}/{len(lesson.beats)}"
-    return _row(str(number), lesson.title, lesson.minutes, far, lesson.about, width)
-
-
-def _row(sign: str, title: str, minutes: float, far: str, about: str, width: int) -> Content:
-    """A line: its beginning is bold, the rest has the ink of the row, highlighted too."""
-    head = f"{sign:>2} {pad(visible(title), TITLE)}{minutes:>4g} min  {pad(far, 7)}"
-    rest = truncate_words(visible(about), max(0, width - cell_len(head)))
-    return Content.styled(truncate(head, width), "bold") + Content(rest)
 
 
 # ---- the votes of a class ---------------------------------------------------------------------

@@ -15,8 +15,7 @@ from inspector.lessons.catalogue import ORDER as LESSONS
 from inspector.lessons.catalogue import LessonProgress, Progress, new_lesson, shipped
 from inspector.lessons.courses import Course, CoursePlace, draft, find_course, shipped_courses
 from inspector.lessons.lesson import LessonPhase
-from inspector.views.lessons import CourseDialog, LessonsDialog, VotesDialog
-from inspector.widgets.lists import SafeOptionList
+from inspector.views.lessons import LessonsView, VotesDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
@@ -218,21 +217,20 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
 async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goes_on(rig: Rig) -> None:
     Progress().keep("pieces", LessonProgress(done=True))
     await rig.ready()
-    await rig.do("all_lessons")
-    await rig.until(lambda: isinstance(rig.app.top, LessonsDialog))
-    first = str(rig.app.top.query_one(SafeOptionList).get_option_at_index(0).prompt)
-    assert first.startswith(" ≡ How an LLM writes")
-    assert "1/6" in first
+    await rig.press("6")
+    view = rig.app.top
+    assert isinstance(view, LessonsView)
+    assert view.facts(0) == ("≡", "How an LLM writes", WRITING.minutes, "1/6")
     await rig.press("enter")
-    await rig.until(lambda: isinstance(rig.app.top, CourseDialog))
-    options = rig.app.top.query_one(SafeOptionList)
-    assert options.highlighted == 1
-    assert [str(option.prompt)[:14].rstrip() for option in options.options[:2]] == [
-        " 1 Pieces",
-        " 2 One loop",
-    ]
-    assert "✓" in str(options.get_option_at_index(0).prompt)
-    assert str(rig.app.top.query_one("#dialog").border_title) == "How an LLM writes · 1 of 6 done"
+    assert view.picks.highlighted == 1
+    assert [view.facts(place)[:2] for place in range(2)] == [("1", "Pieces"), ("2", "One loop")]
+    assert view.facts(0)[3] == "✓"
+    assert str(view.picks.border_title) == "How an LLM writes · 1 of 6 done"
+    await rig.press("escape")
+    assert view.facts(0)[0] == "≡"
+    assert view.is_open
+    await rig.press("escape")
+    assert not view.is_open
 
 
 @pytest.mark.lesson(listed=ENDING, recorded=True, size=(80, 24), course=CoursePlace(WRITING, 4))
