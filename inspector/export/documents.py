@@ -620,12 +620,12 @@ class Format(Exportable, frozen=True, kw_only=True):
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
-        Format("html", "page", "one page to share: every token with its candidates, branches and charts",
+        Format("html", "web page", "one page to share: every token with its candidates, branches and charts",
                evidence=True, make=web_page),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
                evidence=True, make=markdown_report),
         Format("csv", "CSV", "the tokens of the path as a table, one a row", make=csv_table),
-        Format("txt", "text", "the text, and under it what it was made with if not by the model alone",
+        Format("txt", "plain text", "the text, and under it what it was made with if not by the model alone",
                make=plain_text),
     )
 }  # fmt: skip

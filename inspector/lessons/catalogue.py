@@ -13,6 +13,7 @@ from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from inspector import places
 from inspector.config.files import locked, write
+from inspector.display import visible
 
 if TYPE_CHECKING:
     from inspector.lessons.lesson import Lesson
@@ -101,15 +102,30 @@ def find(name: str) -> Listed:
     path = typed(name)
     if path.suffix == ".md":
         return listed(path)
-    raise EngineError(
-        f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
-    )
+    from difflib import get_close_matches
+
+    names = (text for each in shipped() for text in (each.lesson.title, each.lesson.id.replace("-", " ")))
+    near = get_close_matches(name.casefold(), {each.casefold(): None for each in names}, 1)
+    hint = f"Did you mean “{near[0]}”? " if near else ""
+    hint += "inspector learn lists them; a file of your own ends in .md."
+    raise EngineError(f"No lesson is called “{visible(name)}”.", hint)
 
 
 def _called(name: str, among: Iterable[Listed]) -> Listed | None:
     """The lesson that is called so, in capitals or not; None where none is."""
     wanted = " ".join(name.casefold().split())
-    names = ((each, (str(each.number), each.lesson.id, each.lesson.title.casefold())) for each in among)
+    names = (
+        (
+            each,
+            (
+                str(each.number),
+                each.lesson.id,
+                each.lesson.id.replace("-", " "),
+                each.lesson.title.casefold(),
+            ),
+        )
+        for each in among
+    )
     return next((each for each, own in names if wanted in own), None)
 
 

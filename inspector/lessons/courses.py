@@ -83,7 +83,7 @@ class Course(Struct, frozen=True):
             if wanted in (str(place + 1), part.listed.lesson.id, part.listed.lesson.title.casefold()):
                 return place
         hint = f"It has {len(self.parts)} parts: give a number, or the name of a lesson."
-        raise EngineError(f"{self.title} has no part {name}.", hint)
+        raise EngineError(f"{self.title} has no part “{name}”.", hint)
 
 
 def _is_done(part: CoursePart, progress: Mapping[str, LessonProgress]) -> bool:
@@ -135,7 +135,7 @@ def find_course(name: str) -> Course:
         if wanted in (course.id, course.title.casefold()):
             return course
     hint = f"There are {', '.join(ORDER)}; a file of your own ends in {ENDING}."
-    raise EngineError(f"There is no course {name}.", hint)
+    raise EngineError(f"No course is called “{name}”.", hint)
 
 
 def _known() -> dict[str, Listed]:
@@ -245,7 +245,7 @@ def _lesson(name: str, line: int, path: Path, known: Mapping[str, Listed]) -> Li
     if name in known:
         return known[name]
     hint = f"There are {', '.join(known)}, and files beside this one, as exercises.md."
-    raise LessonError(line, f"There is no lesson {name}.", hint, "lesson")
+    raise LessonError(line, f"No lesson is called “{name}”.", hint, "lesson")
 
 
 def _text(table: TomlTable, name: str, faults: Faults) -> str:

@@ -21,7 +21,7 @@ from textual.widget import Widget
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import pad, truncate, visible
+from inspector.display import first_fitting, pad, truncate, visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import LessonProgress, Listed, Progress, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
@@ -177,7 +177,7 @@ class LessonActions(ToolActions):
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
-            self.host.answer(f"The lesson continues at beat {begin + 1}; {key_for('lesson.back')} goes back")
+            self.host.answer(f"The lesson continues at card {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
         self.changed()
         self.play.begin(begin)
@@ -308,8 +308,10 @@ class LessonActions(ToolActions):
         """A sentence on what to do before a key that would show the answer."""
         explore = f"{EXPLORE.shown} explores freely"
         if self.presenting.on:
-            return f"The class predicts first: {key_for('presenting.on')} continues, {key} waits. {explore}"
-        return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
+            return (
+                f"The class predicts first: {key_for('presenting.on')} continues, {key} is locked. {explore}"
+            )
+        return f"Predict first: press {numbers(play)}. {key} is locked until then. {explore}"
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
@@ -395,7 +397,7 @@ class LessonActions(ToolActions):
         """The hint; and after it, have it done. Before and after that time, say what to press."""
         if play.phase is not LessonPhase.ACTING:
             asks = play.phase in UNTIL and play.options
-            idle = f"There is nothing to do here: {key_for('lesson.go_on')} continues"
+            idle = f"Done. {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
         if play.beat.hint and not self.hinted:
@@ -426,7 +428,7 @@ class LessonActions(ToolActions):
                 "Leave the lesson. What it added stays in the tree; the session is where the lesson found it."
             )
             yield Findable("leave lesson", "Leave", about, "The lesson under way", key_for("lesson.leave"),
-                           "leave the lesson, exit, quit the lesson, end the lesson, stop the lesson", run=self.leave)  # fmt: skip
+                           "leave the lesson, exit, quit, end the lesson, stop the lesson", run=self.leave)  # fmt: skip
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
@@ -462,7 +464,7 @@ class LessonActions(ToolActions):
 def _helps(own: Any) -> str:
     if own.phase is not LessonPhase.ACTING:
         return ""
-    return "have it done" if own.hinted or not own.play.beat.hint else "hint"
+    return "do it for me" if own.hinted or not own.play.beat.hint else "hint"
 
 
 def _continues(own: Any) -> str:
@@ -471,7 +473,7 @@ def _continues(own: Any) -> str:
     return "next" if own.phase is LessonPhase.REVEALED else ""
 
 
-_BEATS, _READ = "Go to the previous or the next beat.", "Scroll a card that is longer than the screen."
+_BEATS, _READ = "Go to the previous or the next card.", "Scroll a card that is longer than the screen."
 
 
 def _predicts(place: int) -> Action:
@@ -480,7 +482,7 @@ def _predicts(place: int) -> Action:
     def word(own: Any) -> str:
         return "predict" if own.phase is LessonPhase.ASKING and place < len(own.play.options) else ""
 
-    text = "Predict; until then, keys that would show the answer are blocked."
+    text = "Predict; until then, keys that would show the answer are locked."
     return Action(f"lesson.predict_{place + 1}", f"Option {place + 1}", text, hint=word, worth=9)
 
 
@@ -495,12 +497,12 @@ LESSON_KEYS = ActionTable(
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
                hint=_helps, worth=6),
-        Action("lesson.back", "Previous beat", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
+        Action("lesson.back", "Previous card", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
                worth=2),
-        Action("lesson.on", "Next beat", _BEATS, worth=3,
-               hint=lambda own: "next beat" if own.over and own.play.problem is not None else ""),
-        Action("lesson.again", "Again", "Begin this beat again.", worth=1,
-               hint=lambda own: "" if own.phase is LessonPhase.ENDED else "again"),
+        Action("lesson.on", "Next card", _BEATS, worth=3,
+               hint=lambda own: "next card" if own.over and own.play.problem is not None else ""),
+        Action("lesson.again", "Restart card", "Begin this card again.", worth=1,
+               hint=lambda own: "" if own.phase is LessonPhase.ENDED else "restart card"),
         EXPLORE,
         Action("lesson.read_back", "Read back", _READ),
         Action("lesson.read_on", "Read on", _READ),
@@ -513,21 +515,32 @@ LESSON_KEYS = ActionTable(
 
 def card(own: LessonActions, play: LessonPlay) -> Narration:
     """The card of the lesson under way."""
-    beat, course = play.beat, own.course
+    beat = play.beat
     over = play.phase is LessonPhase.ENDED
-    title = f"{course.named}: " if course is not None else ""
-    title += play.lesson.title
-    if not over:
-        title += f" {play.beat_number + 1}/{len(play.lesson.beats)} · {beat.title}"
+    title = _title(own, play, over)
     hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions]]))
     if own.exploring:
         again = key_for("lesson.again")
-        words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
-        return Narration(visible(title), Content(words), hints)
+        words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} restarts this card."
+        return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
     situation = _situation(play, own.following)
-    return Narration(visible(title), body, hints, beat.show, hidden, situation=situation)
+    return Narration(title, body, hints, beat.show, hidden, situation=situation)
+
+
+def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
+    """The longest title of the card that fits; a check of lessons sees that the last does."""
+    course, lesson, beat = own.course, visible(play.lesson.title), visible(play.beat.title)
+    before = f"{visible(course.course.title)}, lesson {course.named} · " if course is not None else ""
+    number, of = play.beat_number + 1, len(play.lesson.beats)
+    long, short = f"{lesson}, card {number} of {of} · {beat}", f"{lesson} {number}/{of} · {beat}"
+    room = min(own.host.app.size.width, COLUMNS if own.presenting.on else 1000) - 6
+    return (
+        first_fitting(room, before + lesson, lesson)
+        if over
+        else first_fitting(room, before + long, long, short)
+    )
 
 
 def numbers(play: LessonPlay) -> str:
@@ -540,15 +553,15 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
         again = key_for("lesson.again")
-        return f"{key_for('lesson.on')} goes to the next beat, {again} begins this one again"
+        return f"{key_for('lesson.on')} goes to the next card, {again} restarts this one"
     match play.phase:
         case LessonPhase.ASKING:
-            return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
+            return f"Predict: press {numbers(play)}. Keys that would show the answer are locked. {explore}"
         case LessonPhase.ACTING if play.stage.left:
             return f"Press {visible(play.stage.left[0].keys)}"
         case LessonPhase.REVEALED:
             last = play.beat_number + 1 == len(play.lesson.beats)
-            return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
+            return f"{on} ends the lesson" if last else f"{on} goes to the next card, {explore}"
         case LessonPhase.ENDED if following is not None:
             return f"{on} begins {visible(following.listed.lesson.title)}, {all} lists all lessons"
         case LessonPhase.ENDED:
@@ -628,16 +641,16 @@ END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
-        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next beat.",
+        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next card.",
                worth=9, place=1, hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
-        Action("presenting.back", "Previous beat", "Go to the previous beat."),
+        Action("presenting.back", "Previous card", "Go to the previous card."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
                hint=lambda play: "votes" if play is not None and play.options else ""),
         Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",
                worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
-        Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
+        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda play: "jump" if play is not None else "",
                worth=1, place=3),
         END_PRESENTING,
         Action("lesson.explore", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
@@ -947,13 +960,19 @@ class LessonsView(View):
             if course
             else "Lessons"
         )
-        self.picks.title(Content(visible(done)))
+        self.picks.title(
+            Content(visible(done)), Content(f"{self.picks.highlighted + 1} of {self.picks.count}")
+        )
         self.picks.redraw()
         self.write()
 
     def situation(self) -> str:
         """What lessons are."""
-        return "Lessons ask you to predict first. ≡ marks a course. Your session stays as it is"
+        return "Lessons ask you to predict first. ≡ is a course. Your session stays as it is"
+
+    @on(PickList.RowHighlighted)
+    def _moved(self) -> None:
+        self.changed()
 
     @on(PickList.RowPicked)
     def take(self) -> None:
@@ -986,8 +1005,8 @@ class BeatsDialog(LinesDialog[int]):
         present: The one on show.
     """
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
-    HEADING: ClassVar[str] = "Jump to a beat"
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of cards", "jump")
+    HEADING: ClassVar[str] = "Jump to a card"
     LEAVE: ClassVar[str] = "Cancel"
 
     def __init__(self, titles: Sequence[str], present: int) -> None:
@@ -1037,7 +1056,8 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         """Take the numbers, or ask for them again."""
         votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
         if votes is None:
-            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            example = " ".join(("12", "5", "1", "3")[: len(self._options)])
+            advice = f"Enter {len(self._options)} counts, for example {example}."
             self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)

@@ -78,8 +78,11 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
     ("change", "told"),
     [
         (('"pieces"', '"pices"'), "mine.toml:7: There is no lesson pices. There are pieces, one-loop,"),
-        (('"one-loop"', '"pieces"'), "mine.toml:12: Pieces is in the course twice."),
-        (("minutes = 9", "minutes = 2"), "mine.toml:8: 2 minutes are less than the 5 of Pieces."),
+        (('"one-loop"', '"pieces"'), "mine.toml:12: Tokens: pieces of text is in the course twice."),
+        (
+            ("minutes = 9", "minutes = 2"),
+            "mine.toml:8: 2 minutes are less than the 5 of Tokens: pieces of text.",
+        ),
         (("minutes = 9", "minutes = nan"), "mine.toml:8: minutes must be from 0 to 600."),
         (('"Mine"', '" "'), "mine.toml:1: The course has no title."),
         (("about", "aboot"), "mine.toml:2: There is no aboot."),
@@ -126,7 +129,7 @@ def test_lessons_of_ones_own_stand_beside_the_course(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace('"one-loop"', '"mine.md"'))
     assert [part.listed.lesson.title for part in find_course(str(path)).parts] == [
-        "Pieces",
+        "Tokens: pieces of text",
         "A lesson of mine",
     ]
 
@@ -223,7 +226,10 @@ async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goe
     assert view.facts(0) == ("≡", "How an LLM writes", WRITING.minutes, "1/6")
     await rig.press("enter")
     assert view.picks.highlighted == 1
-    assert [view.facts(place)[:2] for place in range(2)] == [("1", "Pieces"), ("2", "One loop")]
+    assert [view.facts(place)[:2] for place in range(2)] == [
+        ("1", "Tokens: pieces of text"),
+        ("2", "The loop, token by token"),
+    ]
     assert view.facts(0)[3] == "✓"
     assert str(view.picks.border_title) == "How an LLM writes · 1 of 6 done"
     await rig.press("escape")
@@ -236,7 +242,7 @@ async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goe
 @pytest.mark.lesson(listed=ENDING, recorded=True, size=(80, 24), course=CoursePlace(WRITING, 4))
 async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKeys) -> None:
     """From a recording, to its exercises' recording; then the course is at its end."""
-    assert "5 of 6: Ending 1/4" in learner.text()
+    assert "How a text ends, card 1 of 4" in learner.text()
     for _ in ENDING.lesson.beats:
         await learner.beat(guess=0)
     assert "next comes Exercises: writing, 6 minutes." in learner.told
@@ -246,7 +252,7 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     await learner.until(lambda: learner.actions.play not in (None, before))
     await learner.phase(*WAITING)
     assert learner.play.lesson.id == "how-an-llm-writes-exercises"
-    assert "6 of 6: Exercises: writing 1/4" in learner.text()
+    assert "6 of 6 · Exercises: writing, card 1 of 4" in learner.text()
     await learner.press(*["J"] * 3)
     await learner.until(lambda: learner.play.beat_number == 3)
     assert (
@@ -280,7 +286,7 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
     while learner.play.phase is not LessonPhase.ENDED:
         await learner.press("pagedown")
         await learner.phase(*WAITING, LessonPhase.ENDED)
-    assert "next comes From noise to stories" in learner.told
+    assert "next comes Training, from noise on" in learner.told
     assert learner.told.endswith("\n\n" + "\n".join(part.discuss))
     await learner.press("enter")
     await learner.until(lambda: learner.actions.play is not None and learner.play.lesson.id == "learning")
