@@ -216,8 +216,8 @@ class PanelLayout:
         """True if there is no text yet."""
         self.focusing = ""
         """Id of the panel that was given the focus last, until the screen hears of that."""
-        self.columns = 0
-        """Maximum columns of all panels, in large type for a class; 0 for no limit."""
+        self.projected = False
+        """True if a class sees one panel and a card, perhaps in large type."""
 
     @property
     def places(self) -> PanelPlaces:

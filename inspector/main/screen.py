@@ -342,7 +342,7 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
-            layout.waiting, layout.columns, tuple(layout.sizes.items()),
+            layout.waiting, layout.projected, tuple(layout.sizes.items()),
             timeline.trial is None,
         )  # fmt: skip
         screen = (
@@ -417,8 +417,8 @@ class MainScreen(KeyedScreen[None]):
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
-        self._panel_layout.columns = told.room if told is not None else 0
-        self.set_class(self._panel_layout.columns > 0, "-projected")
+        self._panel_layout.projected = told is not None and told.projected
+        self.set_class(self._panel_layout.projected, "-projected")
         self.set_class(told is not None and told.blank, "-blank")
         spot = told.spotlight if told is not None else ""
         places = {panel.id for panel in self.arrangement.panels}

@@ -652,7 +652,7 @@ LESSONS = Tool(
             synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, "
             "all lessons, list of lessons, exercises, courses, curriculum, progress"),
         Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            "Present to a class: one panel, the sentence, large numbers, votes, and your notes.",
             lambda own: own.present(),
             synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
     ),

@@ -21,7 +21,7 @@ from textual.widget import Widget
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import first_fitting, pad, truncate, visible
+from inspector.display import first_fitting, pad, truncate, truncate_start, visible
 from inspector.keys import bare_key_for, key_for, names_of
 from inspector.lessons.catalogue import LessonProgress, Listed, Progress, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
@@ -535,7 +535,7 @@ def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
     before = f"{visible(course.course.title)}, lesson {course.named} · " if course is not None else ""
     number, of = play.beat_number + 1, len(play.lesson.beats)
     long, short = f"{lesson}, card {number} of {of} · {beat}", f"{lesson} {number}/{of} · {beat}"
-    room = min(own.host.app.size.width, COLUMNS if own.presenting.on else 1000) - 6
+    room = own.host.app.size.width - 6 - CLOCK * own.presenting.on
     return (
         first_fitting(room, before + lesson, lesson)
         if over
@@ -630,7 +630,12 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
 # ---- presenting to a class ----------------------------------------------------------------------
 
 COLUMNS = 60
-"""Columns of the panels: on a projector the terminal's font may then be twice as large."""
+"""Columns that are enough: on a projector the terminal's font may then be twice as large."""
+FONT = f"Enlarge the terminal's font, with ctrl and + in most terminals: {COLUMNS} columns are enough"
+LARGE = 80
+"""Columns of a terminal at most whose font is taken to be large."""
+CLOCK = 26
+"""Cells of the time in the frame of the card."""
 HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
 """Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
@@ -660,7 +665,7 @@ PRESENTING_KEYS = ActionTable(
 
 
 class Presenting:
-    """Presents a lesson, or a session without one, to a class: one panel of at most 60 columns, block digits, votes, a
+    """Presents a lesson, or a session without one, to a class: one panel, the end of the text, block digits, votes, a
     blank screen, timers.
 
     Args:
@@ -774,11 +779,17 @@ class Presenting:
         if play is None or own is None:
             body = (
                 f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_7')} open the tabs, "
-                f"{key_for('next_view')} shows the next answer, {END_PRESENTING.shown} ends it."
+                f"{key_for('next_view')} shows the next view, {END_PRESENTING.shown} ends it. {FONT}."
             )
             own = Narration("Presenting", Content(body), ())
         else:
-            lines = [own.body, *self._votes_lines(play), *self._notes(play)]
+            lines = [
+                *self._sentence(play),
+                own.body,
+                *self._votes_lines(play),
+                *self._notes(play),
+                *self._font(play),
+            ]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
@@ -788,10 +799,23 @@ class Presenting:
             hints=tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]])),
             hidden=own.hidden | HIDES[self._hiding],
             hidden_as=own.hidden_as if own.hidden else f"hidden with {key_for('presenting.hide')}",
-            room=COLUMNS,
+            projected=True,
             blank=self._blank,
             clock=shown_time,
         )
+
+    def _sentence(self, play: LessonPlay) -> list[Content]:
+        """The end of the text, which no panel shows but its own."""
+        timeline = self._own.timeline
+        if play.beat.show == self._host.arrangement.text or timeline.conceals("text"):
+            return []
+        text = visible("".join(item.text for item in timeline.items[-COLUMNS:]))
+        return [Content.styled(truncate_start(text, COLUMNS - 4), "bold")] if text else []
+
+    def _font(self, play: LessonPlay) -> list[Content]:
+        """A word on the font before the class has begun, unless it is large already."""
+        begins = play.phase in UNTIL and not play.beat_number
+        return [Content.styled(FONT, "$ink-muted")] if begins and self._host.app.size.width > LARGE else []
 
     def _votes_lines(self, play: LessonPlay) -> list[Content]:
         votes = self._votes.get(play.beat_number)

@@ -48,7 +48,7 @@ def learn_parser() -> flags.Parser:
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
     add("--plain", action="store_true", help="run the lesson as plain text on standard input and output, for "
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
-    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide, with the "
+    add("--present", action="store_true", help="present to a class: one panel and the sentence, with the "
         "speaker's notes under each answer")  # fmt: skip
     beat = "begin with card N (default: where you left the lesson; with --present, the first card)"
     add("--from", dest="beat", metavar="N", type=flags.whole, help=beat)

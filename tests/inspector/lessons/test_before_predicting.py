@@ -24,11 +24,11 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
 ) -> None:
     main, timeline = learner.app.main, learner.app.controller.timeline
     await learner.phase(LessonPhase.ASKING)
-    assert main.status.left.startswith("Predict with 1-3")
+    assert main.status.left.startswith("Predict: press 1-3")
     for key, shown in (("space", "space"), ("r", "r"), ("s", "s"), ("enter", "⏎"), ("p", "p"), ("d", "d")):
         await learner.press(key)
         assert learner.app.top is main
-        assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
+        assert main.status.answer.startswith(f"Predict first: press 1-3. {shown} is locked")
     assert not learner.app.controller.client.outstanding
     assert timeline.steps == []
     for hint in ("space step", "r run", "⏎ choose", "s sampling"):
@@ -39,7 +39,7 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     assert ("space next" if recorded else "space step") in learner.text().splitlines()[-1].replace("  ", " ")
     await learner.press("space" if not recorded else "h")
     await learner.phase(LessonPhase.REVEALED)
-    assert main.status.left.startswith("⏎ goes to the next beat")
+    assert main.status.left.startswith("⏎ goes to the next card")
     assert "⏎ choose" not in learner.text().splitlines()[-1]
 
 
@@ -77,7 +77,7 @@ async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner:
     await learner.until(lambda: isinstance(learner.app.top, View))
     await learner.press("S")
     await learner.until(lambda: learner.app.top is main)
-    assert main.status.left.startswith("Predict with 1-3")
+    assert main.status.left.startswith("Predict: press 1-3")
 
 
 async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner: LearnerKeys) -> None:
