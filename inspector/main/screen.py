@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from io import StringIO
 from typing import Any, TypeVar, cast
 
+from rich.console import Console
+from rich.segment import Segment, Segments
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
@@ -547,7 +550,7 @@ class MainScreen(KeyedScreen[None]):
         if refused := waits or refusal(usual, self.controller, usual_owner):
             self.answer(refused)
             return
-        if usual.view and (opened := self.open_view) is not None:
+        if usual.view and usual.tabs and (opened := self.open_view) is not None:
             opened.goes_to(id)
             if not self._left_open_view():
                 return
@@ -1039,6 +1042,19 @@ class MainScreen(KeyedScreen[None]):
         """Take a picture of the screen without the dialog that is about to close."""
         app = self.app
         self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
+
+    def picture(self, region: Region, title: str) -> str:
+        """A part of the screen as SVG, without the dialogs over it.
+
+        Args:
+            region: The part, on the terminal.
+            title: Over the picture.
+        """
+        console = Console(width=region.width, file=StringIO(), force_terminal=True, color_system="truecolor",
+                          record=True, legacy_windows=False)  # fmt: skip
+        for strip in self._compositor.render_strips()[region.y : region.bottom]:
+            console.print(Segments([*strip.crop(region.x, region.right), Segment.line()]), end="")
+        return console.export_svg(title=title)
 
     async def quit(self) -> None:
         """Leave."""
