@@ -52,7 +52,7 @@ from inspector.state.patching import after, alignment_words, faced_with, pair, p
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.texts import decoded, read_text_file
-from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, note
+from inspector.widgets.actions import NEW_LINE, Action, ActionTable, applies, both, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import in_sight
 from inspector.widgets.dialog import Dialog, Remark
@@ -119,11 +119,13 @@ PATCHING_KEYS = look_table(
 PAIRS_KEYS = dialog_table(
     "While a set of pairs is given",
     note("tab", hint="next field", worth=3),
+    NEW_LINE,
     applies("Patch each pair, and show the means."),
 )
 COUNTERFACTUAL_KEYS = dialog_table(
     "While a counterfactual prompt is edited",
     note("tab", hint="next field", worth=3),
+    NEW_LINE,
     applies("Read it, and put what it computes into the path on show."),
 )
 

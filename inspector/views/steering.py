@@ -55,7 +55,16 @@ from inspector.session.requests import Replies
 from inspector.state.inside import steered_words, swept_key, tried_key
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, KeyLine, applies, both, dialog_table, fields
+from inspector.widgets.actions import (
+    NEW_LINE,
+    Action,
+    ActionTable,
+    KeyLine,
+    applies,
+    both,
+    dialog_table,
+    fields,
+)
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
@@ -107,6 +116,7 @@ STEERING_KEYS = look_table(
 )  # fmt: skip
 DIRECTION_KEYS = dialog_table(
     "While a direction is made",
+    NEW_LINE,
     *fields(),
     applies("Make it, or read it from the file."),
 )

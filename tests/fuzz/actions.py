@@ -29,7 +29,7 @@ LOADS = ("open", "sessions")
 """Actions that open another model or recording: a random name leaves a session with none, and most keys dead."""
 MOVES = (
     "1 2 3 4 5 6 tab tab tab up down left right pageup pagedown home end shift+tab enter enter escape backspace delete "
-    "space shift+up shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r"
+    "space shift+up shift+down ctrl+r ctrl+s ctrl+j ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r"
     " question_mark"
 )
 OPENS = (

@@ -50,7 +50,7 @@ async def test_a_prompt_is_typed_and_prefilled(rig: Rig) -> None:
 
 async def test_letters_typed_into_the_prompt_are_no_commands(rig: Rig) -> None:
     await rig.ready()
-    await rig.press("p", "q", "space", "r", "s", "enter", "left", "x")
+    await rig.press("p", "q", "space", "r", "s", "ctrl+j", "left", "x")
     assert rig.app.top.query_one("#prompt-text", SafeTextArea).text == "Once upon a time,q rs" + "x\n"
     assert rig.engine.sent == []
 
@@ -129,7 +129,7 @@ WRONG = [
     ("temp", "-1", "temperature must be 0, or a number from 0.001 to 100, not -1."),
     ("temp", "1e-39", "temperature must be 0, or a number from 0.001 to 100, not 1e-39."),
     ("temp", "nan", "temperature must be 0, or a number from 0.001 to 100, not nan."),
-    ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
+    ("top_p", "1.5", "top-p must be a number above 0 and at most 1, not 1.5."),
     ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
     ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not empty."),
     ("min_p", "[/x]\x1b", r"min-p must be a number from 0 to 1, not '[/x]\x1b'."),
@@ -389,7 +389,8 @@ async def test_the_page_of_keys_leaves_nothing_out_and_fits(rig: Rig, size: tupl
     assert len(lines) == page.content_size.height
     shown = re.sub(r"\s+", "", "".join(lines))
     for action in key_table(TOOLS).actions:
-        assert re.sub(r"\s+", "", f"{action.shown} {action.label}. {action.told}") in shown
+        named = "" if action.told.casefold().startswith(action.label.casefold()) else f"{action.label}."
+        assert re.sub(r"\s+", "", f"{action.shown} {named} {action.told}") in shown
 
 
 def help_rows(rig: Rig) -> list[str]:
@@ -397,11 +398,17 @@ def help_rows(rig: Rig) -> list[str]:
     return str(rig.app.top.query_one(KeysPage).render()).split("\n")
 
 
-async def test_the_page_of_keys_begins_with_those_of_the_open_tab(rig: Rig) -> None:
+async def test_the_page_of_keys_begins_with_what_is_on_show_and_the_open_tab(rig: Rig) -> None:
     await rig.ready()
-    for tab, title in (("1", "1 Next"), ("5", "5 Cost"), ("6", "6 Learn")):
+    for tab, title, view in (
+        ("1", "1 Next", "Candidates"),
+        ("5", "5 Cost", "KV cache"),
+        ("6", "6 Learn", "Start"),
+    ):
         await rig.press(tab, "question_mark")
-        assert help_rows(rig)[1].strip() == title
+        rows = [row.strip() for row in help_rows(rig)]
+        assert rows[1].startswith(f"On show: {view}")
+        assert title in rows[2:8]
         await rig.press("escape")
 
 

@@ -174,9 +174,9 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     await rig.push([rig.session.step(origin="intervened")])
     assert rig.timeline.under == (STRONGEST,)
     assert "under L2 h1 off" in rig.screen_text().splitlines()[0]
-    assert rig.status.startswith("Under L2 h1 off (4 X then x releases)")
+    assert rig.status.startswith("L2 h1 off (4 X, then x undoes it)")
     await rig.push([rig.session.finish("length", "7 tokens")])
-    assert rig.status == "Under L2 h1 off (4 X then x releases). Finished: length; r runs on"
+    assert rig.status == "L2 h1 off (4 X, then x undoes it). Stopped at the 7-token limit; r continues"
     await rig.do("tree")
     assert "intervened" in rig.screen_text()
     assert "· L2 h1 off" in rig.screen_text()
