@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     ),
     "Screen": (
         (("theme",), "Dark or light", "the other theme"),
-        (("alone",), "Text and answer", "alone, as for a projector"),
+        (("alone",), "Text and panel", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
         (DIVIDERS, "Dividers", "click an arrow"),
     ),
