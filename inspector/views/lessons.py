@@ -556,7 +556,7 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
         return f"{key_for('lesson.on')} goes to the next card, {again} restarts this one"
     match play.phase:
         case LessonPhase.ASKING:
-            return f"Predict: press {numbers(play)}. Keys that would show the answer are locked. {explore}"
+            return f"Predict: press {numbers(play)}. Keys that would show the answer are locked"
         case LessonPhase.ACTING if play.stage.left:
             return f"Press {visible(play.stage.left[0].keys)}"
         case LessonPhase.REVEALED:
