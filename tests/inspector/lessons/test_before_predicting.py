@@ -58,10 +58,10 @@ async def test_a_click_on_a_tab_or_an_answer_waits_for_the_prediction_as_its_key
         await learner.pilot.pause()
 
     await click(0, "3 Inside")
-    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first"))
+    await learner.until(lambda: main.status.answer.startswith("Predict first: press 1-3"))
     assert learner.app.top is main
     await click(1, "attention")
-    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first: A waits"))
+    await learner.until(lambda: main.status.answer.startswith("Predict first: press 1-3. A is locked"))
     assert learner.app.top is main
     assert learner.play.phase is LessonPhase.ASKING
     assert not learner.app.controller.client.outstanding
@@ -85,7 +85,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     await learner.phase(LessonPhase.ASKING)
     await learner.press("h")
     assert learner.app.top is main
-    assert "Predict with 1-3 first" in main.status.answer
+    assert "Predict first: press 1-3" in main.status.answer
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
     await learner.press("1")  # opens its tab, which is open
@@ -132,7 +132,7 @@ async def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_to
     assert (learner.play.beat_number, learner.play.right) == (0, {})
     await learner.press("space")
     assert learner.app.controller.timeline.steps == []
-    await learner.until(lambda: "The class predicts first: pgdn continues, space waits" in learner.text())
+    await learner.until(lambda: "The class predicts first: pgdn continues, space is locked" in learner.text())
     await learner.press("pagedown")
     await learner.phase(LessonPhase.ACTING)
     await learner.until(lambda: "The class predicts" not in learner.text())
