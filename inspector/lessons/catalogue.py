@@ -114,19 +114,17 @@ def find(name: str) -> Listed:
 def _called(name: str, among: Iterable[Listed]) -> Listed | None:
     """The lesson that is called so, in capitals or not; None where none is."""
     wanted = " ".join(name.casefold().split())
-    names = (
-        (
-            each,
-            (
-                str(each.number),
-                each.lesson.id,
-                each.lesson.id.replace("-", " "),
-                each.lesson.title.casefold(),
-            ),
-        )
-        for each in among
-    )
-    return next((each for each, own in names if wanted in own), None)
+    return next((each for each in among if wanted == str(each.number) or called(wanted, each.lesson)), None)
+
+
+def called(name: str, lesson: Lesson) -> bool:
+    """True if a lesson is called so: by its id, also with blanks, or by its title.
+
+    Args:
+        name: In small letters, with single blanks.
+        lesson: The lesson.
+    """
+    return name in (lesson.id, lesson.id.replace("-", " "), lesson.title.casefold())
 
 
 # ---- how far a person is: kept between runs of the program, and never needed to begin a lesson ---

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.files import typed
-from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, listed, shipped
+from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
@@ -80,7 +80,7 @@ class Course(Struct, frozen=True):
         """
         wanted = " ".join(name.casefold().split())
         for place, part in enumerate(self.parts):
-            if wanted in (str(place + 1), part.listed.lesson.id, part.listed.lesson.title.casefold()):
+            if wanted == str(place + 1) or called(wanted, part.listed.lesson):
                 return place
         hint = f"It has {len(self.parts)} parts: give a number, or the name of a lesson."
         raise EngineError(f"{self.title} has no part “{name}”.", hint)

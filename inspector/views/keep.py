@@ -60,8 +60,7 @@ class KeepActions(ToolActions):
         facts, sections = on.facts(self._facts(), width), [*self._sections()]
         heading = on.ink("accent")
         listed = [
-            [[Segment(name, heading)], *(_row(on, *one, width) for one in each)]
-            for name, each in sections
+            [[Segment(name, heading)], *(_row(on, *one, width) for one in each)] for name, each in sections
         ]
         lines = [_lines(on, name, each, width) for name, each in sections]
         for blocks in ([facts, *listed], [facts, *lines], lines):

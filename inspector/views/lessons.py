@@ -532,15 +532,14 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
     """The longest title of the card that fits; a check of lessons sees that the last does."""
     course, lesson, beat = own.course, visible(play.lesson.title), visible(play.beat.title)
-    before = f"{visible(course.course.title)}, lesson {course.named} · " if course is not None else ""
+    place = f"{course.named} · " if course is not None else ""
+    before = f"{visible(course.course.title)}, lesson {place}" if course is not None else ""
     number, of = play.beat_number + 1, len(play.lesson.beats)
     long, short = f"{lesson}, card {number} of {of} · {beat}", f"{lesson} {number}/{of} · {beat}"
     room = own.host.app.size.width - 6 - CLOCK * own.presenting.on
-    return (
-        first_fitting(room, before + lesson, lesson)
-        if over
-        else first_fitting(room, before + long, long, short)
-    )
+    if over:
+        return first_fitting(room, before + lesson, place + lesson)
+    return first_fitting(room, before + long, place + long, place + short, short)
 
 
 def numbers(play: LessonPlay) -> str:
@@ -787,8 +786,8 @@ class Presenting:
                 *self._sentence(play),
                 own.body,
                 *self._votes_lines(play),
-                *self._notes(play),
                 *self._font(play),
+                *self._notes(play),
             ]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))

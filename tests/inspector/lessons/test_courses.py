@@ -77,7 +77,7 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (('"pieces"', '"pices"'), "mine.toml:7: There is no lesson pices. There are pieces, one-loop,"),
+        (('"pieces"', '"pices"'), "mine.toml:7: No lesson is called “pices”. There are pieces, one-loop,"),
         (('"one-loop"', '"pieces"'), "mine.toml:12: Tokens: pieces of text is in the course twice."),
         (
             ("minutes = 9", "minutes = 2"),
@@ -92,7 +92,7 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
         (('["Why?"]', str(["w"] * 13)), "mine.toml:10: discuss has 13 points."),
         (
             ('"one-loop"', '"../shipped/the-draw.md"'),
-            "mine.toml:13: There is no lesson ../shipped/the-draw.md.",
+            "mine.toml:13: No lesson is called “../shipped/the-draw.md”.",
         ),
         (('"one-loop"', '"none.md"'), "mine.toml:13: none.md can't be read"),
         (('lesson = "one-loop"', "= ="), "mine.toml:13: This is not valid TOML"),
@@ -118,7 +118,7 @@ def test_a_course_that_names_a_lesson_that_is_not_there_is_an_error_of_one_line(
     assert "\x1b" not in told
     path.write_text(GOOD.replace("one-loop", "nowhere"))
     assert main(["lesson", "check", str(path)]) == 2
-    assert f"{path}:13: There is no lesson nowhere." in capsys.readouterr().out
+    assert f"{path}:13: No lesson is called “nowhere”." in capsys.readouterr().out
     path.write_text(GOOD)
     assert main(["lesson", "check", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: nothing is wrong in 2 parts.\n"
@@ -153,7 +153,7 @@ def test_it_goes_on_with_the_first_lesson_that_is_not_done() -> None:
 
 def test_a_part_has_its_number_or_its_lesson_s_name() -> None:
     assert [WRITING.find(name) for name in ("3", "the-draw", " THE draw ")] == [2, 2, 2]
-    with pytest.raises(EngineError, match="has no part beams"):
+    with pytest.raises(EngineError, match="has no part “beams”"):
         WRITING.find("beams")
 
 
@@ -161,7 +161,7 @@ def test_courses_are_found_by_name_and_no_other_is() -> None:
     assert [find_course(name).id for name in (*courses.ORDER, "How an  LLM writes")] == [
         *courses.ORDER, WRITING.id,
     ]  # fmt: skip
-    with pytest.raises(EngineError, match="There is no course cooking"):
+    with pytest.raises(EngineError, match="No course is called “cooking”"):
         find_course("cooking")
 
 
@@ -196,7 +196,7 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert main(course) == 0
     told = capsys.readouterr().out
     assert "How an LLM writes, 2 of 6." in told
-    assert "It continues at beat 6, where you left it." in told
+    assert "It continues at card 6, where you left it." in told
     assert "How an LLM writes, 3 of 6." in told
     assert told.endswith("You left the lesson.\n")
     assert Progress().read()["one-loop"].done
@@ -298,4 +298,4 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
 
 @pytest.mark.lesson(listed=ENDING, recorded=True)
 async def test_a_lesson_alone_is_no_part_of_a_course(learner: LearnerKeys) -> None:
-    assert " of " not in learner.actions.narration().title  # type: ignore[union-attr]
+    assert " · How a text ends" not in learner.actions.narration().title  # type: ignore[union-attr]
