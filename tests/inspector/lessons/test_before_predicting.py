@@ -148,7 +148,7 @@ async def test_from_begins_at_a_beat(learner: LearnerKeys, present: bool) -> Non
 
 def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:
     args = learn_parser().parse_args(["3", "--plain", "--from", "7"])
-    with pytest.raises(Exception, match=r"has no beat 7\. It has 6"):
+    with pytest.raises(Exception, match=r"has no card 7\. It has 6"):
         run_learn(args)
 
 

@@ -149,7 +149,7 @@ def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]
     assert "Card 2 of 2" in out
     assert "You left the lesson." in out
     out, errors = begun("--recorded").communicate("2\n\n\n", timeout=120)
-    assert "It continues at beat 2, where you left it." in out
+    assert "It continues at card 2, where you left it." in out
     assert "Card 1 of 2" not in out
     assert "2 of 2 predictions were right." in out
     assert errors == ""
