@@ -52,7 +52,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
         "compare_kv": "Q", "verify": "v",
     },
-    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
 """Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
@@ -76,8 +76,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
-        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown", "explore": "S",
+        "leave": "escape",
     },
+    "lessons": {"begin": "enter", "leave": "escape"},
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",

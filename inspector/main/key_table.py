@@ -52,7 +52,6 @@ PANELS = (
     PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
     PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
     PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
-    PanelPlace("learn", "Learn", Place.ANSWER, "Learn", "learn"),
 )
 """The panels of every session; those of the tools follow."""
 

@@ -68,10 +68,8 @@ OPENS: Mapping[str, str] = {
     "Export": "Export",
     "Save": "Save",
     "Sessions": "Sessions",
-    "Learn": "Lessons",
-    "All lessons": "Lessons",
+    "Lessons": "Lessons",
     "Watch a model learn": "Learning",
-    "Start here": "Start here",
     "Keep": "Keep",
 }
 """What the help calls a view or a dialog, and the title that its frame has."""

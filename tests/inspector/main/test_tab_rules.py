@@ -323,7 +323,7 @@ def test_a_tools_screen_leaves_nothing_but_lines_under_it(answer: str) -> None:
         rows = [rig.app.main.query_one(line).region for line in (KVPanel, TimingPanel)]
         assert [(row.y, row.height) for row in rows] == [(opened.area.bottom, 1), (opened.area.bottom + 1, 1)]
         assert "─ KV cache" not in rig.screen_text()
-        await rig.do("speculation", "learn")
+        await rig.do("speculation", "keep")
         assert rig.app.main.query_one(KVPanel).region.y < rig.app.main.query_one(TimingPanel).region.y
 
     run(test, (120, 40))

@@ -33,7 +33,7 @@ async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await rig.ready()
-    first = ["candidates", "why", "modules", "tree", "kv", "learn", "keep"]
+    first = ["candidates", "why", "modules", "tree", "kv", "lessons", "keep"]
     for _ in range(2):
         for digit, view in zip(TABS, first, strict=True):
             await rig.press(digit)
