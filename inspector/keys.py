@@ -41,8 +41,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
-        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
-        "steering": "S",
+        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "second_model": "h",
+        "close_second": "H", "steering": "S",
         "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
         "next_mark": "}", "marks": "k", "reply": "R",
     },
@@ -87,10 +87,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
         "more": "right +", "verify": "v", "anew": "c", "leave": "escape @speculation q",
     },
-    "lockstep": {
-        "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
-        "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
-        "inside_first": "i", "inside_second": "I", "leave": "escape @lockstep q",
+    "second_model": {
+        "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
+        "measure": "m", "next_flip": ".", "flip_before": ",", "largest": "g", "why_first": "y", "why_second": "Y",
+        "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
         "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape @race q",
@@ -124,7 +124,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
         "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
     },
-    "inside": {"leave": "escape q"},
+    "inside": {"leave": "escape"},
     "attention": {
         "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
         "triangle": "a", "texts": "x",
@@ -147,18 +147,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "compare_back": "C", "alone": "d", "method": "m", "baseline": "b", "fewer": "-", "more": "+", "experts": "x",
     },
     "interventions": {
-        "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
-        "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
-        "release": "x",
+        "later_layer": "up", "earlier_layer": "down", "unit_before": ",", "next_unit": ".", "heads": "enter",
+        "together": "a", "clear": "A", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
+        "release": "o",
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
+        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "ctrl+s",
     },
     "patching": {
-        "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e", "next_token": "f", "token_before": "F", "compare": "v", "compare_back": "V",
-        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
+        "later_layer": "up", "earlier_layer": "down", "position_before": ",", "next_position": ".", "source": "o",
+        "part": "m", "edit": "e", "next_token": "l", "token_before": "L", "compare": "v", "compare_back": "V",
+        "facing": "a", "unface": "n", "usual": "d", "pairs": "w",
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",

@@ -40,12 +40,11 @@ from inspector.display import (
     visible,
 )
 from inspector.keys import key_for, with_keys
-from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
@@ -339,7 +338,7 @@ class InsideView(View, Generic[Answer]):
     ASKS: ClassVar[bool] = True
     """True if the view is about a token; one of the whole model has no text above it."""
     OF_BOTH: ClassVar[bool] = True
-    """True if the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
+    """True if the second model can be looked at, too; a view that changes a forward pass is of the session's model."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
@@ -451,12 +450,12 @@ class InsideView(View, Generic[Answer]):
     def look(self) -> None:
         """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
         timeline = self.timeline
-        lockstep = timeline.of(LockstepSoFar)
+        second = timeline.of(SecondModelSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
-        self.looked = lockstep.looked if self.OF_BOTH else None
+        self.looked = second.looked if self.OF_BOTH else None
         self.candidates = timeline.candidates
         if self.looked is not None:
-            span = lockstep.at(timeline.items, timeline.slot)
+            span = second.at(timeline.items, timeline.slot)
             self.candidates = span.other_candidates if span is not None else ()
         self.wanted = self.question() if self.path or not self.ASKS else None
         if self.wanted is None:
@@ -502,10 +501,9 @@ class InsideView(View, Generic[Answer]):
         answer = self.answer if self.failed is None else None
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
         self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
-        model, self.other_word = "", ""
-        if self.timeline.of(LockstepSoFar).opened is not None:
-            model = model_prefix(self.timeline, self.looked)
-            self.other_word = other_word(self.timeline) if self.OF_BOTH else ""
+        second = self.timeline.of(SecondModelSoFar)
+        model = second.prefix(self.timeline.facts, self.looked is not None)
+        self.other_word = second.other_word if self.OF_BOTH else ""
         self.view.put(visible(model + self.heading(self.answer)), self._draw)
         self.write(failed=self.failed is not None or self.failure is not None)
         self.host.colour()
@@ -575,11 +573,11 @@ class InsideView(View, Generic[Answer]):
         """Look at the other one of two models."""
         if not self.OF_BOTH:
             self.say(with_keys("Changes here apply only to the session's model. {next_view} shows another"))
-        elif switch_model(self.timeline):
+        elif self.timeline.of(SecondModelSoFar).switch():
             self.drop()
             self.host.changed()
         else:
-            self.say(with_keys(NO_SECOND_MODEL))
+            self.say(with_keys("No second model is open: {second_model} opens one"))
 
     def leave(self) -> None:
         """Go back; what is computed stops."""

@@ -16,7 +16,6 @@ from engine.protocol import (
     Command,
     Failure,
     Insert,
-    LockstepOpened,
     ModelFacts,
     MoveTo,
     PromptOpened,
@@ -263,7 +262,7 @@ class StatusLine(Widget):
 
 # ---- notices -----------------------------------------------------------------------------------
 
-TOLD = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+TOLD = (Failure, Verified, PromptOpened, ModelFacts)
 """The kinds of records that have a notice."""
 
 
@@ -285,9 +284,6 @@ def notice(record: Record) -> Notice | None:
             return _failure(record)
         case Verified():
             return _verified(record)
-        case LockstepOpened(title=title, notes=notes):
-            text = "\n".join((f"{title}: {key_for('lockstep')} shows both models at each token.", *notes))
-            return "A second model", visible_lines(text), "information"
         case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
             return "Good to know", visible_lines("\n".join(notes)), "information"
         case _:
@@ -310,7 +306,7 @@ def _failure(failure: Failure) -> Notice:
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
-             "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",
+             "ReadLockstep": "Reading in both models", "FollowSecond": "The step with B",
              "PartWays": "Continuing each model on its own"}  # fmt: skip
 
 

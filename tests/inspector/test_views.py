@@ -48,7 +48,7 @@ OPENS: Mapping[str, str] = {
     "Modules": "The way of a token through .*",
     "Compare": "Compare",
     "Beam search": "Beams",
-    "Lockstep": "Text",
+    "Second model": "Text",
     "Batch": "Lanes",
     "Switch off": "Each head and part off alone: .*",
     "Activation patching": "Patching: .*",
