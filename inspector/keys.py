@@ -153,7 +153,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "ctrl+s",
+        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "d",
     },
     "patching": {
         "later_layer": "up", "earlier_layer": "down", "position_before": ",", "next_position": ".", "source": "o",

@@ -39,7 +39,7 @@ from inspector.display import (
     unfinished,
     visible,
 )
-from inspector.keys import key_for, with_keys
+from inspector.keys import bare_key_for, key_for, with_keys
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
@@ -315,7 +315,7 @@ def look_table(
                "While there is a second model: look at the same token in the other one of the two.",
                lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
-        Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
+        Action("inside.leave", "Back", leave, lambda own: own.back(), hint="back", worth=9, place=93, listed=shared),
         text=text,
     )  # fmt: skip
     return replace(table, told=told)
@@ -410,7 +410,7 @@ class InsideView(View, Generic[Answer]):
         if not live:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
-                f"{key_for(f'{self.TOOL}.hold')} hold it"
+                f"{bare_key_for(f'{self.TOOL}.hold')} keep it"
             )
             return
         host.controller.timeline.select(None)
@@ -424,20 +424,17 @@ class InsideView(View, Generic[Answer]):
         return isinstance(last, Step) and last.origin == "intervened"
 
     def not_intervened(self, on: Canvas, what: str) -> Notice:
-        """Advice at such a token, for a view that has a key to release the interventions.
+        """Advice at such a token, for a view that has a key to end the interventions.
 
         Args:
             on: Its styles.
             what: The beginning of the sentence that ends in "the model's own tokens".
         """
-        release = f"{key_for(f'{self.TOOL}.release')} releases it"
+        release = bare_key_for(f"{self.TOOL}.release")
         return [
-            (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+            (f"This token was computed with {interventions_words(self.timeline.under)}.", on.rich_style),
             (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-            (
-                f"{release} releases it: it goes back to the model's own token, where the branch begins.",
-                on.ink("muted"),
-            ),
+            (f"{release} ends the change, and goes to the token where this branch begins.", on.ink("muted")),
         ]
 
     def release(self) -> None:
@@ -579,8 +576,12 @@ class InsideView(View, Generic[Answer]):
         else:
             self.say(with_keys("No second model is open: {second_model} opens one"))
 
+    def back(self) -> None:
+        """Go back one step."""
+        self.leave()
+
     def leave(self) -> None:
-        """Go back; what is computed stops."""
+        """Leave; what is computed stops."""
         self.drop()
         self.dismiss()
 

@@ -162,9 +162,14 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _under(timeline: Timeline) -> str:
-    """The interventions that are held, and the keys that release them."""
-    how = f"{key_for('interventions')} then {key_for('interventions.release')}"
-    return f"Under {interventions_words(timeline.under)} ({how} releases)"
+    """The interventions that are held, and the keys that end them."""
+    steered = any(each.direction is not None for each in timeline.under)
+    tool, words = "steering" if steered else "interventions", interventions_words(timeline.under)
+    keys = f"{key_for(tool)}, then {bare_key_for(f'{tool}.release')}"
+    if not all(each.scale == 0 for each in timeline.under):
+        return f"Changed: {words} ({keys}, ends that)"
+    are, them = ("are", "them") if len(timeline.under) > 1 else ("is", "it")
+    return f"{words.removesuffix('off')}{are} off ({keys}, turns {them} back on)"
 
 
 def _picked(timeline: Timeline) -> Candidate | None:

@@ -174,7 +174,7 @@ class HeaderLine(Canvas):
 
     def _under(self, timeline: Timeline) -> list[Row]:
         """A path that is not the model's own: this never gives way to nothing."""
-        long = f"under {interventions_words(timeline.under)}"
+        long = interventions_words(timeline.under)
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _grammar(self, timeline: Timeline) -> list[Row]:

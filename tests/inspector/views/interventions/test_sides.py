@@ -26,7 +26,7 @@ STEERED = Intervention("direction", 1, None, 2.0, UP)
 
 @pytest.mark.parametrize(
     ("unit", "words"),
-    [(STRONGEST, ("with it", "without")), (HALF, ("model", "scaled")), (STEERED, ("model", "steered"))],
+    [(STRONGEST, ("model", "off")), (HALF, ("model", "scaled")), (STEERED, ("model", "steered"))],
 )
 def test_the_models_own_numbers_come_first_under_a_word_for_them(
     unit: Intervention, words: tuple[str, str]
@@ -51,5 +51,5 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
 async def test_the_screen_has_them_in_the_same_order(rig: Rig) -> None:
     await opened(rig)
     text = rig.screen_text()
-    assert re.search(r"with it +without", text)
+    assert re.search(r"model +off +logit +rank", text)
     assert re.search(r"80\.00 %.* 12\.50 %", text)
