@@ -24,7 +24,7 @@ _Bits = Annotated[float, Meta(ge=0, le=MOST_FLOAT)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Whole = Annotated[int, Meta(ge=1)]
 _Text = Annotated[str, Meta(min_length=1, max_length=LONGEST)]
-_BITS = "a number of bits from 0 up"
+_BITS = "a number of bits, at least 0"
 _SHARE = "a number from 0 to 1, or 0 % to 100 %"
 
 
@@ -36,7 +36,7 @@ class Breakpoints(SettingsStruct, frozen=True):
     )] = None  # fmt: skip
     """Entropy of the model's own distribution of the next token, in bits."""
     prob_below: Annotated[_Share | None, Setting(
-        "of the picked token: 0.05 or 5 %", "probability below", "share", flag="--break-prob", says=_SHARE,
+        "of the picked token, such as 0.05 or 5 %", "probability below", "share", flag="--break-prob", says=_SHARE,
         words="p < {}",
     )] = None  # fmt: skip
     """The model's probability of the token that the sampler picked next."""

@@ -126,11 +126,13 @@ class Setting(Struct, frozen=True):
             return f"{self.low:g}, or {number} from {self.least:g} to {self.high:g}"
         if self.meta.multiple_of is not None:
             number += f" divisible by {self.meta.multiple_of}"
-        above = "above" if self.meta.gt is not None else "from"
+        above = self.meta.gt is not None
         if self.high >= MOST_FLOAT:
-            return f"{number} {above} {self.low:g}" + (" up" if self.meta.gt is None else "")
+            return f"{number} {'above' if above else 'of at least'} {self.low:g}"
         high = f"{int(self.high)}" if self.kind == "int" else f"{self.high:g}"
-        return f"{number} {above} {self.low:g} to {high}"
+        return (
+            f"{number} {'above' if above else 'from'} {self.low:g} {'and at most' if above else 'to'} {high}"
+        )
 
     def on(self, settings: object) -> bool:
         """True if the setting's value is not one that turns it off."""

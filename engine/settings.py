@@ -220,12 +220,12 @@ class LoadSettings(SettingsStruct, frozen=True):
     kept_logits_mib: Annotated[Annotated[int, Meta(ge=0)] | None, Setting(
         f"MiB for the logits of earlier steps, so that going back needs no forward (default: {LEAST_KEPT_MIB}, "
         f"or what {KEPT_ROWS} rows of a large vocabulary take)",
-        group=MEMORY, says="a whole number of MiB from 0 up"
+        group=MEMORY, says="a whole number of MiB, at least 0"
     )] = None  # fmt: skip
     """Budget for cached logits, which spare a forward pass when going back and in what-if; None: see
     `kept_logits_bytes`."""
     kept_kv_mib: Annotated[int, Meta(ge=0), Setting(
-        "MiB for the KV of branches that you left", group=MEMORY, says="a whole number of MiB from 0 up"
+        "memory (MiB) for the KV cache of inactive branches", group=MEMORY, says="a whole number of MiB, at least 0"
     )] = 256  # fmt: skip
     """Budget for the KV of branches that the session left, which spares a forward pass when going back to them."""
     ranks: Annotated[int, Meta(ge=1, le=MOST_RANKS), Setting(

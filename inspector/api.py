@@ -1,12 +1,12 @@
 """The Python interface: sessions that are opened, run, branched and looked into from a program or a notebook.
 
-    from mlx_inspector import compare, open
+    import mlx_inspector as mi
 
-    with open("pocket", prompt="Once upon a time", temp=0.8, seed=7) as s:
+    with mi.open("pocket", prompt="Once upon a time", temp=0.8, seed=7) as s:
         for step in s.run(20):
             print(step.text, step.prob, step.rank, step.top(3))
         b = s.at(12).take(" cat").run(10)
-        print(compare(s, b))
+        print(mi.compare(s, b))
 
 It drives the engine that the screen drives, by the same commands, and returns what the same records say. One thread
 computes for all sessions of a process; sessions on the same model share its weights. Any thread may call; the calls on
@@ -407,7 +407,8 @@ class Sampler(_Result[protocol.Explained]):
 
     def __repr__(self) -> str:
         stages = ", ".join(f"{name} leaves {kept:,}" for name, kept in self.stages.items())
-        return f"<Sampler {stages or 'without stages'}; picked {self.picked}>"
+        texts = {each.id: f"“{each.text}”" for each in self.record.next.candidates}
+        return f"<Sampler {stages or 'without stages'}; picked {texts.get(self.picked, self.picked)}>"
 
 
 class WhatIf(_Result[protocol.WhatIfAnswered]):
@@ -801,7 +802,8 @@ class Branch:
         """Go back to where a step was chosen.
 
         Args:
-            place: A step of any branch of this session, or the index of one of this branch; below 0 from the end.
+            place: A step of any branch of this session, or the number of one of this branch, from 1 as on the screen;
+                -1 is the last one.
 
         Raises:
             StepError: There is no such step, or it is one of another session.
@@ -810,22 +812,22 @@ class Branch:
         return Branch(self._line, step.parent, step)
 
     def _step(self, place: int | Step) -> protocol.Step:
-        """A step of this branch by its index, or any step of its session.
+        """A step of this branch by its number, or any step of its session.
 
         Raises:
             StepError: There is none.
         """
         if isinstance(place, Step):
             if not place.is_of(self._line.own):
-                hint = "Give one of this session, or an index."
+                hint = "Give one of this session, or a number."
                 raise StepError("This is a step of another session.", hint)
             return place.record
         steps = self.steps
         if not steps:
             raise StepError("There are no steps yet.", "Take some first: run(10).")
-        if not -len(steps) <= place < len(steps):
-            raise StepError(f"There is no step {place}.", f"There are steps from 0 to {len(steps) - 1}.")
-        return steps[place].record
+        if not place or not -len(steps) <= place <= len(steps):
+            raise StepError(f"There is no step {place}.", f"There are steps from 1 to {len(steps)}.")
+        return steps[place - (place > 0)].record
 
     # ---- continuations ----------------------------------------------------------------------
 
@@ -1587,7 +1589,7 @@ def train(
     known = {field.name for field in fields(TrainingSettings)} - {"texts"}
     if unknown := settings.keys() - known:
         name = min(unknown)
-        raise SettingsError(name, f"There is no setting {name}.", f"There are {', '.join(sorted(known))}.")
+        raise SettingsError(name, f"Unknown setting “{name}”.", f"There are {', '.join(sorted(known))}.")
     asked = TrainingSettings(texts=tuple(map(str, texts)), **settings_of(TrainingSettings, {}, settings))
     check(asked)
     line = _Line(LoadSettings(), Settings())
@@ -1681,7 +1683,7 @@ def _changed(settings: Settings, given: dict[str, Any]) -> Settings:
     known = [field.name for field in fields(Settings)]
     for name in given:
         if name not in known:
-            near = get_close_matches(name, known, 1)
+            near = [each for each in known if name.startswith(each)] or get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]}?" if near else ""
-            raise SettingsError(name, f"There is no setting {name}.", hint)
+            raise SettingsError(name, f"Unknown setting “{name}”.", hint)
     return changed(settings, **settings_of(Settings, BY_NAME, given))

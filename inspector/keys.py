@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 
 TABS: Mapping[str, str] = {
-    "1": "Next", "2": "Why", "3": "Inside", "4": "What if", "5": "Cost", "6": "Learn",
+    "1": "Next", "2": "Why", "3": "Inside", "4": "What if", "5": "Cost", "6": "Learn", "7": "Keep",
 }  # fmt: skip
 """The questions about a token, by the key of their tab."""
 _BY_TAB: Mapping[str, Mapping[str, str]] = {
@@ -25,6 +25,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "undo": "u", "redo": "U", "prompt": "p", "sampling": "s", "enlarge": "f",
         "next_view": "tab", "view_before": "shift+tab",
         "copy_selection": "ctrl+c super+c", "go_live": "G", "finder": ":", "help": "?", "quit": "q",
+        "save_as": "ctrl+s", "sessions": "ctrl+o", "alone": "0", "left_narrower": "shift+left",
+        "left_wider": "shift+right", "divider_up": "shift+up", "divider_down": "shift+down", "usual_room": "\\",
         **{f"tab_{digit}": digit for digit in TABS},
     },
     "1": {
@@ -51,14 +53,8 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
         "speculation": "S", "ranks": "R", "verify": "v",
     },
-    "6": {
-        "learn": "g", "training": "l",
-        "lessons": "S", "all_lessons": "V", "present": "K", "export": "E", "copy": "C",
-        "save_as": "ctrl+s", "sessions": "ctrl+o", "requests": "R", "alone": "0",
-        "left_narrower": "shift+left", "left_wider": "shift+right", "divider_up": "shift+up",
-        "divider_down": "shift+down", "usual_room": "\\",
-        "theme": "T",
-    },
+    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
 """Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
 _BY_PLACE: Mapping[str, Mapping[str, str]] = {

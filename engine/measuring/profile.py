@@ -274,7 +274,7 @@ def profile(context: Context, command: Profile, task: Task) -> Iterator[Record]:
     """
     model, session, repeats = context.model.model, measured_session(context), command.repeats
     if repeats < 1:
-        raise SettingsError("repeats", f"The repeats must be a whole number from 1 up, not {repeats}.")
+        raise SettingsError("repeats", f"The repeats must be a whole number of at least 1, not {repeats}.")
     trial = RepeatedStep(session)
     parts = places(model, session.facts.vocabulary)
     fenced: list[tuple[float, Times]] = []

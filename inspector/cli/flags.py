@@ -409,6 +409,12 @@ def _nearest(word: str, known: Iterable[str], likeness: float) -> str:
     return next((words[each] for each in get_close_matches(word.removeprefix("--"), words, 1, likeness)), "")
 
 
+def names_model(word: str) -> bool:
+    """True if a word is the bundled model, a directory, or has the form of a hub id."""
+    hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", word) is not None and not os.path.isfile(word)
+    return word == "pocket" or hub_id or os.path.isdir(word)
+
+
 def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[str]) -> EngineError:
     before, message = argv[: argv.index(word)], f"{parser.prog} takes no {shorter(word)!r}."
     if "-p" in before or "--prompt" in before:
@@ -423,10 +429,9 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
         near = _nearest(word.lower(), subcommands, POSSIBLE) if a_name else ""
         if near := WORDS.get(word.lower(), near):
             return EngineError(message, f"Did you mean inspector {near}?")
-    names_model = word == "pocket" or os.path.isdir(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word)
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (
-        ("--model", "A model", names_model),
+        ("--model", "A model", names_model(word)),
         ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
         ("-p", "A prompt", word),
     ):

@@ -15,7 +15,7 @@ from types import ModuleType
 from engine.errors import EngineError
 from inspector.cli import screen
 from inspector.cli.exit import INTERRUPTED, bad_input, fault, flush, not_written
-from inspector.cli.flags import Parser, answer, parsed
+from inspector.cli.flags import Parser, answer, names_model, parsed
 
 SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "generate": ("generate", "write one completion, as text or JSON lines"),
@@ -55,8 +55,8 @@ REPLACED: Mapping[str, str] = {
     "notes": "inspector learn LESSON --present",
 }
 """Subcommands of before, and what is typed instead."""
+MODEL = "MODEL: pocket (the bundled model), a directory, or a hub id such as mlx-community/Qwen3-0.6B-4bit"
 TAB = (
-    "",
     "For tab completion put this line into ~/.bashrc (zsh and fish: inspector completion --help):",
     '  eval "$(inspector completion bash)"',
 )
@@ -105,9 +105,14 @@ def _run(argv: Sequence[str]) -> int:
     parser = screen.screen_parser()
     if not {"-h", "--help"}.isdisjoint(argv):
         lines = [f"  {name:<14}{purpose}" for name, (_, purpose) in SUBCOMMANDS.items()]
-        parser.epilog = "\n".join(["Subcommands; each has a --help of its own:", *lines, *TAB])
+        parser.usage = "inspector [MODEL] [flags]\n       inspector SUBCOMMAND [flags]"
+        title = "Subcommands; each has a --help of its own:"
+        parser.description = "\n".join([screen.PURPOSE, "", MODEL, "", title, *lines])
+        parser.epilog = "\n".join(TAB)
     if argv and argv[0][:1] not in ("", "-"):
-        raise answer(argv[:1], argv, parser, _parsers)
+        if not names_model(argv[0]):
+            raise answer(argv[:1], argv, parser, _parsers)
+        argv = ["--model", *argv]
     return screen.run_screen(parsed(parser, argv, _parsers))
 
 

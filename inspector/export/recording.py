@@ -17,7 +17,7 @@ from engine.recording import RecordingReader
 from engine.settings import FIELDS, LoadSettings, Settings
 from engine.timing import tpot, warm
 from inspector.display import truncate, visible
-from inspector.documents.parts import Exported, ExportPart
+from inspector.documents.parts import Exported, ExportPart, exhibits_of
 from inspector.recordings.recorder import UNFIT, unfit
 from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
 from inspector.state.beams import BeamHistory
@@ -256,6 +256,20 @@ def _perplexity(logprobs: Sequence[float]) -> str:
     """The perplexity of tokens, without those of no probability; empty if none is left."""
     known = list(filter(math.isfinite, logprobs))
     return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
+
+
+def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
+    """Names of the parts that have something of the path on show.
+
+    Args:
+        timeline: What is on show.
+        parts: Of all tools.
+
+    Raises:
+        EngineError: There is no text yet.
+    """
+    of = exported(line(Recording(timeline)))
+    return [part.name for part in parts if any(exhibits_of([part], of))]
 
 
 def exported(recording: Recording) -> Exported:

@@ -145,8 +145,8 @@ class KeyTable:
 
     def _tab(self, action: Action) -> str:
         """Key of the tab that an answer stands in: one that holds everywhere is with its tool's first one."""
-        opener = self.tool(action.id).opener
-        return action.tabs or (self[opener].tabs if opener else "")
+        tool = self.tool(action.id)
+        return action.tabs or (self[tool.opener].tabs if tool.opener else tool.tab)
 
     def answers(self, tab: str) -> list[str]:
         """Ids of the actions after which an answer is on show: none that asks first, or switches something in a panel.

@@ -179,8 +179,8 @@ WHOLE, HALF = 1000, 500
 """The width, and the left column's usual share of it."""
 LEAST_SHARE, MOST_SHARE = 200, 800
 """The smallest and the largest share of the left column."""
-OF_NO_TEXT = "learn"
-"""The answer that can be shown while there is no text yet."""
+OF_NO_TEXT = ("learn", "keep")
+"""The answers that can be shown while there is no text yet."""
 ALONE = "Text and answer alone. {alone} brings the other panels back"
 
 
@@ -229,7 +229,7 @@ class PanelLayout:
         arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
         width, height = self._screen.app.size
         layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
-        if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
+        if (self.waiting and own not in OF_NO_TEXT) or (own in lower and covered):
             own = ""
         answer = arrangement.dialog or own or arrangement.first
         shown = arrangement.shown(layout, answer, height >= TALL)

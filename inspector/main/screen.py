@@ -1002,8 +1002,9 @@ class MainScreen(KeyedScreen[None]):
         return action in self.table
 
     def press(self, key: str) -> None:
-        """Do what an action of the main screen does, once what lies over it has gone."""
-        self.call_later(self.do, key)
+        """Do what an action of the main screen does, once what lies over it has gone; nothing if it is missing."""
+        if key in self.table:
+            self.call_later(self.do, key)
 
     def switch_theme(self) -> None:
         """Switch between dark and light."""

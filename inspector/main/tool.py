@@ -130,7 +130,8 @@ class Tool(Struct, frozen=True):
     dialogs: tuple[str, ...] = ()
     """Places of the keys of its dialogs, which are imported for the help."""
     tab: str = ""
-    """Key of the tab of a plug-in's actions; the others are in `inspector.keys`."""
+    """Key of the tab of a plug-in's actions, and of those that hold everywhere and have no view; the others are in
+    `inspector.keys`."""
     situation: str = ""
     """The status line while the tool's panel is the current one; `{step}` in it is the key of that action."""
     exports: tuple[str, ...] = ()

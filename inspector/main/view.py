@@ -54,11 +54,12 @@ def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: 
                   place=place, listed=False)  # fmt: skip
 
 
+LAYOUT = ("alone", "left_narrower", "left_wider", "divider_up", "divider_down", "usual_room")
 EVERYWHERE = ActionTable(
     "In every view",
     (
         *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
-        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge")),
+        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", *LAYOUT)),
         _elsewhere("prompt", leaves=True),
         _elsewhere("sampling", leaves=True),
     ),
@@ -67,10 +68,11 @@ EVERYWHERE = ActionTable(
 """Keys that hold on every view, after its own and what is typed into a field."""
 VIEWS = ActionTable(
     "From answer to answer",
-    (_elsewhere("next_view", hint="next view", worth=6, place=89), _elsewhere("view_before")),
+    (_elsewhere("next_view", hint="next view", worth=6, place=89),
+     *map(_elsewhere, ("view_before", "save_as", "sessions"))),
     priority=True, told=False,
 )  # fmt: skip
-"""The same, in a field, too: arrows go from field to field."""
+"""The same, in a field, too: arrows go from field to field, and no text has these."""
 
 
 def neighbor(values: Sequence[int], value: int, by: int) -> int:

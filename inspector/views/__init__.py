@@ -492,10 +492,11 @@ SERVED = Tool(
             "which tokens the server named wrongly, how it changed the text.", lambda own: own.open(),
             synonyms="served tokens, mlx_lm.server, openai, logprobs that were served, what was answered",
             view="recorded reply", looks=True, offered=lambda own: getattr(own, "opened", None)),
-        Action("requests", "Recorded requests",
+        Action("requests", "Requests",
             "Open a recorded request to a server as a session: from a HAR file, or from a file with one request.",
             lambda own: own.requests(), Needs.ENGINE,
-            synonyms="open request, request.json, api call, har, mitmdump, replay a request, chat completions",
+            synonyms="recorded requests, open request, request.json, api call, har, mitmdump, replay a request, "
+            "chat completions",
             view="requests…"),
     ),
     panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
@@ -575,7 +576,8 @@ COPY = Tool(
     actions=(
         Action("copy", "Copy",
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json"),
+            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json",
+            view="copy…"),
         Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
             lambda own: own.selection(), looks=True),
     ),
@@ -596,22 +598,37 @@ EXPORT = Tool(
     ),
 )  # fmt: skip
 
+KEEP = Tool(
+    "keep",
+    "Keep",
+    make="inspector.views.keep:KeepActions",
+    actions=(
+        Action("keep", "Keep",
+            "Show where the session is saved, what an export would have, and the ways to save and share.",
+            lambda own: own.host.go_to("keep"), looks=True, view="session",
+            synonyms="where is it saved, is it saved, save and share, menu, layout, settings of the screen"),
+    ),
+    panel=PanelSpec(_focusable_panel, "Keep", "Keep"),
+)  # fmt: skip
+
 RECORDINGS = Tool(
     "recordings",
     "Recordings",
+    tab="7",
     make="inspector.views.recordings:RecordingActions",
     actions=(
         Action("go_live", "Continue live",
             "In a replay: load the model, if it is the recorded one, and continue live from the selected token.",
             lambda own: own.go_live(), Needs.SESSION, hint=replayed("continue live"), worth=10, place=140,
             synonyms="replay, resume a recording, continue live"),
-        Action("save_as", "Save as",
+        Action("save_as", "Save",
             "Save the session, with its kept logits if you like, or the shown part of a recording, to a file.",
             lambda own: own.save_as(), Needs.SESSION,
-            synonyms="save, save session, write to a file, trace, recording"),
-        Action("sessions", "Recent sessions", "Open a recent session, and continue it.",
+            synonyms="save as, save session, write to a file, trace, recording", view="save…"),
+        Action("sessions", "Sessions", "Open a recent session, and continue it.",
             lambda own: own.sessions(),
-            synonyms="history, resume, open session, load session, saved sessions, recordings, continue a session",
+            synonyms="recent sessions, history, resume, open session, load session, saved sessions, recordings, "
+            "continue a session",
             view="sessions…"),
     ),
     contexts=(
@@ -696,6 +713,7 @@ TOOLS: tuple[Tool, ...] = (
     TREE,
     GRAMMAR,
     MARKS,
+    KEEP,
     COPY,
     EXPORT,
     RECORDINGS,

@@ -16,9 +16,9 @@ from textual.widgets import Input, Label
 from engine.errors import EngineError, PathError
 from engine.files import replacing, shorter
 from inspector.display import visible
-from inspector.documents.parts import ExportPart, exhibits_of
+from inspector.documents.parts import ExportPart
 from inspector.export.documents import FORMATS, Exportable, alone
-from inspector.export.recording import Recording, exported, line, snapshot
+from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
 from inspector.main.dialogs.field import Destination, directory_hint
@@ -58,13 +58,11 @@ class ExportActions(ToolActions):
     def open(self) -> None:
         """Ask what to make, and where to put it."""
         try:
-            shown = line(Recording(self.timeline))
+            title, looked = line(Recording(self.timeline)).title, viewed(self.timeline, self._parts)
         except EngineError as error:
             self.host.answer(visible(str(error)))
             return
-        of = exported(shown)
-        looked = [part.name for part in self._parts if any(exhibits_of([part], of))]
-        self.host.open(ExportDialog(self, stem(shown.title), looked), self._write)
+        self.host.open(ExportDialog(self, stem(title), looked), self._write)
 
     @property
     def _parts(self) -> list[ExportPart]:

@@ -717,7 +717,7 @@ class Presenting:
         play, shown_time = self._own.play, None
         if play is None or own is None:
             body = (
-                f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_6')} open the tabs, "
+                f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_7')} open the tabs, "
                 f"{key_for('next_view')} shows the next answer, {END_PRESENTING.shown} ends it."
             )
             own = Narration("Presenting", Content(body), ())

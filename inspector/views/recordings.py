@@ -81,7 +81,7 @@ class RecordingActions(ToolActions):
             when = datetime.fromtimestamp(changed).strftime("%Y-%m-%d %H:%M")
             label = visible(peek.user_message or peek.prompt) or when
             about = f"A session of {visible(peek.model) or 'no model'}, last written to on {when}."
-            yield Findable(f"session {path.name}", label, about, "Recent sessions", keys, "session", "sessions",
+            yield Findable(f"session {path.name}", label, about, "Sessions", keys, "session", "sessions",
                            partial(self._show, path), foreign=True)  # fmt: skip
 
     def _show(self, path: Path) -> None:
@@ -110,7 +110,7 @@ class SaveAsDialog(FieldDialog[str]):
         row: Bytes of one row at most.
     """
 
-    HEADING: ClassVar[str] = "Save as"
+    HEADING: ClassVar[str] = "Save"
     APPLY: ClassVar[str] = "Save"
     FIELD: ClassVar[str] = "save-path"
 
@@ -201,7 +201,7 @@ class SaveAsDialog(FieldDialog[str]):
         self.say(why, wrong=True)
 
 
-# ---- recent sessions -------------------------------------------------------------------------
+# ---- sessions --------------------------------------------------------------------------------
 
 READING = "Reading the list"
 SESSIONS_HELP = (
@@ -216,7 +216,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
 
     ACTIONS: ClassVar[ActionTable] = list_table("In the list of sessions", "open")
     KEPT: ClassVar[tuple[str, ...]] = ("_choices",)
-    HEADING: ClassVar[str] = "Recent sessions"
+    HEADING: ClassVar[str] = "Sessions"
 
     def __init__(self) -> None:
         super().__init__(remark=READING)

@@ -255,7 +255,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     """
 
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
-    HEADING: ClassVar[str] = "Recorded requests"
+    HEADING: ClassVar[str] = "Requests"
     APPLY: ClassVar[str] = "Open"
 
     def __init__(self, own: ServedActions) -> None:

@@ -23,7 +23,7 @@ def candidates(each):
 
 s = mi.open("pocket", prompt="Lily has a red ball. Tom has a blue", chat=False, temp=0, top_p=1.0, seed=7)
 s.run(4).wait()
-place = s.at(2)
+place = s.at(s.steps[2])
 for layer in range(8):
     tell("attention", lambda layer=layer: place.attention().weights(layer).tolist())
 tell("attention check", lambda: [sorted(place.attention().check), repr(place.attention())])
@@ -52,7 +52,9 @@ tell(
 )
 for units in ("L6 h1", "L3 mlp", "L2 x0.5", "blocks.5.attn.hook_z[0]"):
     with s.off(units):
-        tell("off", lambda units=units: [place.run(4).wait().text, candidates(s.at(2).run(1).wait())])
+        tell(
+            "off", lambda units=units: [place.run(4).wait().text, candidates(s.at(s.steps[2]).run(1).wait())]
+        )
 made = s.direction([("I am happy", "I am sad"), ("It was great", "It was bad")], layer=3)
 tell("direction", lambda: [made.vector.tolist(), repr(made)])
 with s.steer(made, 2.0):
@@ -61,7 +63,7 @@ tell(
     "merges",
     lambda: [s.merges("unhappiness 🐕").words, s.merges("unhappiness").ladder(), repr(s.merges("naïve"))],
 )
-b = s.at(1).take(" big").run(2).wait()
+b = s.at(s.steps[1]).take(" big").run(2).wait()
 tell("patching", lambda: type(s.patching(b, " car", " ball")).__name__ and "done")
 tell("page", lambda: len(s.to_html()) > 1000)
 s.close()

@@ -45,23 +45,29 @@ settings = {"temp": 0.8, "top_p": 0.95, "seed": 7}
 s = mi.open("pocket", prompt="Once upon a time", chat=False, **settings)
 tell("run", lambda: [step(each) for each in s.run(12)])
 tell("session", lambda: branch(s))
-other = s.at(5).take(" cat")
+other = s.at(s.steps[5]).take(" cat")
 tell("taken", lambda: branch(other))
 tell("branch", lambda: branch(other.run(6).wait()))
-tell("own text", lambda: branch(s.at(3).take(" big dog, naïve 🐕").run(3).wait()))
+tell("own text", lambda: branch(s.at(s.steps[3]).take(" big dog, naïve 🐕").run(3).wait()))
 last = s.tree[-1]
 tell(
     "compare",
     lambda: [mi.compare(s, last).shared, mi.compare(s, last).logprobs, repr(mi.compare(s, last))],
 )
 for place in (0, 4, -1):
-    tell("sampler", lambda place=place: sampler(s.at(place).sampler()))
-    tell("other settings", lambda place=place: sampler(s.at(place).sampler(temp=1.4, top_k=5, min_p=0.01)))
+    tell("sampler", lambda place=place: sampler(s.at(s.steps[place]).sampler()))
+    tell(
+        "other settings",
+        lambda place=place: sampler(s.at(s.steps[place]).sampler(temp=1.4, top_k=5, min_p=0.01)),
+    )
 tell("next sampler", lambda: sampler(s.sampler()))
 for given in ({"temp": 0.1}, {"temp": 1.5, "top_p": 1.0}, {"top_k": 1}, {"repetition_penalty": 1.5}):
     tell("what if", lambda given=given: [len(s.what_if(**given).differing), repr(s.what_if(**given))])
 tell("tree", lambda: [[branch(each) for each in s.tree], repr(s.tree), s.tree._repr_html_()])
-tell("shown", lambda: [repr(s), s._repr_html_(), s.at(4).sampler()._repr_html_(), repr(s.model.family)])
+tell(
+    "shown",
+    lambda: [repr(s), s._repr_html_(), s.at(s.steps[4]).sampler()._repr_html_(), repr(s.model.family)],
+)
 tell(
     "settings",
     lambda: {name: getattr(s.settings, name) for name in ["temp", "top_p", "seed", "top_k", "min_p"]},

@@ -280,7 +280,7 @@ def _screens() -> Iterator[Scenario]:
     yield Scenario("screen-dialogs", (Screen(SESSION, {
         "three": ("space", "space", "space", "0"), "sampling": ("s",), "other temperature": ("escape", "2", "-", "-"),
         "prompt": ("escape", "p"),
-        "everything": ("escape", ":"), "export": ("escape", "6", "E"), "copy": ("escape", "C"),
+        "everything": ("escape", ":"), "export": ("escape", "7", "E"), "copy": ("escape", "C"),
     }),))  # fmt: skip
     yield Scenario("screen-small-dialogs", (Screen(SESSION, {
         "three": ("space",) * 3, "breakpoints": ("b",), "find": ("escape", "/"),

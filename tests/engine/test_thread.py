@@ -113,7 +113,7 @@ def test_a_session_from_load_to_step(engine: Engine) -> None:
         (protocol.Prefill("", chat=False), "The prompt is empty."),
         (protocol.Prefill("long " * 600, chat=False), "The prompt has 6"),
         (protocol.Load(LoadSettings(model="./nowhere")), "No such directory: ./nowhere."),
-        (protocol.Configure(Settings(top_p=1.5)), "top-p must be a number above 0 to 1, not 1.5."),
+        (protocol.Configure(Settings(top_p=1.5)), "top-p must be a number above 0 and at most 1, not 1.5."),
     ],
 )
 def test_a_failure_is_a_record_and_the_session_stands_where_it_stood(

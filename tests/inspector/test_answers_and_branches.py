@@ -120,23 +120,23 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
     with open("pocket", prompt=prompt, temp=0.8, seed=7) as s:
         main = s.run(LENGTH).wait()
         step = main.steps[place].record
-        before = {name: TOOLS[name](main.at(place), step) for name in tools}
-        drawn = main.at(place).sampler().record.next
+        before = {name: TOOLS[name](main.at(place + 1), step) for name in tools}
+        drawn = main.at(place + 1).sampler().record.next
         own = documents(recording_of(s, main))
 
         other = [each.id for each in step.choice.candidates if each.id != step.id][rank - 1]
         s.set(temp=1.5)
-        side = s.at(place).take(other).run(SIDE).wait()
+        side = s.at(place + 1).take(other).run(SIDE).wait()
         (twin,) = [each.record for each in side.steps[place : place + 1]]
-        beside = {name: TOOLS[name](side.at(place), twin) for name in tools}
+        beside = {name: TOOLS[name](side.at(place + 1), twin) for name in tools}
         if goes_back:
             main.run(1).wait()
 
         # Python: the same question has the same answer
         for name in tools:
-            assert numbers(TOOLS[name](main.at(place), step)) == numbers(before[name]), name
-            assert numbers(TOOLS[name](side.at(place), twin)) == numbers(beside[name]), name
-        again = main.at(place).sampler().record.next
+            assert numbers(TOOLS[name](main.at(place + 1), step)) == numbers(before[name]), name
+            assert numbers(TOOLS[name](side.at(place + 1), twin)) == numbers(beside[name]), name
+        again = main.at(place + 1).sampler().record.next
         assert (again.picked, again.draw) == (drawn.picked, drawn.draw)
         # the state that screens and documents read
         seen = s._line.timeline.of(Answers)
@@ -202,10 +202,10 @@ def paths_of(page: str) -> list[list[int]]:
 def test_a_document_of_a_branch_is_about_that_branch_wherever_the_session_went(tmp_path: Path) -> None:
     with open("pocket", prompt="Once upon a time", temp=0.8, seed=7) as s:
         main = s.run(20).wait()
-        here, files = s.at(12), [tmp_path / "x.trace", tmp_path / "y.trace"]
+        here, files = s.at(13), [tmp_path / "x.trace", tmp_path / "y.trace"]
         path, whole = ([item.node for item in each._path()] for each in (here, main))
         assert paths_of(here.to_html()) == [path, whole]
-        side = s.at(12).take(" cat").run(5).wait()
+        side = s.at(13).take(" cat").run(5).wait()
         beside = [item.node for item in side._path()]
         assert paths_of(here.to_html()) == [path, whole, beside]
         assert paths_of(side.to_html()) == [beside, whole]
@@ -232,10 +232,10 @@ def test_a_step_is_explained_by_the_settings_that_it_was_picked_with() -> None:
     with open("pocket", prompt="Once upon a time", temp=0.8, seed=7) as s:
         s.run(10).wait()
         step = s.steps[6]
-        before = s.at(6).sampler().record
+        before = s.at(7).sampler().record
         s.set(temp=0.0, top_k=3)
-        s.at(6).take(" cat").run(2).wait()
-        after = s.at(6).sampler().record
+        s.at(7).take(" cat").run(2).wait()
+        after = s.at(7).sampler().record
         assert (after.next.picked, after.next.draw) == (step.id, before.next.draw)
         assert [each.name for each in after.columns] == [each.name for each in before.columns]
 
@@ -244,7 +244,7 @@ def test_screens_know_an_answer_by_the_token_that_it_explains() -> None:
     with open("pocket", prompt="Once upon a time", temp=0.8, seed=7) as s:
         s.run(6).wait()
         step = s.steps[3].record
-        swept, slopes = _sweep(s.at(3), step), _gradients(s.at(3), step)
+        swept, slopes = _sweep(s.at(4), step), _gradients(s.at(4), step)
         assert isinstance(swept, protocol.HeadsSwept)
         assert isinstance(slopes, protocol.GradientsRead)
         assert KEYS[protocol.HeadsSwept](swept) == (step.parent, step.id, "token", None)
@@ -257,13 +257,13 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
         main = s.run(place + 2).wait()
         step = main.steps[place].record
         other = next(each.id for each in step.choice.candidates if each.id != step.id)
-        side = s.at(place).take(other).run(1).wait()
+        side = s.at(place + 1).take(other).run(1).wait()
         twin = side.steps[place].record
         for branch, of in ((main, step), (side, twin)):
             rare = step.choice.candidates[-1].id  # no screen compares with it unless it is asked to
             s._line.do(protocol.Attribute(of.parent, (of.id, rare)))
-            branch.at(place).gradients(against=rare, integrated=False)
-            _sweep(branch.at(place), of)
+            branch.at(place + 1).gradients(against=rare, integrated=False)
+            _sweep(branch.at(place + 1), of)
         s.save(tmp_path / "x.trace")
     async with on_recording(tmp_path / "x.trace") as rig:
         for end, of in ((main.node, step), (side.node, twin)):

@@ -62,7 +62,7 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     s = story
     seen = [(step.text, step.prob, step.rank, step.entropy_bits, step.top(5)) for step in s.run(20)]
     assert "".join(text for text, *_ in seen) == s.text
-    b = s.at(12).take(" cat").run(10)
+    b = s.at(13).take(" cat").run(10)
     assert b.text.startswith("".join(step.text for step in s.steps[:12]) + " cat")
     assert (len(b.new), len(b.steps), len(s.steps)) == (10, 23, 20)
     compared = compare(s, b)
@@ -70,27 +70,27 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert compared.logprobs == pytest.approx(
         (sum(each.logprob for each in s.steps[12:]), sum(each.logprob for each in b.steps[12:]))
     )
-    assert s.at(12).sampler().picked == s.steps[12].id
-    assert s.at(12).sampler(temp=0.0).picked == s.steps[12].top(1)[0].id
+    assert s.at(13).sampler().picked == s.steps[12].id
+    assert s.at(13).sampler(temp=0.0).picked == s.steps[12].top(1)[0].id
     assert 0 < len(s.what_if(temp=3.0).differing) <= 20
-    sad = s.at(12).gradients(integrated=False)
+    sad = s.at(13).gradients(integrated=False)
     assert sum(each.value for each in sad.shares) == pytest.approx(sad.record.total)
     assert (len(sad.top(2)), sad.residual) == (2, None)
     assert "background" in sad._repr_html_()
-    attention = s.at(12).attention()
+    attention = s.at(13).attention()
     assert all(error <= bound for error, bound in attention.check.values())
     assert np.allclose(attention.weights(0).sum(axis=1), 1, atol=1e-3)
     assert len(s.heads().heads) == len(s.heads(texts=1, length=5).heads) == 8 * 4
-    other = s.at(12).take(" cat")
-    first, second = s.at(11).sampler().top(2)
-    patched = s.at(13).patching(other, first.id, second.id)
+    other = s.at(13).take(" cat")
+    first, second = s.at(12).sampler().top(2)
+    patched = s.at(14).patching(other, first.id, second.id)
     assert patched.share(patched.layers[-1], patched.columns[-1].position) == pytest.approx(1, abs=1e-2)
     last = patched.columns[-1].position
-    faced = s.at(13).patching(other, first.id, second.id, "mlp", ((last, last),))
+    faced = s.at(14).patching(other, first.id, second.id, "mlp", ((last, last),))
     assert (faced.aligned, [each.position for each in faced.columns]) == (True, [last])
     over = s.patch_pairs([("The dog ran", "The cat sat"), ("same", "same")])
     assert [bool(each.failure) for each in over.pairs] == [False, True]
-    scores = s.at(12).scores(4, 2)
+    scores = s.at(13).scores(4, 2)
     assert all(error <= bound for error, bound in scores.check.values())
     key, second = sorted(scores.weights, key=lambda each: -scores.weights[each])[:2]
     real = scores.record.scores.row()
@@ -99,15 +99,15 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert sum(scores.in_query(key, second).values()) == pytest.approx(whole, abs=1e-4)
     assert scores.why().startswith("L5 h3 looks at ")
     assert scores.why() == repr(scores).removeprefix("<Scores: ")[:-1] == scores.why(key)
-    assert s.at(12).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
-    assert s.at(12).moved(5).kl_bits > 0.001
-    assert [text for text, _, _ in s.at(12).moved(5).tokens[:1]] == [s.at(12).sampler().top(1)[0].text]
+    assert s.at(13).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
+    assert s.at(13).moved(5).kl_bits > 0.001
+    assert [text for text, _, _ in s.at(13).moved(5).tokens[:1]] == [s.at(13).sampler().top(1)[0].text]
     rows = s.modules().rows
     assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
     with s.off("blocks.5.attn.hook_z[0]"):
-        named = s.at(12).run(20)
+        named = s.at(13).run(20)
     with s.off("L6 h1"):
-        changed = s.at(12).run(20)
+        changed = s.at(13).run(20)
     assert named.ids == changed.ids
     assert [step.id for step in changed.steps[:12]] == [step.id for step in s.steps[:12]]
     assert len(changed.new) == 20 or changed.finished
@@ -143,13 +143,13 @@ def test_a_direction_is_made_saved_and_steers(tmp_path: Path) -> None:
         assert swept.facts.failed is None
         plain = s.run(6).text
         with s.steer(path, 0.0):
-            assert s.at(0).run(6).text.endswith(plain)
+            assert s.at(1).run(6).text.endswith(plain)
         with s.steer(made, 4.0):
-            steered = s.at(0).run(6)
+            steered = s.at(1).run(6)
         assert steered.text != plain
         label = s._line.timeline.under[0].label
         assert label == f"L4 +happy-sad x4 #{made.record.digest}"
-        assert s.at(0).run(1).steps[-1].record.origin == "greedy"
+        assert s.at(1).run(1).steps[-1].record.origin == "greedy"
         with pytest.raises(StepError, match="There is no layer 99"):
             s.direction(pairs, 99)
         with pytest.raises(EngineError, match="No such file"), s.steer(tmp_path / "none"):
@@ -239,11 +239,11 @@ def test_sessions_on_one_model_don_t_disturb_each_other(moves: int) -> None:
     def walk(session: Session, draw: random.Random) -> None:
         what = draw.random()
         if session.finished:
-            session._went(session.at(0).node)
+            session._went(session.at(1).node)
         elif what < 0.6 or not session.steps:
             session.run(draw.randint(1, 3)).wait()
         elif what < 0.75:
-            session._went(session.at(draw.randrange(len(session.steps))).node)
+            session._went(session.at(draw.choice(session.steps)).node)
         elif what < 0.9:
             session.take(draw.choice([" cat", " and", 300])).run(2).wait()
         else:
@@ -276,7 +276,7 @@ def test_threads_may_share_a_session(story: Session) -> None:
     def ask() -> None:
         try:
             for place in range(10):
-                assert story.at(place).sampler().picked == story.steps[place].id
+                assert story.at(place + 1).sampler().picked == story.steps[place].id
         except Exception as error:
             failed.append(error)
 
@@ -336,7 +336,7 @@ s = open({str(tmp_path / "x.trace")!r})
 try:
     s.run(1)
 except EngineError as error:
-    print(s.text == {story.text!r}, len(s.at(3).steps), error)
+    print(s.text == {story.text!r}, len(s.at(4).steps), error)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100)
     assert done.stdout.startswith("True 3 This session is a recording"), done.stderr
@@ -353,10 +353,11 @@ def run_without(session: Session, units: str) -> None:
     [
         (lambda s: open("no/such-model"), LoadError, "no directory no/such-model"),
         (lambda s: open(temp=-1), SettingsError, "temperature must be 0, or a number"),
-        (lambda s: open(tempp=1), SettingsError, "no setting tempp. Did you mean temp"),
+        (lambda s: open(tempp=1), SettingsError, "Unknown setting “tempp”. Did you mean temp"),
         (lambda s: open(kv_bits=7), EngineError, "KV"),
-        (lambda s: s.at(99), StepError, "There is no step 99. There are steps from 0 to 4."),
+        (lambda s: s.at(99), StepError, "There is no step 99. There are steps from 1 to 5."),
         (lambda s: s.at(-6), StepError, "There is no step -6."),
+        (lambda s: s.at(0), StepError, "There is no step 0."),
         (lambda s: s.take(99_999), PromptError, "outside the model's vocabulary"),
         (lambda s: s.take(""), EngineError, ""),
         (lambda s: s.run(0), StepError, "Give a number from 1"),
@@ -387,7 +388,7 @@ def run_without(session: Session, units: str) -> None:
         (lambda s: s.merges("a cat").ladder(2), StepError, "There is no word 2: the text has 2."),
         (lambda s: open(prompt="A").at(0), StepError, "There are no steps yet. Take some first: run(10)."),
         (lambda s: s.patching(open(prompt="The dog"), 12, 13), StepError, "branches of two sessions"),
-        (lambda s: s.patching(s.at(2), " a big dog", 13), PromptError, "is 3 tokens, not one"),
+        (lambda s: s.patching(s.at(3), " a big dog", 13), PromptError, "is 3 tokens, not one"),
         (
             lambda s: s.moved(3, "x"),
             EngineError,
@@ -399,7 +400,7 @@ def run_without(session: Session, units: str) -> None:
             "moved(offset=...) must be a whole number, not 'x'. help(mlx_insp",
         ),
         (lambda s: s.moved(2**40), StepError, "The offset +1,099,511,627,776 is too large."),
-        (lambda s: s.take(s.at(2).run(1)), EngineError, "must be a whole number or a text, not a Run."),
+        (lambda s: s.take(s.at(3).run(1)), EngineError, "must be a whole number or a text, not a Run."),
         (
             lambda s: s.set(seed=1.5),
             SettingsError,
@@ -455,9 +456,9 @@ def test_numbers_may_be_those_of_numpy(tmp_path: Path) -> None:
 
 def test_a_step_of_any_branch_is_gone_back_to_on_that_branch(story: Session) -> None:
     story.run(8).wait()
-    side = story.at(3).take(" cat").run(6).wait()
+    side = story.at(4).take(" cat").run(6).wait()
     assert side.steps[5] != story.steps[5]
-    assert story.at(side.steps[5]).ids == side.at(5).ids != story.at(5).ids
+    assert story.at(side.steps[5]).ids == side.at(6).ids != story.at(6).ids
     with open(prompt="The dog", **SAMPLED) as other:
         step = next(iter(other.run(3)))
         with pytest.raises(StepError, match="This is a step of another session"):
@@ -489,7 +490,7 @@ def test_the_first_and_the_last_are_there_and_nothing_beyond(story: Session) -> 
 
 def test_no_step_or_sampler_has_fewer_candidates_than_none(story: Session) -> None:
     story.run(1).wait()
-    for each in (story.steps[0], story.at(0).sampler(), story.gradients(integrated=False)):
+    for each in (story.steps[0], story.at(1).sampler(), story.gradients(integrated=False)):
         assert each.top(-2) == each.top(0) == []
 
 
@@ -566,16 +567,16 @@ def test_a_closed_session_says_so(story: Session) -> None:
     story.close()
     story.close()
     assert len(story.steps) == 3
-    for use in (lambda: story.run(1), lambda: story.at(1).sampler(), lambda: story.set(temp=1)):
+    for use in (lambda: story.run(1), lambda: story.at(2).sampler(), lambda: story.set(temp=1)):
         with pytest.raises(StepError, match=r"This session is closed\. Open another one\."):
             use()
 
 
 def test_a_notebook_gets_what_is_escaped_and_whole(story: Session) -> None:
     story.take("<script>alert(1)</script>")
-    other = story.at(2).take("</td><b>").run(3)
+    other = story.at(3).take("</td><b>").run(3)
     shown = [
-        story, other, story.steps[0], story.at(1).sampler(top_p=0.9, temp=0.7), story.at(3).attention(),
+        story, other, story.steps[0], story.at(2).sampler(top_p=0.9, temp=0.7), story.at(4).attention(),
         compare(story, other),
         story.tree,
     ]  # fmt: skip
@@ -622,11 +623,11 @@ def test_a_text_is_taken_apart_merge_by_merge(story: Session) -> None:
 
 def test_the_tree_has_each_branch_to_its_end(story: Session) -> None:
     story.run(12).wait()
-    other = story.at(5).take(" zebra").run(4)
+    other = story.at(6).take(" zebra").run(4)
     first, second = story.tree
     assert first.steps[0] == second.steps[0], "the same token"
     assert first.steps[6] != second.steps[6]
-    assert (first.ids, second.ids) == (story.at(0).run(12).ids, other.ids)
+    assert (first.ids, second.ids) == (story.at(1).run(12).ids, other.ids)
     rows = story.tree._repr_html_()
     assert rows.count("<tr>") == 3
     assert "zebra" in rows

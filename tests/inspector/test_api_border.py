@@ -51,8 +51,8 @@ class Here:
         self.session.run(8).wait()
         self.other = open("pocket", prompt="The dog", temp=0.9, seed=1)
         self.other.run(6).wait()
-        self.run = self.session.at(3).take(" cat").run(3).wait()
-        self.branch = self.session.at(4)
+        self.run = self.session.at(4).take(" cat").run(3).wait()
+        self.branch = self.session.at(5)
         self.direction = self.session.direction([("happy", "sad")], 3)
         made = [
             self.session, self.branch, self.run, self.direction, self.session.steps[2], self.branch.sampler(),
@@ -205,7 +205,7 @@ def refused(error: EngineError, what: str) -> None:
 
 def sound(here: Here) -> None:
     """The session runs and is read, and what it keeps can be written."""
-    begun = here.session.at(2)
+    begun = here.session.at(3)
     assert len(begun.run(2).wait().steps) == 4
     assert begun.sampler().picked == here.session.steps[2].id
     entries = here.session._line.entries
@@ -252,7 +252,7 @@ def configured(here: Here, **settings: object) -> None:
     """Use settings, and those from before again."""
     before = here.session.settings
     here.session.set(**settings)
-    assert here.session.at(2).run(1).steps[-1].record.node in here.session._line.timeline.tree.nodes
+    assert here.session.at(3).run(1).steps[-1].record.node in here.session._line.timeline.tree.nodes
     here.session._line.configure(before)
 
 

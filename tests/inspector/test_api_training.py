@@ -50,7 +50,7 @@ def test_two_trainings_and_a_session_are_apart(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "settings", "told"),
     [
-        ((), {"depth": 3}, "There is no setting depth."),
+        ((), {"depth": 3}, "Unknown setting “depth”."),
         ((), {"layers": 0}, "from 1 to 12"),
         (("nowhere.txt",), {}, "nowhere.txt can't be read"),
     ],

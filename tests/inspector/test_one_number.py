@@ -43,8 +43,6 @@ from tests.inspector.rig import idle
 PROMPT, STEPS, STEP, FORK, TOKEN = "Once upon a time", 12, 8, 5, " called"
 SAMPLING = {"temp": 0.8, "top_p": 0.95, "seed": 7}
 FLAGS = [f"--{name.replace('_', '-')}={value}" for name, value in SAMPLING.items()]
-AT = str(4 + STEP - 2)
-"""The token before the step, counted from 0."""
 HEAD = "L3 h4"
 VIEWS = {"why": "2 w", "attention": "3 A", "lens": "3 I", "parts": "3 D", "gradients": "3 g", "off": "4 X"}
 FIXED = {">99.99 %": "99.995 %", "<0.01 %": "0.005 %"}
@@ -167,7 +165,7 @@ def ask() -> Asked:
     unit = re.search(r"With (L\d h\d) off", markdown)
     assert unit is not None
     views = "attention,lens,contributions,gradients"
-    inside = command("show", views, "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", AT,
+    inside = command("show", views, "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", str(STEP),
                      "--method", "input", "--off", unit[1], "--positions", "3", "--jsonl")  # fmt: skip
     return Asked(
         screen=screen,
@@ -185,13 +183,13 @@ def in_python(unit: str) -> dict[str, float]:
     """The numbers of the Python interface."""
     with open("pocket", prompt=PROMPT, **SAMPLING) as session:
         session.run(STEPS).wait()
-        side = session.at(FORK - 1).take(TOKEN).run(5).wait()
+        side = session.at(FORK).take(TOKEN).run(5).wait()
         main = (
             session.tree[0]
             if session.tree[0].ids[4 + FORK - 1] != side.ids[4 + FORK - 1]
             else session.tree[1]
         )
-        step, here = main.steps[STEP - 1], main.at(STEP - 1)
+        step, here = main.steps[STEP - 1], main.at(STEP)
         sampler, attention = step.record.choice, here.attention()
         gradients = here.gradients(" J", against=" Jill", integrated=False)
         count = len(side.steps)

@@ -65,7 +65,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     assert "Press g to race to" in text
     assert (
         text.splitlines()[-1].strip()
-        == "g start  ←f8 length  ⇥ next view  1-6 tabs  : find  ? help  esc back"
+        == "g start  ←f8 length  ⇥ next view  1-7 tabs  : find  ? help  esc back"
     )
     last = screen.last
     await rig.press("f8")
@@ -74,7 +74,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     await rig.press("f3")
     assert rig.app.top is rig.app.main
     dark = rig.app.current_theme.dark
-    await rig.press("6", "T", "f2")
+    await rig.press("7", "T", "f2")
     assert rig.app.current_theme.dark is not dark
 
 

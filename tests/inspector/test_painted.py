@@ -71,7 +71,7 @@ async def record() -> None:
         for view in order:
             await user.press(*view.keys, *ALSO_ASKED.get(view.name, ASKS.get(view.name, ())))
             await home(user)
-        await user.press("6", "ctrl+s", *["backspace"] * 40, *str(RECORDING), "enter")
+        await user.press("7", "ctrl+s", *["backspace"] * 40, *str(RECORDING), "enter")
         await user.until(RECORDING.exists)
 
 

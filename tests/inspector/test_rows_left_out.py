@@ -32,8 +32,8 @@ def looked() -> Iterator[Session]:
         "pocket", prompt="Once upon a time there was a little girl. She had a dog.", temp=0.8, seed=7
     ) as s:
         s.run(14).wait()
-        s.at(12).scores(4, 2)
-        s.at(12).gradients(integrated=False)
+        s.at(13).scores(4, 2)
+        s.at(13).gradients(integrated=False)
         yield s
 
 
@@ -67,7 +67,7 @@ def total(cells: Iterable[str]) -> float:
 
 
 def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
-    read = looked.at(12).scores(4, 2)
+    read = looked.at(13).scores(4, 2)
     key = by_weight(read.record)[0]
     whole = compared_to(read.record, read.record.scores.row(), key, None)
     in_key, in_query, pairs = tables(looked, "looks there")
@@ -75,7 +75,7 @@ def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal
         assert table[-1][0].endswith(" others")
         assert total(row[1] for row in table[1:]) == pytest.approx(whole, abs=0.1)
     assert pairs[-1][0].endswith(" more")
-    lines = [*plain_lines(scores.document(read.record, looked.at(12)._path()))]
+    lines = [*plain_lines(scores.document(read.record, looked.at(13)._path()))]
     begins = [next(n for n, line in enumerate(lines) if line.startswith(head)) for head in HEADS]
     for first, last in pairwise(begins):
         assert "others" in lines[last - 1]
@@ -84,14 +84,14 @@ def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal
 
 
 def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
-    read = looked.at(12).gradients(integrated=False)
+    read = looked.at(13).gradients(integrated=False)
     (table,) = tables(looked, "hangs on")
     assert table[-1][0] == f"{len(read.shares) - 12} others"
     assert total(row[3] for row in table[1:]) == pytest.approx(read.record.total, abs=0.1)
     assert total(row[2] for row in table[1:]) == pytest.approx(
         100 * math.fsum(each.share for each in read.shares), abs=1
     )
-    lines = plain_lines(gradients.document(read.record, looked.at(12)._path()))
+    lines = plain_lines(gradients.document(read.record, looked.at(13)._path()))
     rows = [each for each in lines if "%" in each][:13]
     assert rows[-1].startswith(table[-1][0])
     assert total(row.split("%")[1].strip() for row in rows) == pytest.approx(read.record.total, abs=0.1)
@@ -102,11 +102,11 @@ def percents(row: str) -> list[float]:
 
 
 def test_candidates_with_parts_off_or_at_another_place_sum_to_a_hundred(looked: Session) -> None:
-    node = looked.at(12).node
+    node = looked.at(13).node
     tried = answer(looked, Intervene(node, (Intervention("head", 4, 2),)), protocol.Intervened)
     assert isinstance(tried, protocol.Intervened)
     (table,) = tables(looked, "With L5 h3 off")
-    moved = looked.at(12).moved(5).record
+    moved = looked.at(13).moved(5).record
     shown = (
         [" ".join(row) for row in table[1:]],
         [each for each in plain_lines(interventions.candidates(tried)) if "%" in each],

@@ -65,15 +65,16 @@ OPENS: Mapping[str, str] = {
     "Ranks": "One process",
     "KV cache": "KV cache · .*",
     "Time": "Time · .*",
-    "Recorded requests": "Recorded requests",
+    "Requests": "Requests",
     "Copy": "Copy",
     "Export": "Export",
-    "Save as": "Save as",
-    "Recent sessions": "Recent sessions",
+    "Save": "Save",
+    "Sessions": "Sessions",
     "Learn": "Lessons",
     "All lessons": "Lessons",
     "Watch a model learn": "Learning",
     "Start here": "Start here",
+    "Keep": "Keep",
 }
 """What the help calls a view or a dialog, and the title that its frame has."""
 REFUSES: Mapping[str, str] = {
@@ -85,10 +86,10 @@ REFUSES: Mapping[str, str] = {
 """What this session can't show, and why."""
 DOES = """
 Step. Run. Take back. Candidate above. Candidate below. Choose. Undo. Redo. Earlier. Later. Ten earlier. Ten later.
-First. Tip. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Next view. Previous view. Stop.
-Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour. Previous colour.
-Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point. Look ahead.
-Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
+First. Tip. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view. Previous view.
+Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
+Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point.
+Look ahead. Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
 Divider left. Divider right. Divider up. Divider down. Usual layout. Dark or light.
 """
 """What the other keys do opens nothing."""
@@ -96,9 +97,10 @@ SLOW_TO_OPEN = {"Take a step apart"}
 """It measures for seconds."""
 RECORDED = "Recorded: no model is loaded. G continues live"
 OTHERWISE_RECORDED = {
-    "Find a token", "What the grammar expects", "Open model", "Name and note", "Save as", "Watch a model learn"
+    "Find a token", "What the grammar expects", "Open model", "Name and note", "Save", "Watch a model learn",
+    "Keep", "Copy", "Export",
 }  # fmt: skip
-"""What has less to offer in a recording, or tells of the machine."""
+"""What has less to offer in a recording, tells of the machine, or has the panel beneath that names the file."""
 ASKS: Mapping[str, Sequence[str]] = {
     "Attention": (), "Why there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
     "Switch off": (), "Activation patching": (), "Quantized KV": (), "Take a step apart": (),
@@ -154,7 +156,7 @@ def catalogue() -> list[View]:
         if tab.isdigit() or section.startswith("In every tab"):
             for key, name in re.findall(r"^\| `(.+)` \| \*\*(.+?)\.\*\* ", section, re.MULTILINE):
                 everywhere = not tab.isdigit()
-                name = f"Tab {key}" if everywhere and key.isdigit() else name
+                name = f"Tab {key}" if everywhere and key in "1234567" else name
                 found.append(View(name, ("1" if everywhere else tab, key)))
     return found
 
@@ -271,7 +273,7 @@ async def test_each_opens_and_closes_and_a_recording_shows_the_same(
 
         await each(user, views, opens)
         await each(user, [each for each in LISTED if each.name in REFUSES], refuses)
-        await user.press("6", "ctrl+s", "ctrl+s")
+        await user.press("7", "ctrl+s", "ctrl+s")
         await user.until(lambda: [*tmp_path.glob("session.*")])
         [saved] = tmp_path.glob("session.*")
     async with outside("replay", str(saved), "--no-save") as user:

@@ -74,7 +74,7 @@ ROLES = "`U`, `A` and `S` in the margin"
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_key_behind_a_digit_is_one_of_that_tab(page: Path) -> None:
     ways = {f"{tab} {each.shown}" for each in ACTIONS for tab in each.tabs}
-    written = re.findall(r"`([1-6] [^` ]+)`", page.read_text(encoding="utf-8"))
+    written = re.findall(r"`([1-7] [^` ]+)`", page.read_text(encoding="utf-8"))
     assert [each for each in written if each not in ways] == []
 
 
@@ -93,7 +93,7 @@ def test_the_actions_of_the_tabs_are_first_told_with_their_digit() -> None:
     for page in PAGES:
         for section in re.split(r"\n#+ ", page.read_text(encoding="utf-8").replace(ROLES, "")):
             first: dict[str, str] = {}
-            for tab, key in re.findall(r"`([1-6] )?([A-Z])`", section):
+            for tab, key in re.findall(r"`([1-7] )?([A-Z])`", section):
                 first.setdefault(key, tab)
             bare = [key for key, tab in first.items() if key in own and not tab]
             assert bare == [], (page.name, section.partition("\n")[0])

@@ -49,8 +49,9 @@ def show_parser() -> flags.Parser:
     made.add_argument("views", type=_views, metavar="VIEW,...", nargs="?", help=shown)
     group = made.add_argument_group("token")
     add = group.add_argument
-    place = "the token to look at, counted from 0; negative counts from the end (default: -1, the last one)"
-    add("--at", type=flags.whole, metavar="N", default=-1, help=place)
+    place = "the token to explain: the number of a step, as on the screen, -1 for the last one; or of a prompt token " \
+            "with a p before it, such as p5 (default: the token that comes next)"  # fmt: skip
+    add("--at", type=_place, metavar="STEP", help=place)
     steps = "generate this many tokens first (default: 0)"
     add("--steps", type=flags.whole, metavar="N", default=0, help=steps)
     token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
@@ -104,9 +105,10 @@ def _add_readings(parser: flags.Parser) -> None:
     add = parser.add_argument_group("scores").add_argument
     head = "the head, such as L6 h1 (default: the one that looks most at a single token)"
     add("--head", type=_head, metavar="HEAD", help=head)
-    key = "the token that the head looks at, counted as in --at (default: the one with the most weight)"
+    key = "the token that the head looks at, counted from 0 with the prompt; negative counts from the end (default: " \
+          "the one with the most weight)"  # fmt: skip
     add("--key", type=flags.whole, metavar="N", help=key)
-    versus = "compare with the scores of this token, counted as in --at (default: the mean over all keys)"
+    versus = "compare with the scores of this token, counted as in --key (default: the mean over all keys)"
     add("--versus", type=flags.whole, metavar="N", help=versus)
     add = parser.add_argument_group("gradients").add_argument
     method = "take gradient x input, or integrated gradients (default: integrated)"
@@ -206,6 +208,14 @@ def _texts(text: str) -> tuple[int, ...]:
     return given
 
 
+def _place(text: str) -> tuple[bool, int]:
+    """True if a prompt token is meant, and its number or that of a step."""
+    number = flags.whole(text.removeprefix("p"))
+    if not number:
+        raise argparse.ArgumentTypeError("tokens are counted from 1")
+    return text.startswith("p"), number
+
+
 def _positive(text: str) -> int:
     count = flags.whole(text)
     if count < 1:
@@ -223,14 +233,14 @@ def run_show(args: Namespace) -> int:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.inside import InsideTables, Known, place_of, questions, refused
+    from inspector.cli.writers.inside import InsideTables, Known, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
     request = request_from(args)
     known = Known()
 
     def after(summary: Summary) -> Iterator[Command]:
-        node = known.nodes[place_of("--at", args.at, len(known.nodes))]
+        node = known.before(args.at)
         makers = questions(args, known, request, pairs)
         for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)

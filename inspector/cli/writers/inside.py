@@ -65,6 +65,8 @@ class Known(EndFigures):
         self.timeline = Timeline()
         self.nodes: list[int] = []
         """Nodes of the path's tokens."""
+        self.steps = 0
+        """Number of them that were generated."""
         self.compared: tuple[int | None, int | None] = None, None
         """The keys of a head that are compared, by their places in the path: None for the heaviest, and for the
         mean."""
@@ -81,12 +83,39 @@ class Known(EndFigures):
         if isinstance(record, protocol.PromptOpened | protocol.Step):
             tokens = record.tokens if isinstance(record, protocol.PromptOpened) else (record,)
             self.nodes += (token.node for token in tokens)
+            self.steps += isinstance(record, protocol.Step)
         if isinstance(record, protocol.Tokenized):
             self.pieces = record.pieces
         elif not checks_hold(record):
             self.failed.append(TABLES[type(record)][0])
         elif isinstance(record, DirectionMade):
             self.direction = record.direction
+
+    def before(self, place: tuple[bool, int] | None) -> int:
+        """The node after which a token came.
+
+        Args:
+            place: True for a prompt token, and its number or that of a step, from 1, negative from the end; None for
+                the token that comes next.
+
+        Raises:
+            PromptError: There is no such token, or none before it.
+        """
+        if place is None:
+            return self.nodes[-1]
+        in_prompt, number = place
+        prompt = len(self.nodes) - self.steps
+        count = prompt if in_prompt else self.steps
+        index = (0 if in_prompt else prompt) + (number - 1 if number > 0 else count + number)
+        if not 0 < abs(number) <= count or not index:
+            what, first = ("prompt token", "p2") if in_prompt else ("step", "1")
+            given = f"--at {'p' * in_prompt}{number}"
+            there = (
+                f"Give one from {first} to {'p' * in_prompt}{count}, or leave --at out for the next token."
+            )
+            none = "There are no steps: add --steps, or name a prompt token, such as p2."
+            raise PromptError(f"{given} is no {what} that has a token before it.", there if count else none)
+        return self.nodes[index - 1]
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""

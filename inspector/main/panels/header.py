@@ -238,6 +238,7 @@ QUESTIONS = {
     "4": "what else could have been?",
     "5": "what did it cost?",
     "6": "what does it mean?",
+    "7": "how do I keep or share it?",
 }
 """The question that each tab answers about the selected token."""
 _DOES = "does"
@@ -277,7 +278,7 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """The six tabs with the way to the finder, and under them the answers of the open one: the one that is shown
+        """The tabs with the way to the finder, and under them the answers of the open one: the one that is shown
         bold, and with their keys, as far as there is room for them."""
         width, (opened, views, view, able) = self.content_size.width, self._shown
         roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
@@ -318,7 +319,7 @@ class TabLines(Widget):
 
 
 def question_rows(on: Inked, width: int) -> list[Row]:
-    """The six questions, a row each, that open their tabs.
+    """The questions, a row each, that open their tabs.
 
     Args:
         on: Draws them.

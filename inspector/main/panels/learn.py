@@ -1,4 +1,4 @@
-"""A place to start: the six questions, and the ways to learn, to save and to set; each can be clicked."""
+"""A place to start: the questions, and the ways to learn; each can be clicked."""
 
 from __future__ import annotations
 
@@ -14,26 +14,12 @@ from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, Hint, pressing
 from inspector.widgets.canvas import PanelCanvas, Row
 
-DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
 SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     "Learn": (
         (("lessons",), "Lessons", "predict, do it, and see"),
         (("all_lessons",), "All lessons", "the list, and courses"),
         (("training",), "Training", "watch a model learn"),
         (("present",), "Present", "to a class, in large type"),
-    ),
-    "Save and share": (
-        (("export",), "Export", "page, text, CSV, picture"),
-        (("copy",), "Copy", "a token, the text, a branch"),
-        (("save_as",), "Save as", "the session, in a file"),
-        (("sessions",), "Recent sessions", "continue one of them"),
-        (("requests",), "Open a request", "of a server, as a session"),
-    ),
-    "Screen": (
-        (("theme",), "Dark or light", "the other theme"),
-        (("alone",), "Text and answer", "alone, as for a projector"),
-        (("usual_room",), "Usual layout", "all panels, at usual sizes"),
-        (DIVIDERS, "Dividers", "click an arrow"),
     ),
 }
 """The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""

@@ -631,7 +631,7 @@ STAGES = {
 OFFERS = (
     ("lessons", "lessons: predict, do it, and see"),
     ("help", "keys and concepts"),
-    ("sessions", "recent sessions"),
+    ("sessions", "sessions"),
 )
 """Advice to a stranger on things to look at meanwhile."""
 BAR = 30

@@ -269,7 +269,7 @@ def test_an_adapter_that_is_not_there_is_said(zoo: Zoo, tmp_path: Path) -> None:
         ({"kv_bits": 7}, "KV bits must be one of 2, 3, 4, 5, 6, 8, not 7."),
         ({"kv_group_size": 5}, "KV group size must be one of 32, 64, 128, not 5."),
         ({"max_kv_size": 4}, "max KV size must be a whole number from 5 up"),
-        ({"prefill_step_size": 0}, "prefill step size must be a whole number from 1 up, not 0."),
+        ({"prefill_step_size": 0}, "prefill step size must be a whole number of at least 1, not 0."),
     ],
 )
 def test_load_settings_out_of_range_are_refused(options: dict[str, int], message: str) -> None:

@@ -311,15 +311,15 @@ def test_a_pattern_that_would_take_for_ever_stops_the_run_in_time(zoo: Zoo) -> N
 @pytest.mark.parametrize(
     ("name", "typed", "message"),
     [
-        ("entropy_above", "-1", "entropy above must be a number of bits from 0 up, not -1"),
-        ("entropy_above", "nan", "entropy above must be a number of bits from 0 up, not nan"),
-        ("entropy_above", "much", "entropy above must be a number of bits from 0 up, not 'much'"),
+        ("entropy_above", "-1", "entropy above must be a number of bits, at least 0, not -1"),
+        ("entropy_above", "nan", "entropy above must be a number of bits, at least 0, not nan"),
+        ("entropy_above", "much", "entropy above must be a number of bits, at least 0, not 'much'"),
         ("prob_below", "1.5", "probability below must be a number from 0 to 1, or 0 % to 100 %, not 1.5"),
         ("prob_below", "130 %", "probability below must be a number from 0 to 1, or 0 % to 100 %, not 1.3"),
-        ("rank_above", "0", "rank above must be a whole number from 1 up, not 0"),
-        ("rank_above", "2.5", "rank above must be a whole number from 1 up, not '2.5'"),
+        ("rank_above", "0", "rank above must be a whole number of at least 1, not 0"),
+        ("rank_above", "2.5", "rank above must be a whole number of at least 1, not '2.5'"),
         ("margin_below", "-0.1", "margin below must be a number from 0 to 1, or 0 % to 100 %, not -0.1"),
-        ("tokens", "0", "tokens must be a whole number from 1 up, not 0"),
+        ("tokens", "0", "tokens must be a whole number of at least 1, not 0"),
         ("text", "x" * 201, "text must be a text of 1 to 200 characters, not 201 characters"),
         ("regex", "(", "regular expression can't be read: missing ), unterminated subpattern at position 0"),
         ("regex", "a*", "regular expression matches the empty text"),
@@ -415,5 +415,5 @@ def test_a_run_that_was_broken_while_its_pace_changed_does_not_go_past_the_break
 def test_breakpoints_that_cannot_hold_are_refused() -> None:
     told = works(protocol.Run(until=Breakpoints(rank_above=0)))
     assert [record.message for record in told if isinstance(record, protocol.Failure)] == [
-        "rank above must be a whole number from 1 up, not 0."
+        "rank above must be a whole number of at least 1, not 0."
     ]

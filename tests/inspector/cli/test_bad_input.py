@@ -12,7 +12,7 @@ from tests.inspector.cli.test_main import light
 STORY = "-p 'Once upon a time' --ignore-chat-template"
 REFUSED = {
     "generate -p hi": {
-        "--top-p 1.5": "--top-p: top-p must be a number above 0 to 1, not 1.5.",
+        "--top-p 1.5": "--top-p: top-p must be a number above 0 and at most 1, not 1.5.",
         "--top-p nan": "--top-p: top-p must be",
         "--temp -1": "--temp: temperature must be 0, or a number from 0.001 to 100",
         "--top-k -1": "--top-k: top-k must be a whole number from 0",
@@ -58,10 +58,13 @@ REFUSED = {
     },
     "show profile": {
         "--repeats x": "--repeats: must be a whole number",
-        "--repeats 0": "must be a whole number from 1 up, not 0",
+        "--repeats 0": "must be a whole number of at least 1, not 0",
     },
     f"show {STORY}": {
-        "--at 900": "--at 900 is not a token of the path, which has 4.",
+        "--at 900": "--at 900 is no step that has a token before it. There are no steps: add --steps, or name a prompt",
+        "--at p5": "--at p5 is no prompt token that has a token before it. Give one from p2 to p4",
+        "--at p1": "--at p1 is no prompt token that has a token before it.",
+        "--at 0": "--at: tokens are counted from 1",
         "--at x": "--at: must be a whole number, not 'x'.",
         "lens,colours": "VIEW,...: 'colours' is not one of attention, lens, contributions, gradients, scores",
         "lens,race": "race comes first, and alone: inspector show race",

@@ -121,8 +121,7 @@ INSTALLS = ".ci/run and .ci/slow (tests/installed.py) run it in a fresh environm
 SUITE = "this suite, or a part of it"
 COURSES = "tests/inspector/lessons/test_courses.py checks and begins one"
 REST = {
-    "inspector --model mlx-community/Qwen3-0.6B-4bit": HUB,
-    'inspector --model mlx-community/Qwen3-0.6B-4bit -p "Why is the sky blue?"': HUB,
+    'inspector mlx-community/Qwen3-0.6B-4bit -p "Why is the sky blue?"': HUB,
     "inspector diff MODEL --adapter-path DIR FUSED --text FILE --dtype float32 --max-kld 0.001 --min-same-top 0.98 "
     "--max-ppl-ratio 1.02": "needs an adapter and the model fused with it: tests/inspector/cli/test_gate.py makes both",
     "inspector generate --hostfile hosts.json -p Hello": "needs several machines; tests/engine/ranks has processes",

@@ -20,7 +20,7 @@ import pytest
 from msgspec import Struct
 
 from inspector.cli import main as cli
-from inspector.cli.flags import Parser
+from inspector.cli.flags import Parser, names_model
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "inspector/help").rglob("*.md"))]
@@ -185,7 +185,7 @@ def test_each_command_that_is_named_is_read(path: Path) -> None:
     for command in commands(path.read_text(encoding="utf-8")):
         words = shlex.split(re.sub(r" ?\.\.\.$|\[[^]]*\]", "", command))
         name, parser = parser_of(words)
-        assert name != "inspector" or len(words) == 1 or words[1].startswith("-"), command
+        assert name != "inspector" or len(words) == 1 or words[1][0] == "-" or names_model(words[1]), command
         known = parser._option_string_actions
         for word in words:
             assert not word.startswith("--") or word.partition("=")[0] in known, command

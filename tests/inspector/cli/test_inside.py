@@ -99,7 +99,7 @@ def test_every_head_has_a_weight_for_each_token_and_the_lens_ends_at_the_distrib
 
 
 def test_one_view_at_another_token(one: Asked) -> None:
-    read = one(LensRead, "lens", "--at", "3", "--positions", "9")
+    read = one(LensRead, "lens", "--at", "p5", "--positions", "9")
     assert len(read.columns) == 4, "the path has no more up to there"
 
 
@@ -148,7 +148,7 @@ def test_gradients_have_a_share_for_each_token_and_what_is_missing(
 
 
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
-    lines = events("contributions", "--at", "2")
+    lines = events("contributions", "--at", "p4")
     [prompt], [read] = of_kind(lines, PromptOpened), of_kind(lines, AttributionRead)
     assert read.tokens[0].id == prompt.tokens[3].id
     assert len(read.tokens) == 2
@@ -250,7 +250,7 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
 
 
 def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events("modules,experts,positions", "--at", "3")
+    lines = events("modules,experts,positions", "--at", "p5")
     made, refused = as_record(lines[-8], ModelModules), as_record(lines[-7], Failure)
     tried = of_kind(lines[-6:], PositionTried)
     assert made.parameters == of_kind(lines, ModelFacts)[0].parameters

@@ -97,7 +97,7 @@ def test_a_breakpoint_that_does_not_hold_is_told_and_the_others_are_used(config:
     assert stored.values == Breakpoints(tokens=4)
     path = config / "breakpoints.json"
     assert stored.problems == (
-        f"A breakpoint in {path} is not used: rank above must be a whole number from 1 up, not 0.",
+        f"A breakpoint in {path} is not used: rank above must be a whole number of at least 1, not 0.",
         f"A breakpoint in {path} is not used: probability below must be a number from 0 to 1, or 0 % to 100 %, not "
         "'much'.",
         f"A breakpoint in {path} is not used: end of sequence must be on or off, not 1.",

@@ -129,7 +129,7 @@ WRONG = [
     ("temp", "-1", "temperature must be 0, or a number from 0.001 to 100, not -1."),
     ("temp", "1e-39", "temperature must be 0, or a number from 0.001 to 100, not 1e-39."),
     ("temp", "nan", "temperature must be 0, or a number from 0.001 to 100, not nan."),
-    ("top_p", "1.5", "top-p must be a number above 0 to 1, not 1.5."),
+    ("top_p", "1.5", "top-p must be a number above 0 and at most 1, not 1.5."),
     ("top_k", "4.5", "top-k must be a whole number from 0 to 2147483647, not '4.5'."),
     ("candidates", "", "candidates must be a whole number from 1 to 2147483647, not empty."),
     ("min_p", "[/x]\x1b", r"min-p must be a number from 0 to 1, not '[/x]\x1b'."),

@@ -136,7 +136,7 @@ async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     assert [(hint.keys, hint.word) for hint in whole] == [
         ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("d", "draw again"),
         ("/", "token"), ("b", "breakpoints"), ("ctrl+r", "recompute"), ("a", "type"), ("⌫", "take back"),
-        ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-6", "tabs"), ("⇥", "next view"),
+        ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-7", "tabs"), ("⇥", "next view"),
         ("f", "enlarge"), (":", "find"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]

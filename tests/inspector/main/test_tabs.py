@@ -33,7 +33,7 @@ async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await rig.ready()
-    first = ["candidates", "why", "modules", "tree", "kv", "learn"]
+    first = ["candidates", "why", "modules", "tree", "kv", "learn", "keep"]
     for _ in range(2):
         for digit, view in zip(TABS, first, strict=True):
             await rig.press(digit)
@@ -88,7 +88,7 @@ def test_a_sentence_names_the_tab_of_a_key_that_holds_elsewhere_alone(request: p
     go_to("5")
     assert [key_for(id) for id in ("timing", "export", "step", "previous_branch")] == [
         "t",
-        "6 E",
+        "7 E",
         "space",
         "1 [",
     ]
@@ -103,7 +103,7 @@ def test_a_sentence_names_the_tab_of_a_key_that_holds_elsewhere_alone(request: p
     [
         ("1", "A", "Attention is 3 A"),
         ("3", "x", "Delete branch is 4 x"),
-        ("1", "R", "Recorded reply is 2 R, Reply 4 R, Ranks 5 R, Recorded requests 6 R"),
+        ("1", "R", "Recorded reply is 2 R, Reply 4 R, Ranks 5 R, Requests 7 R"),
         ("1", "ctrl+y", ""),
     ],
 )

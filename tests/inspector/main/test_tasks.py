@@ -34,7 +34,7 @@ TASKS: tuple[tuple[str, str, str], ...] = (
     ("find out what is slow in a step", "5 P", "view profile"),
     ("learn what temperature does", "6 S", "dialog LessonsDialog"),
     ("be shown around", "6", "view learn"),
-    ("save what was found for a colleague", "6 E", "dialog ExportDialog"),
+    ("save what was found for a colleague", "7 E", "dialog ExportDialog"),
     ("give another prompt", "p", "dialog PromptDialog"),
     ("change top-p", "s", "dialog SamplingDialog"),
     # of forums and issues

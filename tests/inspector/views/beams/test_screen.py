@@ -67,8 +67,8 @@ async def test_settings_are_remembered_while_the_program_runs(rig: Rig) -> None:
 WRONG = (
     (("1", "1", "enter"), "width must be a whole number from 1 to 10, not 11."),
     (("x", "enter"), "width must be a whole number from 1 to 10, not 'x'."),
-    (("down", "0", "enter"), "max tokens must be a whole number from 1 up, not 0."),
-    (("down", "delete", "enter"), "max tokens must be a whole number from 1 up, not empty."),
+    (("down", "0", "enter"), "max tokens must be a whole number of at least 1, not 0."),
+    (("down", "delete", "enter"), "max tokens must be a whole number of at least 1, not empty."),
     (("down", "down", "9", "9", "enter"), "length penalty must be a number from -10 to 10, not 99."),
 )
 

@@ -52,7 +52,7 @@ async def test_breakpoints_are_typed_checked_applied_and_remembered(rig: Rig, co
     await rig.ready()
     await rig.press("b", "3", "down", "5", "space", "percent_sign", "down", "0")
     assert not applicable(rig)
-    assert remark(rig, "rank_above") == "rank above must be a whole number from 1 up, not 0."
+    assert remark(rig, "rank_above") == "rank above must be a whole number of at least 1, not 0."
     await rig.press("ctrl+s")
     assert isinstance(rig.app.top, BreakpointsDialog)  # nothing is applied while a field is wrong
     await rig.press("backspace")
@@ -354,7 +354,7 @@ def test_flags_set_them_in_the_place_of_those_that_are_remembered() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (("--break-rank", "0"), "--break-rank: rank above must be a whole number from 1 up, not 0."),
+        (("--break-rank", "0"), "--break-rank: rank above must be a whole number of at least 1, not 0."),
         (("--break-regex", "("), "--break-regex: regular expression can't be read: missing ), unterminated"),
         (("--break-prob", "x"), "--break-prob: probability below must be a number from 0 to 1, or 0 % to 100 %, not"),
     ],

@@ -39,7 +39,7 @@ async def test_a_request_opens_with_its_reply_beside_it_and_another_takes_its_pl
         assert len(served) == 24
         assert "mlx_lm's generator gives the same text again" in text_of(app)
 
-        await pilot.press("6", "R")
+        await pilot.press("7", "R")
         await until(lambda: isinstance(app.top, RequestsDialog))
         assert app.top.query_one(PickList).count == 12
         await pilot.press("down", "down", "enter")
@@ -76,7 +76,7 @@ async def test_a_bias_of_a_token_that_the_model_lacks_is_left_out(tmp_path: Path
         await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
         assert app.controller.setup.settings.logit_bias == ((5, -3.0),)
         assert app.controller.setup.settings.max_tokens == 3
-        await pilot.press("6", "R")
+        await pilot.press("7", "R")
         await until(lambda: isinstance(app.top, RequestsDialog))
         await pilot.press("enter")
         await until(lambda: "the model has no tokens with these ids: 99999" in text_of(app))
@@ -88,7 +88,7 @@ async def test_a_file_that_is_none_is_told_in_the_dialog(tmp_path: Path) -> None
     app = InspectorApp(LoadSettings(), Settings(), "Once")
     async with app.run_test(size=(80, 24)) as pilot:
         await until(lambda: app.controller.timeline.prompts.prefilled)
-        await pilot.press("6", "R")
+        await pilot.press("7", "R")
         await until(lambda: isinstance(app.top, RequestsDialog))
         app.top.query_one(SafeInput).value = str(tmp_path / "none")
         await pilot.press("enter")

@@ -1,23 +1,29 @@
-"""The first answer of the tab Learn: each row can be clicked, and does what it says."""
+"""The tab Keep: where the session is saved, and rows that can be clicked."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from inspector.keys import TABS, shown
+from inspector.keys import shown
 from inspector.main.panels.header import KEY, NAME, QUESTIONS, SENTENCE
-from inspector.main.panels.learn import DIVIDERS, SECTIONS, LearnPanel
+from inspector.views.keep import DIVIDERS, SECTIONS
+from inspector.widgets.canvas import DrawnPanel
 from tests.inspector.rig import Rig
 
 SIZES = [(120, 40), (160, 40), (80, 24), (60, 20)]
 ROWS = [row for rows in SECTIONS.values() for row in rows]
 
 
+def panel(rig: Rig) -> DrawnPanel:
+    return rig.app.main.query_one("#keep", DrawnPanel)
+
+
 def lines(rig: Rig) -> list[str]:
     """The rows of the panel, as the terminal shows them."""
-    inside = rig.app.main.panel(LearnPanel).content_region
+    inside = panel(rig).content_region
     rows = [strip.text for strip in rig.app.screen._compositor.render_strips()]
     return [row[inside.x : inside.right].rstrip() for row in rows[inside.y : inside.bottom]]
 
@@ -25,7 +31,7 @@ def lines(rig: Rig) -> list[str]:
 async def click(rig: Rig, text: str) -> None:
     """Click the first place of a text in the panel."""
     x, y = next((row.index(text), y) for y, row in enumerate(lines(rig)) if text in row)
-    inside = rig.app.main.panel(LearnPanel).content_region
+    inside = panel(rig).content_region
     await rig.pilot.click(offset=(inside.x + x, inside.y + y))
     await rig.pilot.pause()
 
@@ -34,25 +40,24 @@ async def click(rig: Rig, text: str) -> None:
 @pytest.mark.parametrize("size", SIZES)
 async def test_all_of_the_tab_is_there_in_its_order(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=0)
-    await rig.press("6")
-    assert str(rig.app.main.panel(LearnPanel).border_title) == "Start here"
+    await rig.press("7")
+    assert str(panel(rig).border_title) == "Keep"
     text = "\n".join(lines(rig))
-    behind = max(0, text.find(QUESTIONS["6"]))  # the questions, where there is room for them
-    text = text[text.index("Learn", behind) :]
     names = [
         each for heading, rows in SECTIONS.items() for each in (heading, *(f" {name}" for _, name, _ in rows))
     ]
-    places = [text.index(name) for name in names]
+    places = [text.index(name.strip()) if name in SECTIONS else text.rindex(name) for name in names]
     assert places == sorted(places)
-    there = {id for ids, _, _ in ROWS for id in ids}
-    assert there == {each.id for each in rig.app.main.table.actions if each.tabs == "6"} - {"learn"}
+    table = rig.app.main.table
+    own = {each.id for each in table.views["7"]} | {each.id for each in table.actions if each.tabs == "7"}
+    assert {id for ids, _, _ in ROWS for id in ids} >= own - {"keep"}
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (110, 40), (100, 40), (80, 40), (60, 40)])
 async def test_nothing_is_cut(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready(steps=0)
-    await rig.press("6", "f")
+    await rig.press("7", "f")
     assert "…" not in "\n".join(lines(rig))
     await rig.press("f")
     assert "…" not in "\n".join(lines(rig))
@@ -63,27 +68,6 @@ def test_there_is_room_for_the_longest_sentence() -> None:
     assert max(map(len, sentences)) == SENTENCE
     assert max(len(name) for _, name, _ in ROWS) < NAME
     assert KEY + NAME + SENTENCE <= 60 - 4  # the frame, and a blank on each side
-
-
-@pytest.mark.parametrize("size", [(120, 40)])
-async def test_the_questions_are_listed_once(rig: Rig, size: tuple[int, int]) -> None:
-    await rig.ready(steps=0)
-    assert rig.screen_text().count(QUESTIONS["3"]) == 1  # in the place of the steps, until there are some
-    await rig.press("6")
-    assert rig.screen_text().count(QUESTIONS["3"]) == 1
-    assert QUESTIONS["3"] in "\n".join(lines(rig))
-    await rig.press("1")
-    assert rig.screen_text().count(QUESTIONS["3"]) == 1
-
-
-@pytest.mark.wide(1)
-@pytest.mark.parametrize("size", [(120, 40)])
-@pytest.mark.parametrize("digit", TABS)
-async def test_a_question_opens_its_tab(rig: Rig, size: tuple[int, int], digit: str) -> None:
-    await rig.ready()
-    await rig.press("6")
-    await click(rig, QUESTIONS[digit])
-    assert rig.app.main.tab == digit
 
 
 @pytest.mark.wide(1)
@@ -97,7 +81,7 @@ async def test_each_row_does_what_it_says(
     async def do(id: str) -> None:
         done.append(id)
 
-    await rig.press("6")
+    await rig.press("7")
     monkeypatch.setattr(main, "do", do)
     for ids, name, told in ROWS:
         for id in ids:
@@ -111,44 +95,61 @@ async def test_each_row_does_what_it_says(
 @pytest.mark.parametrize("size", [(120, 40)])
 async def test_a_click_is_the_key(rig: Rig, size: tuple[int, int]) -> None:
     await rig.ready()
-    await rig.press("6")
-    theme, width = rig.app.theme, rig.app.main.panel(LearnPanel).size.width
+    await rig.press("7")
+    theme, width = rig.app.theme, panel(rig).size.width
     await click(rig, "Dark or light")
     assert rig.app.theme != theme
     await click(rig, "←")
-    assert rig.app.main.panel(LearnPanel).size.width > width
+    assert panel(rig).size.width > width
     await click(rig, "Usual layout")
-    assert rig.app.main.panel(LearnPanel).size.width == width
-    await click(rig, "All lessons")
-    assert type(rig.app.screen).__name__ == "LessonsDialog"
+    assert panel(rig).size.width == width
+    await click(rig, "Sessions")
+    assert type(rig.app.screen).__name__ == "SessionsDialog"
 
 
 def test_the_dividers_share_a_row() -> None:
     assert [ids for ids, _, _ in ROWS if len(ids) > 1] == [DIVIDERS]
 
 
-@pytest.mark.parametrize("size", [(100, 30)])
-async def test_where_the_questions_have_no_room_each_action_still_has_a_row(
-    rig: Rig, size: tuple[int, int]
-) -> None:
-    await rig.ready(steps=0)
-    await rig.press("6")
-    rows = lines(rig)
-    assert all(sum(name in row for row in rows) >= 1 for _, name, _ in ROWS)
-    assert not any("Lessons" in row and "Present" in row for row in rows)
-
-
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(120, 40), (80, 24), (60, 20), (80, 12)])
 async def test_where_to_start_is_shown_before_there_is_a_text(rig: Rig, size: tuple[int, int]) -> None:
     await rig.push(rig.session.load())
-    await rig.press("6")
-    assert rig.app.main.view == "learn"
-    assert "Lessons" in "\n".join(lines(rig))
-    for tab in ("5", "4", "6", "1"):
+    await rig.press("7")
+    assert rig.app.main.view == "keep"
+    assert "Sessions" in "\n".join(lines(rig))
+    for tab in ("5", "4", "7", "1"):
         await rig.press(tab)
         assert rig.app.main.tab == tab
-        assert rig.app.main.view == ("learn" if tab == "6" else "candidates")
+        assert rig.app.main.view == ("keep" if tab == "7" else "candidates")
     await rig.push(rig.session.open())
     await rig.press("5")
     assert rig.app.main.view == "kv"
+
+
+async def test_it_says_what_is_saved_and_what_an_export_has(rig: Rig, tmp_path: Path) -> None:
+    await rig.push(rig.session.load())
+    await rig.press("7")
+    assert "all of it; ctrl+s saves it" in "\n".join(lines(rig))
+    playback = rig.app.main.playback
+    assert playback is not None
+    playback.recorder.directory = tmp_path
+    rig.app.main.show()
+    assert "saved as you go, once there is a text" in "\n".join(lines(rig))
+    await rig.push(rig.session.open())
+    text = "\n".join(lines(rig))
+    assert "pocket.trace" in text
+    assert "logits; ctrl+s can save them" in text
+    assert "no view opened yet" in text
+
+
+@pytest.mark.parametrize("tab", ["1", "3", "5"])
+async def test_saving_opening_and_the_layout_hold_in_every_tab_and_view(rig: Rig, tab: str) -> None:
+    await rig.ready()
+    await rig.press(tab, *(["g"] if tab == "3" else ["z"] if tab == "5" else []))
+    for key, dialog in (("ctrl+s", "SaveAsDialog"), ("ctrl+o", "SessionsDialog")):
+        await rig.press(key)
+        assert type(rig.app.screen).__name__ == dialog
+        await rig.press("escape")
+    await rig.press("0")
+    assert rig.app.main.arrangement.alone

@@ -1,0 +1,169 @@
+"""Keep: where the session is saved, what an export would have, and the ways to save, share and arrange, each of which
+can be clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+from rich.style import Style
+
+from engine.errors import EngineError
+from engine.files import shorter
+from inspector.display import truncate, visible
+from inspector.export.recording import viewed
+from inspector.keys import key_for
+from inspector.main.panels.header import KEY, NAME, SENTENCE
+from inspector.main.tool import ToolActions, found
+from inspector.texts import few
+from inspector.widgets.actions import Hint, pressing
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
+
+PANEL = "keep"
+DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
+SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
+    "Save and share": (
+        (("save_as",), "Save", "the session, to a file"),
+        (("export",), "Export", "page, text, CSV, picture"),
+        (("copy",), "Copy", "a token, the text, a branch"),
+        (("sessions",), "Sessions", "continue a recent one"),
+        (("requests",), "Requests", "open one that was recorded"),
+    ),
+    "Screen": (
+        (("theme",), "Dark or light", "the other theme"),
+        (("alone",), "Text and answer", "alone, as for a projector"),
+        (("usual_room",), "Usual layout", "all panels, at usual sizes"),
+        (DIVIDERS, "Dividers", "click an arrow"),
+    ),
+}
+"""The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
+HEADING, INDENT = 16, 3
+"""Cells of a heading that stands before its actions, and of what is before their other lines where it is narrow."""
+MOST_VIEWS = 6
+Facts = list[tuple[str, str]]
+
+
+class KeepActions(ToolActions):
+    """Shows the panel."""
+
+    def show(self) -> None:
+        """Show what is kept now."""
+        if PANEL in self.host.shown:
+            self.host.query_one(f"#{PANEL}", DrawnPanel).put("Keep", self._page)
+
+    def _page(self, on: Canvas, width: int, height: int) -> list[Row]:
+        facts, sections = on.facts(self._facts(), width), [*self._sections()]
+        heading = on.ink("accent")
+        listed = [
+            [[Segment(f" {name}", heading)], *(_row(on, *one, width) for one in each)]
+            for name, each in sections
+        ]
+        lines = [_lines(on, name, each, width) for name, each in sections]
+        for blocks in ([facts, *listed], [facts, *lines], lines):
+            for gap in (1, 0):  # blank rows between the blocks
+                rows: list[Row] = []
+                for block in blocks:
+                    rows += [[]] * gap + block
+                if len(rows) - gap <= height:
+                    return rows[gap:]
+        return rows
+
+    def _facts(self) -> Facts:
+        """The session's file and what is not in it, what is marked, and what an export would have."""
+        tree = self.timeline.tree
+        ends, marks = len(tree.leaves()), [*tree.marks.of.values()]
+        kinds = (("name", "name"), ("bookmark", "bookmark"), ("note", "note"), ("caption", "caption"))
+        counted = ((sum(bool(getattr(each, field)) for each in marks), word) for field, word in kinds)
+        marked = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in counted if number]
+        return [
+            *_saved(self.host),
+            ("branches", f"{ends:,}" if ends else "none yet"),
+            ("marks", ", ".join(marked) or "none"),
+            ("export", few(self._viewed(), MOST_VIEWS) or "no view opened yet"),
+        ]
+
+    def _viewed(self) -> list[str]:
+        parts = (part for tool in self.host.tools for part in map(found, tool.exports))
+        with suppress(EngineError):  # there is no text yet
+            return viewed(self.timeline, parts)
+        return []
+
+    def _sections(self) -> Iterator[tuple[str, Sequence[tuple[Hint, str, str]]]]:
+        """Headings, and under each the keys, the name and the sentence of what this program has of it."""
+        table = self.host.table
+        for heading, rows in SECTIONS.items():
+            own = [
+                (Hint(tuple(table[id] for id in ids), name, 0), name, does)
+                for ids, name, does in rows
+                if all(id in table for id in ids)
+            ]
+            if own:
+                yield heading, own
+
+
+def _saved(host: MainScreen) -> Facts:
+    """Where the session is or will be saved, and what is not."""
+    playback = host.playback
+    if playback is None:
+        return [("session", "not saved: this program writes no files")]
+    if playback.player is not None:
+        path = playback.path
+        return [("session", "a recording"), *([("file", visible(shorter(path)))] if path is not None else [])]
+    recorder, save = playback.recorder, key_for("save_as")
+    if recorder.path is not None:
+        facts = [("session", "saved as you go"), ("file", visible(recorder.path.name))]
+        facts += [("in", visible(shorter(recorder.path.parent)))]
+        if not host.controller.setup.load.record_logits:
+            facts += [("not saved", f"logits; {save} can save them")]
+        return facts
+    if recorder.directory is None:
+        return [("session", "in memory alone"), ("not saved", f"all of it; {save} saves it to a file")]
+    return [
+        ("session", "saved as you go, once there is a text"),
+        ("in", visible(shorter(recorder.directory))),
+    ]
+
+
+# ---- rows that can be clicked -------------------------------------------------------------------
+
+
+def _row(on: Canvas, hint: Hint, name: str, does: str, width: int) -> Row:
+    """A row; where there is no room for all sentences, without them."""
+    link, keys = _link(hint), _keys(on, hint)
+    does = does if width >= KEY + NAME + SENTENCE else ""
+    room = max(1, KEY - 1 - Segment.get_line_length(keys))
+    sentence = Segment(truncate(does, max(0, width - KEY - NAME)), on.ink("muted") + link)
+    named = Segment(name.ljust(NAME), on.ink("base") + link)
+    return [Segment(" "), *keys, Segment(" " * room), named, sentence]
+
+
+def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], width: int) -> list[Row]:
+    """Keys and names side by side behind the heading."""
+    wide = width >= 4 * HEADING
+    rows: list[Row] = [[Segment(f" {heading}".ljust(HEADING if wide else 0), on.ink("accent"))]]
+    for hint, name, _ in each:
+        piece = [Segment("  "), *_keys(on, hint), Segment(f" {name}", on.ink("base") + _link(hint))]
+        if Segment.get_line_length([*rows[-1], *piece]) > width:
+            rows.append([Segment(" " * (HEADING if wide else INDENT - 2))])
+        rows[-1] += piece
+    return rows
+
+
+def _keys(on: Canvas, hint: Hint) -> Row:
+    """The keys, each of which can be clicked."""
+    ink = on.ink("base") + Style(bold=True)
+    return [Segment(text, ink + (_pressed(key) if key else Style())) for text, key in hint.pieces]
+
+
+def _link(hint: Hint) -> Style:
+    """The key that a click on the words presses, if there is one alone."""
+    return _pressed(hint.actions[0].names[0]) if len(hint.actions) == 1 else Style()
+
+
+def _pressed(key: str) -> Style:
+    return Style.from_meta(dict(pressing(key).meta))
