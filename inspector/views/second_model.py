@@ -132,7 +132,7 @@ SECOND_MODEL_KEYS = screen_table(
            "Choose the second model: this one in 8 or 4 bits or with an adapter, one on the disk, or another. The "
            "session stays as it is.",
            lambda own: own.ask_model(), Needs.ENGINE, worth=5, place=9, hint=_compared("another B")),
-    Action("close_second", run=lambda own: own.say(own.close_second()), worth=6, place=9,
+    Action("close_second", run=lambda own: own.say(own.close_second()), worth=8, place=9,
            hint=lambda own: "stop" if own.is_loading else _compared("close B")(own)),
     Action("second_model.follow_first", "Step with A",
            "Step with A: append the token that the session's model picks; at an earlier token, go one forward.",
@@ -162,12 +162,12 @@ SECOND_MODEL_KEYS = screen_table(
            lambda own: own.go_to_largest(), hint=_looking("largest"), worth=6, place=7),
     *both(("second_model.why_first", "second_model.why_second"), ("Why A", "Why B"),
           "Show why the session's model takes its token here, or why the second one would, with the same draw.",
-          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why A, B"), worth=9, place=1,
+          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
     *both(("second_model.inside_first", "second_model.inside_second"), ("Inside A", "Inside B"),
           "Look inside the session's model at this token, or inside the second one: the layers first, the other views "
           "from there.",
-          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside A, B"), worth=9, place=2,
+          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
     Action("second_model.leave", "Back",
            "Go back: from the continuations to the candidates, else out. The second model stays.",
@@ -424,7 +424,7 @@ class SecondModelView(View):
     def _side_words(self, second: int) -> str:
         """The figure of one model at the cursor, or of its continuation from there."""
         if (way := self.way) is not None:
-            return f"its continuation, {len(way.other_ids if second else way.ids)} tokens"
+            return f"continues for {len(way.other_ids if second else way.ids)}"
         here = self.here
         entropy = None if here is None else here.other_entropy_bits if second else here.entropy_bits
         return "" if entropy is None else f"entropy {bits(entropy)} bits"

@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 from engine.protocol import ModelFacts
 from engine.settings import Settings
-from inspector.display import truncate, visible
+from inspector.display import joined_to_fit, truncate, visible
 from inspector.documents.grammar import outside, warning
 from inspector.keys import TABS, key_for, names_of
 from inspector.scales import amount, count
@@ -117,9 +117,10 @@ class HeaderLine(Canvas):
         """The second model, as long as there is one: it takes memory."""
         if (opened := timeline.of(SecondModelSoFar).opened) is None:
             return []
-        title = visible(opened.title)
-        long = f"second model B: {truncate(title, 40)}"
-        return [[Segment(text, self.ink("accent"))] for text in (long, f"B {truncate(title, 16)}", "+B")]
+        name, *rest = visible(opened.title).split(", ")
+        parts = truncate(name, 16), *rest
+        texts = f"second model B: {joined_to_fit(parts, 40)}", f"B {joined_to_fit(parts, 16)}", "+B"
+        return [[Segment(text, self.ink("accent"))] for text in texts]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
         """The phase before there are steps, or instead of them, with details and without."""

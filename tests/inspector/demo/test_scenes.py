@@ -130,7 +130,7 @@ def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
         "second-model": (
             "recorded · A pocket · B pocket, 4-bit",
             "≠",
-            "its continuation",
+            "continues for",
             "They diverge after",
         ),
     }

@@ -44,7 +44,7 @@ from inspector.state.patching import pairs_from
 from inspector.views.interventions import MEASURES, SwitchOff, strongest
 from inspector.views.patching import EXAMPLE, PairsDialog, Patching
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import SafeTextArea
+from inspector.widgets.fields import TypedTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.views.interventions.units import (
@@ -593,16 +593,16 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     dialog = rig.app.top
     assert isinstance(dialog, PairsDialog)
     remark = dialog.query_one("#pairs-remark", Remark)
-    assert pairs_from(dialog.query_one("#pairs-text", SafeTextArea).text, "The example") == EXAMPLE
-    dialog.query_one("#pairs-text", SafeTextArea).load_text("")
-    await rig.press("ctrl+s")
+    assert pairs_from(dialog.query_one("#pairs-text", TypedTextArea).text, "The example") == EXAMPLE
+    dialog.query_one("#pairs-text", TypedTextArea).load_text("")
+    await rig.press("enter")
     assert "has no pairs" in str(remark.render())
-    dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.trace")
-    await rig.press("ctrl+s")
+    dialog.query_one("#pairs-text", TypedTextArea).load_text("nowhere/at/all.trace")
+    await rig.press("enter")
     assert "There is no file of pairs" in str(remark.render())
     line = '{"text": "a [b]", "source": "c", "token": " x", "other": " y"}'
-    dialog.query_one("#pairs-text", SafeTextArea).load_text(f'{line}\n{{"text": "a", "source": "a"}}')
-    await rig.press("ctrl+s")
+    dialog.query_one("#pairs-text", TypedTextArea).load_text(f'{line}\n{{"text": "a", "source": "a"}}')
+    await rig.press("enter")
     assert rig.engine.last(PatchPairs) == PatchPairs((PAIR, PatchPair("a", "a")))
     await rig.push([over_pairs(), Ended("PatchPairs")])
     text = rig.said()

@@ -502,7 +502,7 @@ async def test_a_recorded_second_model_is_shown_without_a_model(replay: Rig, rec
     await replay.press("left")
     assert span_words(read[2].spans[-1]) in replay.screen_text()
     await replay.press("right", "w")
-    assert f"its continuation, {len(ways.ids)} tokens" in replay.screen_text()
+    assert f"continues for {len(ways.ids)}" in replay.screen_text()
     await replay.press("n")
     assert "Comparing needs a live model: esc, then G" in replay.screen_text()
     await replay.press(

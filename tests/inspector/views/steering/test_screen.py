@@ -36,7 +36,7 @@ from inspector.export.recording import Recording, line
 from inspector.views import TOOLS, with_steering
 from inspector.views.steering import DirectionDialog, SavingDialog, SteeringView
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
+from inspector.widgets.fields import Choice, SafeInput, TypedTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.views.interventions.units import effect
@@ -112,7 +112,7 @@ async def test_a_stranger_is_told_how_to_get_a_direction_and_gets_one(
 
 async def test_how_far_a_direction_is_made_is_said(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("enter", "ctrl+s")
+    await rig.press("enter", "enter")
     await rig.push([Measuring("MakeDirection", 2, 6, "text 3")])
     assert "text 3 2/6. esc stops it" in rig.screen_text()
 
@@ -215,7 +215,7 @@ async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> 
     def remark() -> str:
         return str(dialog.query_one("#direction-remark", Remark).render())
 
-    dialog.query_one("#direction-away", SafeTextArea).load_text(" \n")
+    dialog.query_one("#direction-away", TypedTextArea).load_text(" \n")
     await rig.press("ctrl+s")
     assert "One of the two has no text." in remark()
     dialog.query_one("#direction-kind", Choice).chosen = 2
@@ -237,7 +237,7 @@ async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> 
 
 async def test_failures_are_sentences(rig: Rig) -> None:
     screen = await opened(rig)
-    await rig.press("enter", "ctrl+s")
+    await rig.press("enter", "enter")
     await rig.push(
         [Failure("MakeDirection", "A text has 9,000 tokens.", "Give shorter ones."), Ended("MakeDirection")]
     )
