@@ -86,9 +86,10 @@ def others(
     return row
 
 
-def arrow(ranks_up: int) -> str:
-    """Up or down for a candidate whose rank changes."""
-    return "↑" if ranks_up > 0 else "↓" if ranks_up < 0 else " "
+def changed_to(before: float, after: float) -> str:
+    """A changed probability, with an arrow up or down if it differs as it is written."""
+    text = percent(after)
+    return text + (" " if text == percent(before) else "↑" if after > before else "↓")
 
 
 def effect(tried: Intervened) -> Iterator[Block]:
@@ -110,7 +111,7 @@ def effect(tried: Intervened) -> Iterator[Block]:
 def _change(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
-    changed = f"{percent(after.prob)}{arrow(each.ranks_up)}", Bar(after.prob)
+    changed = changed_to(before.prob, after.prob), Bar(after.prob)
     label, logit = token_label(before.text, before.raw), figure(each.logit_change, 5, "+")
     return TableRow((label, percent(before.prob), Bar(before.prob), *changed, logit, rank))
 

@@ -29,7 +29,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.documents.interventions import arrow, others, probs_of
+from inspector.documents.interventions import changed_to, others, probs_of
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import bits, percent, signed
 from inspector.state.inside import sides, steered_words
@@ -133,9 +133,9 @@ def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
 
 
 def _candidate(each: CandidateChange) -> TableRow:
-    label = token_label(each.before.text, each.before.raw)
-    after = f"{percent(each.after.prob)}{arrow(each.ranks_up)}"
-    return TableRow((label, percent(each.before.prob), after, Bar(each.after.prob)))
+    before, after = each.before, each.after
+    label = token_label(before.text, before.raw)
+    return TableRow((label, percent(before.prob), changed_to(before.prob, after.prob), Bar(after.prob)))
 
 
 def direction(read: DirectionMade) -> Iterator[Block]:

@@ -88,21 +88,21 @@ PATCHING_KEYS = look_table(
            lambda own: own.edit(), hint=lambda own: "edit source" if own.live and own.mapping else "", worth=8),
     Action("patching.part", "Part",
            "Patch whole layers (the stream after each), or the outputs of their attention or MLP.",
-           lambda own: own.change_part(), hint=lambda own: "" if own.faced is not None else f"put in: {own.part}",
-           worth=6),
+           lambda own: own.change_part(), worth=6,
+           hint=lambda own: f"put in: {own.part}" if own.over_pairs or own.following else ""),
     *both(("patching.next_token", "patching.token_before"), ("Next token", "Previous token"),
           "Follow the logit of another token, which the source should favour.",
-          lambda own, by: own.follow_other(0, by), by=(1, -1), hint=lambda own: "token" if own.mapping else "", worth=5,
-          one=True),
+          lambda own, by: own.follow_other(0, by), by=(1, -1), worth=5, one=True,
+          hint=lambda own: "token" if own.following else ""),
     *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the previous"),
           "Subtract the logit of another token, which this text should favour.",
-          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.mapping else "",
+          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.following else "",
           worth=5, one=True),
     Action("patching.facing", "Alignment",
            "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
            "change it, and this key puts it in force.",
            lambda own: own.turn_facing(), worth=6,
-           hint=lambda own: "use it" if own.faced is not None else "alignment" if own.live and own.mapping else ""),
+           hint=lambda own: "use it" if own.faced is not None else "alignment" if own.live and own.following else ""),
     Action("patching.unface", "Face none", "In the alignment: let this token face none, so that its activations stay.",
            lambda own: own.unface(), hint=lambda own: "none" if own.faced is not None else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
@@ -248,11 +248,14 @@ class Patching(InsideView[ActivationsPatched]):
     def heading(self, answer: ActivationsPatched | None) -> str:
         if self.over_pairs:
             return f"Patching over {count(len(self.given))} pairs: {NAMES[self.part]}"
+        if self.source is None:
+            return "Patching"
+        what = f"Patching: {NAMES[self.part]}"
         return first_fitting(
             self.area.width - TITLED,
-            f"Patching: {NAMES[self.part]} put in from another prompt or branch",
-            f"Patching: {NAMES[self.part]} from elsewhere",
-            "Patching",
+            f"{what} put in from another prompt or branch",
+            f"{what} from the source",
+            what,
         )
 
     def situation(self) -> str:
@@ -359,6 +362,11 @@ class Patching(InsideView[ActivationsPatched]):
     def mapping(self) -> bool:
         """True if the map of the two paths is on show, or the reason that there is none."""
         return not self.over_pairs and self.faced is None
+
+    @property
+    def following(self) -> bool:
+        """True if the map of the two paths is on show, or on its way."""
+        return self.mapping and self.telling is not None
 
     @property
     def words(self) -> tuple[str, str]:

@@ -138,7 +138,7 @@ SECOND_MODEL_KEYS = screen_table(
            "Step with A: append the token that the session's model picks; at an earlier token, go one forward.",
            lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("step with A"), worth=8, place=3),
     Action("second_model.follow_second", "Step with B", "Step with B: append the token that the second model picks.",
-           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("step with B"), worth=7, place=4),
+           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("step with B"), worth=8, place=4),
     Action("second_model.ways", "Let them diverge",
            "Let each model continue on its own from the cursor, and show where they diverge; again for the "
            "candidates.",
@@ -150,7 +150,7 @@ SECOND_MODEL_KEYS = screen_table(
            lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
            hint=lambda own: "make both branches" if own.way else "open a second model" if own.empty else ""),
     *both(("earlier", "later"), ("Previous token", "Next token"), "Look at another token.",
-          lambda own, by: own.walk(by), hint=_looking("token"), worth=7, place=6),
+          lambda own, by: own.walk(by), hint=_looking("token"), worth=6, place=6),
     Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
     Action("tip", "Last token", "Look at another token.", lambda own: own.look_at(None)),
     Action("second_model.measure", "Measure", "Colour by KL(A||B), by the change of logprob or by the change of rank.",

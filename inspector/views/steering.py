@@ -78,7 +78,7 @@ STEERING_KEYS = look_table(
     *both(("steering.later_layer", "steering.earlier_layer"), ("Later layer", "Earlier layer"),
           "Add the direction after a later layer, or after an earlier one; one of texts or branches is made of the "
           "streams there.",
-          lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
+          lambda own, by: own.turn_layer(by), by=(1, -1), hint=lambda own: "layer" if own.trial else "", worth=7),
     *both(("steering.less", "steering.more"), ("Weaker", "Stronger"),
           "Add it with another strength; below 0 it is subtracted.", lambda own, by: own.turn_strength(by),
           hint=lambda own: "strength" if own.trial else "", worth=8),

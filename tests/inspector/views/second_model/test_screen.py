@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -438,6 +439,7 @@ async def test_it_fits_small_terminals(rig: Rig) -> None:
     assert "␣cat" in text
     assert "girl named" in text
     assert "KL 0.1803" in text
+    assert re.search(r"others +\d", text)  # a word never touches its number
 
 
 async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
