@@ -284,16 +284,13 @@ class InspectorApp(App[int]):
         narrator, top = self.main.narrator, self.screen
         if self.leaving:
             return
-        if isinstance(event, events.Key):
-            if narrator is not None and top is self.main and narrator.takes(event.key):
-                return  # not in dialogs
-            if (
-                top is self.main
-                and self.main.open_view is None
-                and self.keys.typed < self.main.in_sight_since
-                and self.main.refuses(event.key)
-            ):
-                return
+        if (
+            isinstance(event, events.Key)
+            and narrator is not None
+            and top is self.main
+            and narrator.takes(event.key)
+        ):
+            return  # not in dialogs
         await super().on_event(event)
 
     def _read_styles(self) -> None:

@@ -72,7 +72,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "grammar": {"take_off": "ctrl+d"},
     "help": {
         "filter": "/", "next_page": "right tab", "page_before": "left shift+tab", "pages": "backspace",
-        "close": "@help q",
+        "close": "@help",
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
@@ -81,7 +81,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
-        "more": "right +", "verify": "v", "anew": "c", "leave": "escape @speculation q",
+        "more": "right +", "verify": "v", "anew": "c", "leave": "escape",
     },
     "second_model": {
         "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
@@ -89,36 +89,36 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
-        "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape @race q",
+        "go": "space r enter", "shorter": "left -", "longer": "right +", "again": "n", "leave": "escape",
     },
     "batch": {
         "step": "space", "run": "r", "above": "up", "below": "down", "open": "enter", "add": "a", "take_out": "x",
         "alone": "v", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l",
-        "leave": "escape @batch q",
+        "leave": "escape",
     },
     "beams": {
         "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
         "next_step": "right", "ten_before": "pageup", "ten_after": "pagedown", "first": "home", "last": "end",
-        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape @beams q",
+        "next_view": "v", "view_before": "V", "new": "n", "leave": "escape",
         "start": "enter", "field_above": "up", "field_below": "down",
     },
     "draws": {
         "go": "space r enter", "fewer": "left", "more": "right", "longer": "up", "shorter": "down", "turn": "v",
-        "leave": "escape @draws q",
+        "leave": "escape",
     },
     "costs": {
-        "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape @profile q",
+        "next_page": "right", "page_before": "left", "again": "r space", "leave": "escape",
     },
-    "ranks": {"measure": "r space", "leave": "escape @ranks q"},
+    "ranks": {"measure": "r space", "leave": "escape"},
     "merges": {
         "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
-        "leave": "escape @merges q",
+        "leave": "escape",
     },
-    "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape @segments q"},
+    "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape"},
     "compare": {
         "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
         "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
-        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape @compare q",
+        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape",
     },
     "inside": {"leave": "escape"},
     "attention": {
@@ -158,7 +158,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",
-        "leave": "escape @training q",
+        "leave": "escape",
     },
     "positions": {"above": "up", "below": "down", "less": "-", "more": "+"},
     "modules": {
@@ -309,7 +309,6 @@ _SIGNS: Mapping[str, str] = {
 
 
 @cache
-@cache
 def textual_name(key: str) -> str:
     """A key as Textual names it.
 
@@ -349,3 +348,14 @@ _TYPED: Mapping[str, str] = {
     textual_name(sign): sign for sign in map(chr, range(33, 127)) if not sign.isalnum()
 }
 """The sign that is typed, by Textual's name."""
+PRINTABLE = tuple(textual_name(chr(code)) for code in range(33, 127))
+"""All keys that type a sign, as Textual names them."""
+
+
+def nothing_here(key: str) -> str:
+    """The answer to a key that does nothing; empty for one that types no sign, which may mean something to a terminal.
+
+    Args:
+        key: As Textual names it.
+    """
+    return f"{shown(key)} does nothing here. {key_for('help')} shows the keys" if typed(key) else ""

@@ -186,7 +186,7 @@ PICTURES: Mapping[str, Picture] = {
             "Z",
             "n",
             "ctrl+end",
-            "ctrl+n",
+            "ctrl+j",
             *typed("Lily had a red ball. She liked"),
             "ctrl+s",
             *["space"] * 6,

@@ -177,10 +177,7 @@ class KV:
 
     def set_offset(self, offset: int, *, chunks: Chunks | None = None, layout: int | None = None) -> None:
         """Set the token count after tokens were restored or removed cache by cache."""
-        chunks = self.chunks if chunks is None else chunks
-        if chunks and chunks[-1][1] > offset:
-            chunks = cut_chunks(chunks, offset)
-        self.offset, self.chunks = offset, chunks
+        self.offset, self.chunks = offset, cut_chunks(self.chunks if chunks is None else chunks, offset)
         self.layout = self.layout if layout is None else layout
 
     def pending(self) -> list[mx.array]:

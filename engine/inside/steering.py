@@ -142,7 +142,7 @@ def _of_node(session: Session, node: int, layer: int, stopped: Stopped) -> Strea
     cache = ActivationCache(session.runner.model, "layer")
     read = view.capture(session, node, edits=cache, stopped=stopped)
     error = view.largest_difference(np.array(read.logits), np.array(read.plain))
-    return _state(cache, layer), error, 2, read.step_ms
+    return _state(cache, layer), error, read.tokens_run, read.step_ms
 
 
 def _state(cache: ActivationCache, layer: int) -> Row:
@@ -249,7 +249,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         Check("single", error, view.bounds(session).twice, f"{batch.rows} rows"),
     )
     steps = session.tree[command.node].depth - begin
-    batches = 2 + math.ceil(len(jobs) / batch.rows)
+    rows = batch.rows * (2 + math.ceil(len(jobs) / batch.rows)) + (batch.rows > 1)
     yield StrengthsSwept(
         node=command.node,
         direction=command.direction,
@@ -270,7 +270,7 @@ def sweep_strengths(session: Session, command: SweepStrengths, stopped: Stopped 
         random=RANDOM_DIRECTIONS,
         seed=SEED,
         rows=batch.rows,
-        tokens_run=recomputed + BASELINE_RUNS + 1 + batches * batch.rows * steps,
+        tokens_run=recomputed + BASELINE_RUNS + 1 + rows * steps,
         note="" if batch.rows > 1 else ONE_BY_ONE,
         facts=at.facts(*checks),
     )

@@ -256,6 +256,8 @@ class Capture(Struct):
     """Bound of the error of logits that were computed once more."""
     step_ms: float
     """Time of the plain forward pass in milliseconds."""
+    tokens_run: int
+    """Number of tokens that went through the model."""
     note: str
     session_error: float | None = None
     """Relative error of the plain forward pass against the logits that the session computed; None if it dropped
@@ -308,10 +310,11 @@ def capture(
     shorter = session.kv.chunks_matter and max(1, stepped) < min(tokens, depth)
     path = session.tree.nodes(node)[-max(1, stepped) if shorter else -tokens :]
     ids = [session.tree[each].token for each in path]
-    runner, _, note = runner_before(session, path[0], stopped)
+    runner, run, note = runner_before(session, path[0], stopped)
     if shorter:
         note = f"{note} {SHORTER}" if note else SHORTER
     pieces = [[token] for token in ids] if runner.kv.chunks_matter else [ids]
+    run += 2 * len(ids)
     plain, _, step_ms = _run(runner.copy(), pieces, stopped)
     bound, again, _ = bounds(session)
     before = session.row_at(node)
@@ -319,13 +322,16 @@ def capture(
     if before is not None and error is not None and error > again and pieces == [ids]:
         # plamo3's chunks see more than its ring holds
         pieces = pieces_as_run(chunks, depth, ids)
+        run += len(ids)
         plain, _, step_ms = _run(runner.copy(), pieces, stopped)
         error = relative_error(np.array(plain[-1]), before)
     tapped = partial(
         Taps, runner.model, attention=attention, parts=parts, edits=edits, also=also, streams=streams
     )
     logits, taps, _ = _run(runner, pieces, stopped, tapped)
-    return Capture(session, begun, node, path, depth, taps, logits, plain, bound, again, step_ms, note, error)
+    return Capture(
+        session, begun, node, path, depth, taps, logits, plain, bound, again, step_ms, run, note, error
+    )
 
 
 def _run(

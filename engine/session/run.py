@@ -216,16 +216,15 @@ def _compiled(pattern: str) -> Any:
         ) from None
 
 
-def _against(value: float, limit: float) -> str:
-    """A figure with as many decimals as distinguish it from a limit, two at least."""
-    return next((text for n in range(2, 8) if float(text := f"{value:.{n}f}") != limit), f"{value:.8g}")
+def _against(value: float, limit: float, kind: str = "f", places: int = 2) -> str:
+    """A figure with as many places as distinguish it from a limit."""
+    figures = (f"{value:.{n}{kind}}" for n in range(places, 18))
+    return next((each for each in figures if float(each) != limit), f"{value:g}")
 
 
 def _share_against(share: float, limit: float) -> str:
     """A share of 1 as a percentage that can be distinguished from a limit."""
-    figures = (f"{share * 100:.{n}g}" for n in range(3, 10))
-    other = float(f"{limit * 100:.12g}")
-    return next((text for text in figures if float(text) != other), f"{share * 100:.9g}") + " %"
+    return _against(share * 100, float(f"{limit * 100:.12g}"), "g", 3) + " %"
 
 
 # ---- steps -------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from inspector.main.tool import (
     ToolActions,
     ToolMessage,
     live,
-    replayed,
 )
 from inspector.recordings.sessions import recent_models
 from inspector.scales import INSIDE, METRICS
@@ -42,7 +41,7 @@ from inspector.widgets.actions import Action, ActionTable, Needs, both
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
-NO_CANDIDATES = "No candidates were recorded here. Press end to go to the tip"
+NO_CANDIDATES = "No candidates were recorded here. End returns to the last token"
 VIEW_WORDS = {
     OFF: "Plain text",
     BORDERS: "Token borders. {tokens}: ids",
@@ -95,7 +94,7 @@ TRANSPORT = Tool(
         Action("take_back", "Take back", "Take back the last token of the completion; its branch stays in the tree.",
             lambda own: own.host.answer(own.controller.transport.back()), Needs.DISTRIBUTION, moves="back",
             synonyms="step back, go back, delete last token, remove last token, backspace, rewind", hint="take back",
-            worth=2, place=80),
+            worth=6, place=55),
     ),
     contexts=(
         ActionTable("While it runs", (
@@ -105,7 +104,7 @@ TRANSPORT = Tool(
         ), running=True, told=False),
         ActionTable("While a recording is shown", (
             Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
-            Action("take_back", hint="back", worth=9, place=80),
+            Action("take_back", hint="back", worth=9, place=55),
         ), recorded=True, told=False),
     ),
 )  # fmt: skip
@@ -138,10 +137,10 @@ BRANCHING = Tool(
     actions=(
         Action("above", "Candidate above", "Highlight the candidate above.",
             lambda own: own.host.panel(CandidatesPanel).move(-1), Needs.DISTRIBUTION, hint="candidate",
-            worth=5, place=40),
+            worth=3, place=40),
         Action("below", "Candidate below", "Highlight the candidate below.",
             lambda own: own.host.panel(CandidatesPanel).move(1), Needs.DISTRIBUTION, hint="candidate",
-            worth=5, place=40),
+            worth=3, place=40),
         Action("choose", "Choose",
             "Take the highlighted candidate at the selected token: the text continues with it, on a new branch.",
             BranchActions.choose, Needs.DISTRIBUTION,
@@ -156,7 +155,7 @@ BRANCHING = Tool(
             "token in its place.",
             lambda own: own.host.answer(own.controller.navigation.reroll()), Needs.DISTRIBUTION | Needs.ENGINE,
             synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
-            hint="draw again", worth=4, place=60),
+            hint="redraw", worth=5, place=60),
         Action("undo", "Undo",
             "Undo the last deletion, mark, inserted token, prompt, draw, hold of interventions, change of settings "
             "or breakpoints; again for the change before.",
@@ -195,7 +194,7 @@ class LookActions(ToolActions):
         self.host.answer()
 
     def tip(self) -> None:
-        """Follow the tip."""
+        """Follow the last token."""
         self.controller.navigation.tip()
         self.host.answer(self.controller.transport.to_end())
 
@@ -247,11 +246,11 @@ LOOKING = Tool(
             Needs.DISTRIBUTION, looks=True),
         Action("first", "First", "Look at the first token of the completion; again for the first of the prompt.",
             LookActions.first, Needs.DISTRIBUTION, looks=True),
-        Action("tip", "Tip", "Go to the tip, the token to come, and follow it; when you watch another session, "
-            "follow that one.",
+        Action("tip", "Last token", "Return to the last token and follow it; when you watch another session, follow "
+            "that one.",
             LookActions.tip, Needs.DISTRIBUTION, looks=True),
         Action("jump", "Jump", "Jump to a step by its number.", LookActions.jump, Needs.DISTRIBUTION, looks=True,
-            synonyms="go to step, go to token number", hint=replayed("jump"), worth=2, place=70),
+            synonyms="go to step, go to token number", hint="jump", worth=4, place=70),
         Action("recall", "Recompute logits",
             "Compute dropped logits again, if the sampler's stages need them.",
             lambda own: own.host.answer(own.controller.setup.recall()),
@@ -260,7 +259,7 @@ LOOKING = Tool(
             "Colour the text by the next metric: probability, surprisal, entropy, rank, segment; or off.",
             lambda own: own.metric(1), looks=True,
             synonyms="colors, colour the text, heat map, highlight, surprisal, entropy, probability colours, rank, "
-            "metric", hint="colour", worth=3,
+            "metric", hint="colour", worth=4,
             place=120),
         Action("metric_back", "Previous colour", "Colour the text by the previous metric.", lambda own: own.metric(-1),
             looks=True),
@@ -367,8 +366,8 @@ SETTING_UP = Tool(
             synonyms="load model, change model, switch model, download, checkpoint, hub, hugging face",
             hint="open model", worth=4, place=63),
         Action("facts", "Model facts", "Show the facts about the model.", SetupActions.facts, Needs.MODEL,
-            synonyms="model info, device, parameters, model details, config, number of parameters, context length, "
-            "about the model", hint="model facts", worth=4, place=62),
+            synonyms="model info, device, gpu, parameters, model details, config, number of parameters, "
+            "context length, about the model", hint="model facts", worth=4, place=62),
     ),
     dialogs=("inspector.main.dialogs:PROMPT_KEYS", "inspector.main.dialogs:MODEL_KEYS"),
 )  # fmt: skip
@@ -419,15 +418,14 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
            "milliseconds, time to first token, time per token, ttft, tpot"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
            "getting started, menu, overview"),
-    *both(("next_view", "view_before"), ("Next view", "Previous view"),
-          "Show the next answer of this tab, or the previous one; where only one panel fits, also the text.",
-          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=6, place=155),
+    *both(("next_view", "view_before"), ("Next view", "Previous view"), "Next view in this tab, or the previous one.",
+          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=4, place=155),
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look-ahead, leave the enlarged panel, or go back to the candidates; "
             "this also closes notices.",
             lambda own: own.host.stop(), synonyms="cancel, abort, interrupt"),
     Action("alone", "Text and answer",
-            "Show the text and the answer alone, as for a projector; again for all panels.",
+            "Text and one panel, for projectors; again for all panels.",
             lambda own: own.host.show_alone(), synonyms="only the text, hide panels, hide all panels"),
     Action("left_narrower", "Divider left",
             "Move the divider between the columns to the left.",

@@ -45,7 +45,7 @@ from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.second_model import SecondModelSoFar
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, numbered
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
@@ -80,12 +80,12 @@ GAP = "⋮ "
 
 
 def place_of(path: Sequence[Item], width: int) -> str:
-    """A sentence on the token that is looked at: the last of a path; in few cells its number and label alone."""
+    """A sentence on the token that is looked at: the last of a path; in few cells its label and number alone."""
     if not path:
         return "Nothing was read before the first token"
     label = quoted(token_label(path[-1].text, path[-1].raw))
-    long = f"Token {len(path)} of the path: {label} goes through the model"
-    return first_fitting(width, long, f"Token {len(path)}: {label}")
+    short = f"{label}, {numbered(path[-1])}"
+    return first_fitting(width, f"{short}, goes through the model", short)
 
 
 def under_way(answers: Asked[Any]) -> str:

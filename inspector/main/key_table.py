@@ -325,8 +325,10 @@ def _not_yet(action: Action, timeline: Timeline) -> str:
 # ---- the help on keys -------------------------------------------------------------------------
 
 
-def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = (), tab: str = "") -> str:
-    """The page of keys: a table for each tab, then what the tools have to say of their own.
+def keys_markdown(
+    table: KeyTable, first: Sequence[ActionTable] = (), tab: str = "", view: Action | None = None
+) -> str:
+    """The page of keys: what is on show and its keys, a table for each tab, then what the tools have of their own.
 
     `inspector/help/keys.md` is that of the tools that come with the program.
 
@@ -334,15 +336,15 @@ def keys_markdown(table: KeyTable, first: Sequence[ActionTable] = (), tab: str =
         table: All keys.
         first: The tables that it begins with.
         tab: The open tab, whose keys come next; empty for those that hold everywhere.
+        view: The action that shows the answer on show; None for none.
     """
+    if view is not None:
+        tool = table.tool(view.id)
+        own = (*tool.contexts, *tool.tables) if view.opens or tool.panel is not None else ()
+        first = (*first, ActionTable(f"On show: {view.label}", (), view.help), *own)
     others = (each for each in table.tables if each not in first)
     groups = sorted(_groups(table), key=lambda group: group[0] != tab)
     return _page((*first, *(section for _, section in groups), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
-
-
-def screen_markdown(tool: Tool, first: Sequence[ActionTable] = ()) -> str:
-    """The page of keys of a screen that a tool opens, after the tables that it begins with."""
-    return _page((*first, *tool.contexts, *tool.tables, EVERYWHERE))
 
 
 def _page(tables: Iterable[ActionTable | str]) -> str:
@@ -353,7 +355,15 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
     """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
-    for tabs, actions in groupby(table.actions, key=lambda each: each.tabs[:1]):
-        rows = (f"| `{each.shown}` | **{each.label}.** {each.told} |" for each in actions)
+    order = {id: place for place, id in enumerate(KEYS)}
+    ordered = sorted(table.actions, key=lambda each: (each.tabs[:1], order.get(each.id, len(order))))
+    for tabs, actions in groupby(ordered, key=lambda each: each.tabs[:1]):
+        rows = (f"| `{each.shown}` | {_named(each)} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))
+
+
+def _named(action: Action) -> str:
+    """The sentence on an action, after its name where that doesn't begin with it."""
+    again = action.told.casefold().startswith(action.label.casefold())
+    return action.told if again else f"**{action.label}.** {action.told}"

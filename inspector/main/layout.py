@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from textual.css.styles import Styles
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.widget import Widget
+
+if TYPE_CHECKING:
+    from inspector.main.view import View
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -175,13 +178,13 @@ FRAME = 5
 """Lines around the panels: header, tabs, status and keys."""
 LEAST_LINES = 4
 """Minimum lines of a panel whose size was changed, its frame included."""
-WHOLE, HALF = 1000, 500
-"""The width, and the left column's usual share of it."""
+WHOLE, LEFT = 1000, 400
+"""The width, and the left column's usual share of it: the same for every answer, so that the text keeps its lines."""
 LEAST_SHARE, MOST_SHARE = 200, 800
 """The smallest and the largest share of the left column."""
 OF_NO_TEXT = ("learn", "keep")
 """The answers that can be shown while there is no text yet."""
-ALONE = "Text and answer alone. {alone} brings the other panels back"
+ALONE = "Text and one panel. {alone} brings the others back"
 
 
 class PanelPlaces(NamedTuple):
@@ -210,7 +213,7 @@ class PanelLayout:
         """The sizes that the user changed: `config.preferences.SIZES`."""
         self._screen = screen
         self._arranged: tuple[object, ...] | None = None
-        self.opened: Callable[[], Widget | None] = lambda: None
+        self.opened: Callable[[], View | None] = lambda: None
         """The open view, if any."""
         self.waiting = True
         """True if there is no text yet."""
@@ -241,8 +244,8 @@ class PanelLayout:
     @property
     def answer_area(self) -> Region:
         """The place of a view on the terminal."""
-        places, area = self.places, self._screen.query_one("#panels").region
-        if places.layout is not Layout.GRID:
+        places, area, opened = self.places, self._screen.query_one("#panels").region, self.opened()
+        if places.layout is not Layout.GRID or (opened is not None and opened.WHOLE):
             return area
         text = self._screen.query_one(f"#{self._text}").region
         lower = {*self.arrangement.of[Place.LOWER]} - {places.answer}
@@ -296,7 +299,8 @@ class PanelLayout:
         }
         hidden: Collection[str] = ()
         if opened is not None:  # the view covers the answer, or all panels
-            hidden = (places.answer,) if layout is Layout.GRID else tuple(widgets)
+            hidden = (places.answer,) if layout is Layout.GRID and not opened.WHOLE else tuple(widgets)
+            layout = Layout.STACK if opened.WHOLE else layout
         screen.update_classes(self._classes(layout))  # together: each alone has all styles computed again
         for id, widget in widgets.items():
             instead = arrangement.text if self.waiting else "opening"
@@ -336,7 +340,7 @@ class PanelLayout:
         spans: dict[str, int] = {}
         widths: dict[str, str] = {}
         heights: dict[str, int] = {}
-        share = max(LEAST_SHARE, min(MOST_SHARE, sizes.get("left", HALF)))
+        share = max(LEAST_SHARE, min(MOST_SHARE, sizes.get("left", LEFT)))
         if layout is Layout.GRID:
             others = shown - {answer}
             beside = [id for id in arrangement.of[Place.STEPS] if id in others]
@@ -380,7 +384,9 @@ class PanelLayout:
         """
         places, area = self.places, self._screen.query_one("#panels").region
         text, room = self._screen.query_one(f"#{self._text}").region, area.height
-        if self.arrangement.dialog or (self.opened() is not None and places.layout is not Layout.GRID):
+        if self.arrangement.dialog or (
+            (opened := self.opened()) is not None and (opened.WHOLE or places.layout is not Layout.GRID)
+        ):
             return False
         if across and places.layout in (Layout.GRID, Layout.BESIDE):
             columns = text.width + across * max(1, round(area.width / 50))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -23,7 +22,7 @@ from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
 from inspector.display import visible
-from inspector.keys import KEYS, TABS, go_to, key_for, names_of, with_keys
+from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
 from inspector.main.guide import CaptionGuide, recorded_action
 from inspector.main.key_table import (
     PANELS,
@@ -33,7 +32,6 @@ from inspector.main.key_table import (
     lacking,
     panels_of,
     refusal,
-    screen_markdown,
 )
 from inspector.main.layout import ALONE, MINIMUM, Arrangement, Layout, PanelLayout, Place
 from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narrator
@@ -153,8 +151,8 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the actions that a narrator refuses."""
         self._themed = ""
         """The theme that the widgets were styled in."""
-        self.in_sight_since = 0.0
-        """Time when the last view or dialog was left, in Textual's seconds."""
+        self._covered = False
+        """True while a dialog lies over this one."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
@@ -461,7 +459,7 @@ class MainScreen(KeyedScreen[None]):
             name
             for id, keys in (*KEYS.items(), *((each.id, each.keys) for each in own))
             for name in names_of(id, keys)
-        )
+        ) | dict.fromkeys(PRINTABLE)
         self._bindings = BindingsMap(
             Binding(key, f"{action}('{key}')", show=False, priority=first)
             for key in names
@@ -512,22 +510,26 @@ class MainScreen(KeyedScreen[None]):
 
     async def action_press_last(self, key: str) -> None:
         """Do what a key does in a view, since it means nothing to the widget that has the focus; or say in which other
-        tab it does something.
+        tab it does something, or that it does nothing.
 
         Raises:
-            SkipAction: It does nothing.
+            SkipAction: It does nothing, and types no sign.
         """
         opened, found = self.open_view, self.meaning(key)
-        if found is None and (elsewhere := self.table.elsewhere(key)):
-            self.answer(elsewhere)
+        if found is None and (said := self.table.elsewhere(key) or nothing_here(key)):
+            self.answer(said)
         elif opened is None or found is None or opened.takes_first(key):
             raise SkipAction
         else:
             await self._do_in_view(opened, found, key)
 
     async def _do_in_view(self, opened: View, action: Action, key: str) -> None:
-        if opened.meaning(key) is action:
+        if key == "escape" and self.arrangement.enlarged:
+            self.enlarge()
+        elif opened.meaning(key) is action:
             await opened.perform(action)
+        elif action.id == self.view:
+            self.answer(f"{action.label} is on show. Esc goes back")
         else:
             await self.do(action.id)
 
@@ -586,17 +588,6 @@ class MainScreen(KeyedScreen[None]):
         """Do what an action does now, or say why it can't be done."""
         await self.do(action.id)
 
-    def refuses(self, key: str) -> bool:
-        """True if a key is the one that quits: typed before this screen was in sight again, it was meant for another.
-
-        Args:
-            key: As Textual names it.
-        """
-        if key not in self.table["quit"].names:
-            return False
-        self.answer(f"Press {key_for('quit')} once more to quit")
-        return True
-
     # ---- tabs -------------------------------------------------------------------------------
 
     @property
@@ -652,7 +643,6 @@ class MainScreen(KeyedScreen[None]):
         """Hide a view that was left."""
         if view is self._opened:
             self._opened = None
-            self.in_sight_since = Message().time
             self.status.tell(None)
             view.display = False
             self.changed()
@@ -769,7 +759,7 @@ class MainScreen(KeyedScreen[None]):
 
     def on_screen_suspend(self) -> None:
         """Something lies over this one."""
-        self.in_sight_since = math.inf
+        self._covered = True
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
@@ -777,8 +767,8 @@ class MainScreen(KeyedScreen[None]):
         That screen may have moved the cursor. At the beginning Textual would style all widgets a second time.
         """
         event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
-        if self.in_sight_since == math.inf:
-            self.in_sight_since = event.time
+        if self._covered:
+            self._covered = False
             self._stale = self._stale or self._shown_at < event.time
         if self._stale:
             self.call_next(self._show_changes)
@@ -979,17 +969,13 @@ class MainScreen(KeyedScreen[None]):
         if text.metric == INSIDE:
             text.offer(self.heat())
 
-    def help(self, tool: str = "", page: str = "keys") -> None:
-        """Show the help of the main screen, or of the view that a tool opened; the keys of a narrator come first."""
+    def help(self, page: str = "keys") -> None:
+        """Show the help: what is on show and its keys come first, those of a narrator before them."""
         from inspector.main.dialogs.help import HelpDialog  # its parsers take a tenth of the start
 
-        opened = next((each for each in self.table.tools if each.id == tool), None)
         told = self.narrator.narration() if self.narrator is not None else None
         first = told.help if told is not None else ()
-        if opened is not None:
-            self.open(HelpDialog(screen_markdown(opened, first), page))
-        else:
-            self.open(HelpDialog(keys_markdown(self.table, first, self.tab), page))
+        self.open(HelpDialog(keys_markdown(self.table, first, self.tab, self.table[self.view]), page))
 
     def find_anything(self, typed: str = "") -> None:
         """Find anything by a word, over the screen that is on top."""

@@ -21,7 +21,6 @@ from engine.protocol import (
     PromptOpened,
     Recall,
     Record,
-    Step,
     Verified,
     Verify,
 )
@@ -32,8 +31,9 @@ from inspector.keys import bare_key_for, key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.transport import marker
+from inspector.state.conditions import ending
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import BOOKMARKED, written
+from inspector.state.session_tree import BOOKMARKED, numbered, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -64,8 +64,8 @@ def situation(
         return narrated
     if timeline.trial is not None:
         if timeline.recorded:
-            return "Trying other settings on the recording. Esc leaves them"
-        return "Trying other settings. ⏎ continues with them, esc discards them"
+            return "Preview of other settings on the recording. Esc discards it"
+        return "Preview: ⏎ applies from here on, esc discards"
     if panel:
         return panel
     if not timeline.following:
@@ -112,21 +112,22 @@ def _without_text(timeline: Timeline) -> str:
 
 def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
-    place = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
+    place = numbered(item).capitalize() if item is not None else ""
     branches = len(timeline.siblings(timeline.slot))
     more = ""
     if branches > 1:
-        keys = f"{key_for('previous_branch')} {bare_key_for('next_branch')}"
-        more = f", one of {branches} branches: {keys}"
+        keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
+        more = f" {branches} branches start here: {keys} switch."
     mark = _mark(timeline, item.node) if item is not None else ""
     if mark and mark != BOOKMARKED:
-        return f"Looking at {place}: {mark}"
+        return f"{place}: {mark}"
     place += f", {mark}" if mark else ""
+    end = f"{key_for('tip').capitalize()} returns to the last token"
     if timeline.recorded or candidate is None:
-        return f"Looking at {place}{more}. Press end for the tip"
+        return f"{place}.{more} {end}"
     if item is not None and candidate.id == item.id:
-        return f"Looking at {place}{more}. Press end for the tip, ↑↓ and ⏎ to take another here"
-    return f"Looking at {place}{more}. ⏎ takes {_name(candidate)} here, a branch; end goes to the tip"
+        return f"{place}.{more} ↑↓ and ⏎ take another token here. {end}"
+    return f"{place}.{more} ⏎ branches here with {_name(candidate)}. {end}"
 
 
 def _mark(timeline: Timeline, node: int) -> str:
@@ -137,28 +138,27 @@ def _mark(timeline: Timeline, node: int) -> str:
 
 
 def _finished(timeline: Timeline) -> str:
-    """The reason that the text ended at the tip, and the keys that continue past it."""
-    finished, run = timeline.finished[timeline.tip], key_for("run")
+    """The reason that the text ended at its last token, and the keys that continue past it."""
+    run, words = key_for("run"), ending(timeline.finished[timeline.tip])
+    words = words[0].upper() + words[1:]
     if timeline.under and not timeline.recorded:
-        return f"{_under(timeline)}. Finished: {finished.reason}; {run} runs on"
-    step, picked = key_for("step").capitalize(), _picked(timeline)
-    past = f"takes {_name(picked)} past it, {run} runs on" if picked else f"or {run} continues past it"
+        return f"{_under(timeline)}. {words}; {run} continues"
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
-    replies = f", {key_for('reply')} replies" if talks else ""
-    return f"Finished: {finished.reason} ({visible(finished.detail)}). {step} {past}{replies}"
+    replies = f"; {key_for('reply')} replies" if talks else ""
+    return f"{words}. {key_for('step').capitalize()} or {run} continues past it{replies}"
 
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
-    """The token that the next key takes, at the tip."""
+    """The token that the next key takes, after the last one."""
     step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
     takes = f"{step.capitalize()} takes {_name(picked)}" if picked is not None else ""
     if timeline.under and not timeline.recorded:
-        return f"{_under(timeline)}. {takes}, {run} runs" if takes else _under(timeline)
+        return f"{_under(timeline)}. {takes}; {run} runs" if takes else _under(timeline)
     if picked is None:
         return f"Press {step} to step, {run} to run"
     if candidate is None or candidate.id == picked.id:
-        return f"{step.capitalize()} or ⏎ takes {_name(picked)}; ↑↓ highlights another for ⏎, {run} runs"
-    return f"{takes}, ⏎ takes {_name(candidate)} in its place; {run} runs"
+        return f"{step.capitalize()} or ⏎ takes {_name(picked)}. ↑↓ choose another; {run} runs"
+    return f"{takes}, ⏎ takes {_name(candidate)} instead; {run} runs"
 
 
 def _under(timeline: Timeline) -> str:

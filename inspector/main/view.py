@@ -59,7 +59,7 @@ EVERYWHERE = ActionTable(
     "In every view",
     (
         *(_elsewhere(f"tab_{digit}", hint="tabs", worth=2, place=90) for digit in TABS),
-        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", *LAYOUT)),
+        *map(_elsewhere, ("step", "run", "take_back", "undo", "redo", "enlarge", "quit", *LAYOUT)),
         _elsewhere("prompt", leaves=True),
         _elsewhere("sampling", leaves=True),
     ),
@@ -114,6 +114,8 @@ class View(Vertical, Keyed):
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
     """True if a run pauses when it is opened."""
+    WHOLE: ClassVar[bool] = False
+    """True if it doesn't speak of the selected token: it covers all panels."""
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from engine.protocol import Intervention, ModelFacts, Step
+from engine.protocol import Finished, Intervention, ModelFacts, Step
 from engine.setting import Setting
 from engine.settings import BY_NAME, FIELDS, STAGES, LoadSettings, Settings, with_defaults
-from inspector.display import visible
+from inspector.display import quoted, visible
 from inspector.state.inside import interventions_words
 from inspector.state.session_tree import Item, SessionTree
 
@@ -23,6 +23,23 @@ _NO_MATTER = ("candidates", "max_tokens", "stop", "sampler_order")
 """Settings that change no token, and the one that is a condition of its own."""
 _RANGES = 6
 """Stretches of a path that are listed one by one, at most."""
+
+
+def ending(finished: Finished) -> str:
+    """Why a text ended, in words: `stopped at the 100-token limit`."""
+    detail = visible(finished.detail)
+    match finished.reason:
+        case "eos":
+            return f"the model ended the text ({detail})"
+        case "grammar":
+            return "the text is what the grammar asks for"
+        case "stop":
+            return f"stopped at {quoted(detail)}"
+    count, tokens, open_ = detail.partition(" token")
+    if not tokens or not count.replace(",", "").isdecimal():
+        return f"{detail} is full"
+    limit = f"stopped at the {count}-token limit"
+    return f"{limit}, before the output was complete" if "grammar" in open_ else limit
 
 
 class TextCondition(Struct, frozen=True):

@@ -140,6 +140,14 @@ class Marks:
             insort(tree.children.setdefault(token.parent, []), token.node)
 
 
+def numbered(item: Item) -> str:
+    """The number of a token, as everything on the screen names it: steps have one count from 1 on, the tokens of the
+    prompt their own."""
+    if isinstance(item, Step):
+        return f"step {item.index + 1:,}"
+    return f"prompt token {item.position + 1:,}"
+
+
 def counted(tokens: int, branches: int) -> str:
     """`12 tokens in 3 branches`."""
     return f"{tokens:,} token{'s' * (tokens != 1)} in {branches:,} branch{'es' * (branches != 1)}"

@@ -85,13 +85,13 @@ BREAKPOINTS = Tool(
         Action("breakpoints", "Breakpoints",
             "Set where runs stop: at a wide choice, an improbable token, a fork point, a text and more.",
             lambda own: own.open(), Needs.ENGINE,
-            hint="breakpoints", worth=5, place=62,
-            synonyms="stop condition, conditional breakpoint, stop at, pause at, run until"),
+            hint="breakpoints", worth=3, place=62,
+            synonyms="stop when unsure, stop condition, conditional breakpoint, stop at, pause at, run until"),
         Action("previous_surprise", "Previous surprise",
             "Look at the previous surprise: a token of 4 bits of surprisal or more, a probability of 6.25 % or less.",
-            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True),
+            lambda own: own.surprise(-1), Needs.DISTRIBUTION, looks=True, hint="surprise", worth=5, place=71),
         Action("next_surprise", "Next surprise", "Look at the next surprise.", lambda own: own.surprise(1),
-            Needs.DISTRIBUTION, looks=True),
+            Needs.DISTRIBUTION, looks=True, hint="surprise", worth=5, place=71),
         Action("previous_fork", "Previous fork point",
             "Look at the previous fork point: less than 10 % between the first two candidates, or branches.",
             lambda own: own.fork(-1), Needs.DISTRIBUTION, looks=True),
@@ -127,7 +127,7 @@ TYPED_TEXT = Tool(
         Action("own_text", "Type your own",
             "Type a text, special tokens included, in the place of the selected token, on a new branch; the status "
             "line shows its surprisal.", lambda own: own.open(),
-            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=2, place=70,
+            Needs.DISTRIBUTION | Needs.ENGINE, hint=live("type"), worth=6, place=57,
             synonyms="insert text, write text, force text, edit text, prefill the answer, inject text"),
     ),
     dialogs=("inspector.views.typed_text:OWN_TEXT_KEYS",),
@@ -245,7 +245,7 @@ SECOND_MODEL = Tool(
             needs=INSIDE, recorded=lambda own: own.timeline.of(SecondModelSoFar).opened is not None, looks=True,
             opens="inspector.views.second_model:SecondModelView", view="second model",
             synonyms="two models, second model, other model, compare models, quantized model, "
-            "compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
+            "close the second model, compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model"),
         Action("close_second", "Close second model",
             "Close the second model and free its memory; while it is loading, stop that.", _close_second, Needs.ENGINE,
@@ -306,7 +306,8 @@ COSTS = Tool(
             "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
             view="KV bits", opens="inspector.views.costs:CostsView",
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
-            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits"),
+            synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
+            "4 bit, 8 bit"),
     ),
 )  # fmt: skip
 
@@ -330,8 +331,9 @@ ATTENTION = Tool(
         Action("attention", "Attention", "Show where each attention head of each layer looks from this token.",
             needs=INSIDE, recorded=answered(AttentionRead), looks=True, lacks=NO_ATTENTION, view="attention",
             opens="inspector.views.attention:AttentionView",
-            synonyms="attn, attention map, attention head, attention heads, attention weights, attention pattern, "
-            "which words the model looks at, induction head, previous-token head, duplicate-token head"),
+            synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
+            "attention pattern, which words the model looks at, induction head, previous-token head, "
+            "duplicate-token head"),
     ),
     exports=("inspector.documents.attention:ATTENTION_PART",),
 )  # fmt: skip
@@ -593,7 +595,8 @@ EXPORT = Tool(
             "Export the session: a web page to share, Markdown, CSV, plain text, or a picture of the screen. The "
             "first two include the views that you opened and ticked.",
             lambda own: own.open(), Needs.DISTRIBUTION,
-            synonyms="share, html page, report, markdown, csv, svg, publish, send to a colleague",
+            synonyms="share, html page, report, markdown, csv, svg, publish, "
+            "send to a colleague, save for a colleague",
             view="export…"),
     ),
 )  # fmt: skip

@@ -35,11 +35,21 @@ from inspector.state.batch import (
     held_words,
     totals_words,
 )
-from inspector.widgets.actions import Action, ActionTable, Needs, back, both, dialog_table, note, screen_table
+from inspector.widgets.actions import (
+    NEW_LINE,
+    Action,
+    ActionTable,
+    Needs,
+    back,
+    both,
+    dialog_table,
+    note,
+    screen_table,
+)
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -190,7 +200,7 @@ def candidate_rows(on: Canvas, lane: LaneSoFar, width: int) -> list[Row]:
 
 # ---- the prompts --------------------------------------------------------------------------------
 
-KEYS = "A prompt on each line: ⏎ applies, ctrl+n begins a line."
+KEYS = "A prompt on each line: ⏎ applies, ctrl+j begins a line."
 OWN = f"One with settings of its own: {FORM}"
 
 
@@ -212,7 +222,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
     ACTIONS: ClassVar[ActionTable] = dialog_table(
         "Among the prompts of a batch",
         note("enter", hint="use", worth=6),
-        note("ctrl+n", hint="new line", worth=5),
+        NEW_LINE,
         told=False,
     )
     HEADING: ClassVar[str] = "Prompts of a batch"
@@ -226,14 +236,14 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
 
     def body(self) -> Iterable[Widget]:
         yield Remark(("They begin another batch. " if self._begins else "They join the others. ") + self._how)
-        yield TypedTextArea(self._text, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(self._text, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
         yield Remark(OWN)
         yield Remark(KEYS, id="batch-remark")
 
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        area = self.query_one("#batch-prompts", TypedTextArea)
+        area = self.query_one("#batch-prompts", SafeTextArea)
         self.set_focus(area)
         area.move_cursor(area.document.end)
         self._count()
@@ -241,7 +251,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
     @property
     def typed(self) -> str:
         """The text in the field."""
-        return self.query_one("#batch-prompts", TypedTextArea).text
+        return self.query_one("#batch-prompts", SafeTextArea).text
 
     @on(TextArea.Changed, "#batch-prompts")
     def _count(self) -> None:
@@ -250,7 +260,6 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
         counted = f"{count} prompt{'s' * (count != 1)}. {KEYS}" if count else KEYS
         self.query_one("#batch-remark", Remark).say(counted)
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
         wrong = "Nothing was typed. Type a prompt on each line."
@@ -314,6 +323,7 @@ class BatchView(View):
     """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
     TOOL: ClassVar[str] = "batch"
+    WHOLE: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = BATCH_KEYS
     MEASURES: ClassVar[str] = "A batch"
     STARTS = (

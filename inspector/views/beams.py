@@ -17,7 +17,7 @@ from textual.content import Content
 from textual.widgets import Input, Label, Static
 
 from engine.errors import SettingsError
-from engine.protocol import BeamEnded, BeamStep, GoOnBeams, MoveTo, SearchBeams, Step
+from engine.protocol import BeamEnded, BeamStep, GoOnBeams, MoveTo, SearchBeams
 from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.beams import (
@@ -43,6 +43,7 @@ from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.state.branches import ROOT
+from inspector.state.session_tree import numbered
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, both, note, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
@@ -596,8 +597,7 @@ def _replaced(timeline: Timeline) -> str:
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
-    what = f"step {item.index + 1}" if isinstance(item, Step) else f"prompt token {timeline.slot + 1}"
-    return f" in place of {quoted(token_label(item.text, item.raw))}, {what}"
+    return f" in place of {quoted(token_label(item.text, item.raw))}, {numbered(item)}"
 
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:

@@ -43,6 +43,7 @@ from inspector.documents.compare import (
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.state.conditions import in_short, made_with
+from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import (
     Canvas,
@@ -629,7 +630,7 @@ class CompareView(View):
         label = quoted(token_label(item.text, item.raw))
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
         if (change := self.comparison.change(pair)) is None:
-            return f"⏎ {goes} {label}, token {item.position + 1} of {path}"
+            return f"⏎ {goes} {label}, {numbered(item)} of {path}"
         before, after = (scales.METRIC["surprisal"].value(each) for each in (change.left, change.right))
         surprisal = ""
         if before is not None and after is not None:

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 
 from engine.errors import COMPUTE_AGAIN
-from engine.protocol import Candidate, Failure, FindTokens, Recall, Recalled, Step, TokensFound
+from engine.protocol import Candidate, Failure, FindTokens, Recall, Recalled, TokensFound
 from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, token_label, truncate, visible
@@ -27,6 +27,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
+from inspector.state.session_tree import numbered
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
@@ -166,11 +167,7 @@ class FindDialog(PickDialog[Candidate]):
     def _ask(self) -> None:
         timeline, queries = self._own.timeline, self._own.controller.queries
         item, distribution = timeline.selected, timeline.distribution
-        name = "the token to come"
-        if isinstance(item, Step):
-            name = f"step {item.index + 1}"
-        elif item is not None:
-            name = f"prompt token {timeline.slot + 1}"
+        name = "next token" if item is None else numbered(item)
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
         used, reroll = queries.used(timeline), distribution.reroll if distribution else 0
         question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)

@@ -20,13 +20,14 @@ from inspector.documents.grammar import EXAMPLES, allows
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, dialog_table, note
+from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
 GRAMMAR_KEYS = dialog_table(
     "While a grammar is typed",
     note("tab", hint="next field", worth=5),
+    NEW_LINE,
     note("left right", hint="choose", worth=4),
     Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
            worth=6, priority=True),

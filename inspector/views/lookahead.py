@@ -100,7 +100,7 @@ class LookAheadActions(ToolActions):
         """Take the highlighted candidate and the tokens that look-ahead shows after it."""
         node, candidate = self.timeline.before, self.host.candidate
         if candidate is None:
-            answer = "No candidates were recorded here. Press end to go to the tip"
+            answer = "No candidates were recorded here. End returns to the last token"
         elif (line := self.lines.lines(node).get(candidate.id)) is not None:
             self._client.do(Take(node, (candidate.id, *line.ids)))
             answer = ""

@@ -52,11 +52,11 @@ from inspector.state.patching import after, alignment_words, faced_with, pair, p
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.texts import decoded, read_text_file
-from inspector.widgets.actions import Action, ActionTable, both, dialog_table, note
+from inspector.widgets.actions import NEW_LINE, Action, ActionTable, applies, both, dialog_table, note
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.charts import in_sight
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import MOST_TYPED, TypedTextArea
+from inspector.widgets.fields import MOST_TYPED, SafeTextArea
 from inspector.widgets.pieces import PieceList
 
 if TYPE_CHECKING:
@@ -119,14 +119,14 @@ PATCHING_KEYS = look_table(
 PAIRS_KEYS = dialog_table(
     "While a set of pairs is given",
     note("tab", hint="next field", worth=3),
-    note("enter", "Patch each pair, and show the means.", hint="patch", worth=8),
-    note("alt+enter", hint="new line", worth=3),
+    NEW_LINE,
+    applies("Patch each pair, and show the means."),
 )
 COUNTERFACTUAL_KEYS = dialog_table(
     "While a counterfactual prompt is edited",
     note("tab", hint="next field", worth=3),
-    note("enter", "Read it, and put what it computes into the path on show.", hint="patch from it", worth=8),
-    note("alt+enter", hint="new line", worth=3),
+    NEW_LINE,
+    applies("Read it, and put what it computes into the path on show."),
 )
 
 
@@ -580,14 +580,14 @@ class CounterfactualDialog(Dialog[str]):
         """The text whose pieces are shown, or will be: the field also reports what was put into it."""
 
     def body(self) -> Iterable[Widget]:
-        yield TypedTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(CUTTING, id="counterfactual-remark")
         yield PieceList(both_ends=True, id="counterfactual-pieces")
 
     def begin(self) -> None:
         """Begin at the end of the text: most prompts differ near to it."""
         super().begin()
-        editor = self.query_one("#counterfactual-text", TypedTextArea)
+        editor = self.query_one("#counterfactual-text", SafeTextArea)
         editor.load_text(self._text)
         editor.move_cursor(editor.document.end)
         self.set_focus(editor)
@@ -600,7 +600,7 @@ class CounterfactualDialog(Dialog[str]):
     @property
     def typed(self) -> str:
         """The text in the field."""
-        return self.query_one("#counterfactual-text", TypedTextArea).text
+        return self.query_one("#counterfactual-text", SafeTextArea).text
 
     @on(TextArea.Changed)
     def _changed(self) -> None:
@@ -630,7 +630,6 @@ class CounterfactualDialog(Dialog[str]):
             pieces = self.query_one("#counterfactual-pieces", PieceList)
             pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Read what was typed, or say what is wrong with it."""
         if self.typed and self.typed != self._text:
@@ -674,7 +673,7 @@ EXAMPLE = (
 )
 """The first text of the field: it shows the form."""
 SHAPE = (
-    "A pair on each line (alt+⏎ begins one), or the name of a file of such lines. What the model computes for source "
+    "A pair on each line, or the name of a file of such lines. What the model computes for source "
     "is put into text. Compared is the logit of token, which source should favour, minus that of other; without these "
     "two, of the tokens that tell both texts apart."
 )
@@ -696,20 +695,19 @@ class PairsDialog(Dialog[tuple[PatchPair, ...]]):
         self._given = given or EXAMPLE
 
     def body(self) -> Iterable[Widget]:
-        yield TypedTextArea(id="pairs-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(id="pairs-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(SHAPE, id="pairs-remark")
 
     def begin(self) -> None:
         super().begin()
-        editor = self.query_one("#pairs-text", TypedTextArea)
+        editor = self.query_one("#pairs-text", SafeTextArea)
         lines = ({name: text for name, text in asdict(each).items() if text} for each in self._given)
         editor.load_text("\n".join(as_json(line).decode() for line in lines))
         self.set_focus(editor)
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Take the pairs, or say what is wrong with them."""
-        text, name = self.query_one("#pairs-text", TypedTextArea).text.strip(), "What you typed"
+        text, name = self.query_one("#pairs-text", SafeTextArea).text.strip(), "What you typed"
         try:
             if text and not text.startswith("{"):
                 name = text

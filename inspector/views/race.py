@@ -122,6 +122,7 @@ class RaceView(View):
     """Races; the session and its cache stay as they are. The timeline has the results of the last race."""
 
     TOOL: ClassVar[str] = "race"
+    WHOLE: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = RACE_KEYS
     MEASURES: ClassVar[str] = "A race"
     STARTS = (Race,)

@@ -71,12 +71,12 @@ SYNONYMS = {
     "top_k": "topk",
     "min_p": "minp",
     "seed": "random seed, reproducible, same result again",
-    "max_tokens": "length, max new tokens, num predict, longer text",
+    "max_tokens": "length, max new tokens, num predict, longer text, limit the number of tokens",
     "min_tokens": "minimum length, forbid the end",
     "stop": "stop sequence, stop word, stop text",
     "candidates": "number of candidates, more candidates, top logprobs",
     "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
-    "logit_bias": "ban a token, bias a token, forbid a token",
+    "logit_bias": "ban a token, bias a token, forbid a token, ban a word, forbid a word",
     "sampler_order": "order of the stages, order of llama.cpp, order of transformers",
 }
 """Other names of settings, with commas between."""
@@ -440,7 +440,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
 
     def _entitle(self, timeline: Timeline, view: Reason) -> None:
         step = timeline.steps_before(timeline.slot) + 1
-        where = f"step {step}" if not timeline.following else f"step {step}, to come"
+        where = f"step {step:,}" + " (next)" * timeline.following
         if timeline.trial is not None:
             self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip

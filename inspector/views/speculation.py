@@ -29,6 +29,7 @@ from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import count, milliseconds, percent
 from inspector.session.requests import failure_words
+from inspector.state.conditions import ending
 from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import FACT_NAME, Canvas, DrawnPanel, Row, centred, fact_rows, paragraph
@@ -215,8 +216,7 @@ class SpeculationView(View):
         if state.verified is not None and latest is not None and state.verified.end == latest.end:
             return proof(state.verified)
         if (finished := self.timeline.finished.get(self.timeline.tip)) is not None:
-            why = f"{finished.reason} {visible(finished.detail)}".strip()
-            return f"Ended: {why}. Press {verify} to compare with plain steps, {run} to continue"
+            return f"Ended: {ending(finished)}. Press {verify} to compare with plain steps, {run} to continue"
         return f"Press {verify} to compare with plain steps" if state.rounds else self._idle()
 
     # ---- rounds -----------------------------------------------------------------------------

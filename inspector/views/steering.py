@@ -55,10 +55,19 @@ from inspector.session.requests import Replies
 from inspector.state.inside import steered_words, swept_key, tried_key
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, KeyLine, both, dialog_table, fields, note
+from inspector.widgets.actions import (
+    NEW_LINE,
+    Action,
+    ActionTable,
+    KeyLine,
+    applies,
+    both,
+    dialog_table,
+    fields,
+)
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput, TypedTextArea
+from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -107,9 +116,9 @@ STEERING_KEYS = look_table(
 )  # fmt: skip
 DIRECTION_KEYS = dialog_table(
     "While a direction is built",
+    NEW_LINE,
     *fields(),
-    note("enter", "Build it, or read it from the file.", hint="build", worth=8),
-    note("alt+enter", hint="new line", worth=3),
+    applies("Build it, or read it from the file."),
 )
 
 
@@ -383,7 +392,7 @@ def _ending(path: Sequence[Item]) -> str:
 
 KINDS = ("texts", "a branch", "a file")
 EXPLAINED = (
-    "A text on each line (alt+⏎ begins one). Direction: mean residual stream at their ends, upper minus lower ones.",
+    "A text on each line. Direction: mean residual stream at their ends, upper minus lower ones.",
     "The residual stream at this token minus that at the end of the other branch.",
     "A direction that was saved here, or a safetensors file with one tensor `direction` of one axis.",
 )
@@ -413,9 +422,9 @@ class DirectionDialog(Dialog[Source]):
         yield Choice(KINDS, 0, id="direction-kind")
         with VerticalGroup(id="direction-texts"):
             yield Label("toward", classes="field-label", markup=False)
-            yield TypedTextArea("\n".join(self._before.toward), id="direction-toward", tab_behavior="focus")
+            yield SafeTextArea("\n".join(self._before.toward), id="direction-toward", tab_behavior="focus")
             yield Label("away from", classes="field-label", markup=False)
-            yield TypedTextArea("\n".join(self._before.away), id="direction-away", tab_behavior="focus")
+            yield SafeTextArea("\n".join(self._before.away), id="direction-away", tab_behavior="focus")
         with VerticalGroup(id="direction-branches") as branches:
             branches.display = False
             yield Label("other branch or prompt", classes="field-label", markup=False)
@@ -429,7 +438,7 @@ class DirectionDialog(Dialog[Source]):
 
     def on_mount(self) -> None:
         """Begin in the first field."""
-        self.query_one("#direction-toward", TypedTextArea).focus()
+        self.query_one("#direction-toward", SafeTextArea).focus()
 
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""
@@ -452,7 +461,6 @@ class DirectionDialog(Dialog[Source]):
     def _remark(self, text: str, wrong: bool = False) -> None:
         self.query_one("#direction-remark", Remark).say(text, wrong)
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Hand on what was given, or say what is wrong with it."""
         try:
@@ -461,7 +469,7 @@ class DirectionDialog(Dialog[Source]):
             self._remark(visible(str(error)), wrong=True)
 
     def _from_texts(self) -> Source:
-        fields = (self.query_one(f"#direction-{name}", TypedTextArea) for name in ("toward", "away"))
+        fields = (self.query_one(f"#direction-{name}", SafeTextArea) for name in ("toward", "away"))
         toward, away = (tuple(filter(str.strip, field.text.splitlines())) for field in fields)
         if not toward or not away:
             raise EngineError("One of the two has no text.", "Write at least one line in both.")

@@ -232,6 +232,7 @@ class TrainingView(View):
     is."""
 
     TOOL: ClassVar[str] = "training"
+    WHOLE: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = TRAINING_KEYS
     STARTS = (protocol.BeginTraining, protocol.ResumeTraining, protocol.Train)
     AUTO_FOCUS = "#training-view"

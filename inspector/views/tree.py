@@ -29,7 +29,7 @@ from inspector.session.client import Request
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.conditions import conditions
-from inspector.state.session_tree import NOTE, STAR, SessionTree, counted, written
+from inspector.state.session_tree import NOTE, STAR, SessionTree, counted, numbered, written
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.state.tree_rows import TreeFilter, TreeView, pruned
@@ -387,9 +387,9 @@ class TreeDetail(Canvas):
 
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
-        marks, depth, first = timeline.tree.marks, timeline.tree.branches.depth, branch.first
+        marks, first = timeline.tree.marks, branch.first
         inner = self._view.inner.get(first, ())
-        texts = [f"at its token {depth(mark.node) - depth(first) + 1}: {written(mark)}" for mark in inner]
+        texts = [f"at {numbered(timeline.tree.nodes[mark.node])}: {written(mark)}" for mark in inner]
         if first in marks.of:
             texts.insert(0, written(marks.at(first)))
         if texts:

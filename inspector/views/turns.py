@@ -17,9 +17,9 @@ from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import ActionTable, applies, dialog_table, leaves, note
+from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, TypedTextArea
+from inspector.widgets.fields import Choice, SafeTextArea
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -28,7 +28,7 @@ TURN_KEYS = dialog_table(
     "While the next message is typed",
     applies("Send it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="send", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
+    NEW_LINE,
     leaves("Leave; your text is kept."),
 )
 EXCERPT = 160
@@ -59,12 +59,12 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         yield Remark(
             f"Turn {turns + 1} of the conversation, after {held:,} tokens{room}. They stay as they are."
         )
-        yield TypedTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
-        yield Remark("⏎ sends, ctrl+n begins a line. The template's own tokens are put around it.")
+        yield SafeTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
+        yield Remark("⏎ sends, ctrl+j begins a line. The template's own tokens are put around it.")
 
     def on_mount(self) -> None:
         """Begin in the text, at its end."""
-        area = self.query_one("#turn-text", TypedTextArea)
+        area = self.query_one("#turn-text", SafeTextArea)
         area.focus()
         area.move_cursor(area.document.end)
         self._typed()
@@ -72,13 +72,12 @@ class TurnDialog(Dialog[tuple[str, bool]]):
     @property
     def typed(self) -> str:
         """The text in the field."""
-        return self.query_one("#turn-text", TypedTextArea).text
+        return self.query_one("#turn-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#turn-text")
     def _typed(self) -> None:
         self.query_one("#apply", Button).disabled = not self.typed
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Send what was typed."""
         if self.typed:

@@ -19,9 +19,9 @@ from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import ActionTable, applies, dialog_table, leaves, note
+from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
 
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ OWN_TEXT_KEYS = dialog_table(
     "While a text of your own is typed",
     applies("Insert it.", written="`⏎` or `{dialog.apply}`"),
     note("enter", hint="insert", worth=6),
-    note("ctrl+n", "Begin a new line.", "new line", 5),
+    NEW_LINE,
     leaves("Leave; your text is kept."),
 )
-KEYS = "⏎ inserts, ctrl+n begins a line. Special tokens can be typed: <|im_end|>."
+KEYS = "⏎ inserts, ctrl+j begins a line. Special tokens can be typed: <|im_end|>."
 
 
 class OwnTextDialog(Dialog[tuple[str, bool]]):
@@ -68,7 +68,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="own-spot")
-        yield TypedTextArea(id="own-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(id="own-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="own-remark")
         yield PieceList(id="own-pieces")
 
@@ -78,7 +78,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         self.query_one("#own-spot", Remark).say(self.place)
         self._say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
-        area = self.query_one("#own-text", TypedTextArea)
+        area = self.query_one("#own-text", SafeTextArea)
         self.set_focus(area)
         with self.prevent(TextArea.Changed):
             area.load_text(self.own_text)
@@ -92,7 +92,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
     @property
     def typed(self) -> str:
         """The text in the field."""
-        return self.query_one("#own-text", TypedTextArea).text
+        return self.query_one("#own-text", SafeTextArea).text
 
     @on(TextArea.Changed, "#own-text")
     def _ask(self) -> None:
@@ -125,7 +125,6 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
     def _say(self, text: str, wrong: bool = False) -> None:
         self.query_one("#own-remark", Remark).say(text, wrong)
 
-    @on(TypedTextArea.TextSubmitted)
     def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:

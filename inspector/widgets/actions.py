@@ -252,7 +252,7 @@ FINDER = Action(
     worth=3, place=91, listed=False,
 )  # fmt: skip
 HELP = Action(
-    "help", "Help", "Show the keys, and explain what is shown.", lambda own: own.host.help(own.TOOL), hint="help",
+    "help", "Help", "Show the keys, and explain what is shown.", lambda own: own.host.help(), hint="help",
     worth=2, place=92, listed=False,
 )  # fmt: skip
 
@@ -283,6 +283,10 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
 
 ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)
 """The key of the finder where a field takes the other one, in the line of keys."""
+
+
+NEW_LINE = note("ctrl+j", "Begin a new line; so does `alt+⏎`.", "new line", 5)
+"""The keys of an editor that break a line: enter applies the dialog."""
 
 
 def list_table(title: str, word: str) -> ActionTable:
@@ -359,6 +363,8 @@ def taking(help: str = "", hint: str = "", worth: int = 6, written: str = "") ->
 # ---- the line of keys -------------------------------------------------------------------------
 
 GAP = "  "
+ANSWERED = 3.0
+"""Seconds for which the line of keys answers one that does nothing."""
 _META = "press"
 _JOINED = frozenset("↑↓←→+-")
 """Characters after which the next key stands without a blank."""
@@ -580,6 +586,18 @@ class KeyLine(Widget):
     """
 
     _hints: Sequence[Hint] | None = None
+    _said = ""
+
+    def say(self, answer: str) -> None:
+        """Answer a key for a moment, where no status line does.
+
+        Args:
+            answer: Printable.
+        """
+        self._said = answer
+        self.refresh()
+        if answer:
+            self.set_timer(ANSWERED, lambda: self.say(""))
 
     def show(self) -> None:
         """Show the keys again, where they are others."""
@@ -590,7 +608,8 @@ class KeyLine(Widget):
     def render(self) -> Content:
         if self._hints is None:
             self._hints = cast(KeyedScreen[Any], self.screen).hints()
-        return line(self._hints, self.content_size.width)
+        said = Content.styled(f"{self._said}{GAP}", "$text-warning") if self._said else Content("")
+        return said + line(self._hints, self.content_size.width - said.cell_length)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain the key under the mouse."""

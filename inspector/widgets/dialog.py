@@ -14,6 +14,7 @@ from typing import Any, ClassVar, TypeVar
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.await_complete import AwaitComplete
+from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
@@ -24,10 +25,12 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.widgets.button import ButtonVariant
 
-from inspector.keys import key_for, names_of
+from inspector.keys import PRINTABLE, key_for, names_of, shown
 from inspector.widgets.actions import Action, ActionTable, KeyedScreen, KeyLine, dialog_table, note
 
 Result = TypeVar("Result")
+_UNUSED = {key: [Binding(key, f"nothing('{key}')", show=False)] for key in PRINTABLE}
+"""Bindings of the keys that type a sign, where they do nothing else: no key is silent."""
 STYLES = str(Path(__file__).absolute().parents[1] / "overlays.tcss")
 """The style sheet of all dialogs. The first screen needs none of it, and to parse it takes 14 ms."""
 
@@ -82,6 +85,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     def __init__(self, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name, id, classes)
         read_styles(self.app)
+        self._bindings.key_to_bindings.update(_UNUSED)
         self.bind(self.ACTIONS.actions, self.ACTIONS.priority)
         self.update_classes(size_classes(self.app, self.app.size), update=False)
 
@@ -122,6 +126,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     @on(Input.Submitted)
     def _submitted(self) -> None:
         """Enter in a field applies."""
+        self.apply()
+
+    def on_safe_text_area_submitted(self) -> None:
+        """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
         self.apply()
 
     @on(Button.Pressed)
@@ -223,6 +231,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys mean something while the widgets are there."""
         return self.is_mounted and not self.left
+
+    def action_nothing(self, key: str) -> None:
+        """Say that a key does nothing here."""
+        self.query_one(KeyLine).say(f"{shown(key)} does nothing here")
 
     async def perform(self, action: Action) -> None:
         """Do something."""

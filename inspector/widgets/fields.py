@@ -65,6 +65,7 @@ class SafeInput(Input, Inked, inherit_css=False):
     SafeInput:focus { background-tint: $foreground 5%; }
     SafeInput { overflow: auto; scrollbar-size-horizontal: 0; }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+a", "select_all", "Select all", show=False)]
 
     def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:
         super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
@@ -77,7 +78,24 @@ class SafeInput(Input, Inked, inherit_css=False):
 
 
 class SafeTextArea(TextArea):
-    """Several lines to type in; control characters that were pasted are shown, not obeyed."""
+    """Several lines to type in; control characters that were pasted are shown, not obeyed. Enter applies the dialog."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Done", show=False, priority=True),
+        Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", show=False),
+        Binding("ctrl+a", "select_all", "Select all", show=False),
+    ]
+
+    class Submitted(Message):
+        """Enter was pressed."""
+
+    def action_submit(self) -> None:
+        """Be done; Textual's editor would begin a new line."""
+        self.post_message(self.Submitted())
+
+    def action_newline(self) -> None:
+        """Begin a new line."""
+        self.insert("\n")
 
     def on_paste(self, event: events.Paste) -> None:
         """Refuse what would be too much to edit."""
@@ -97,26 +115,6 @@ class SafeTextArea(TextArea):
     def get_line(self, line_index: int) -> Text:
         """One line of the document, as it may be drawn."""
         return Text(editable(self.document.get_line(line_index)), end="", no_wrap=True)
-
-
-class TypedTextArea(SafeTextArea):
-    """Several lines to type in; enter is done with it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+n,shift+enter,alt+enter", "newline", "New line", show=False),
-        Binding("enter", "submit", "Done", show=False, priority=True),
-    ]
-
-    class TextSubmitted(Message):
-        """Enter was pressed."""
-
-    def action_submit(self) -> None:
-        """Be done; Textual's editor would begin a new line."""
-        self.post_message(self.TextSubmitted())
-
-    def action_newline(self) -> None:
-        """Begin a new line."""
-        self.insert("\n")
 
 
 def escaped(text: str) -> str:

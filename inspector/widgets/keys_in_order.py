@@ -51,8 +51,6 @@ class KeysInOrder:
         """The screen whose queue was waited for since the last key: by then it has its widgets."""
         self._turn = 0
         """Counts the keys that were followed: a callback of an earlier one is late."""
-        self.typed = 0.0
-        """Time when the key that was handed on last was typed, in Textual's seconds."""
         self.busy = False
         """True if a key is under way, or waits for one that is."""
         self._since = 0.0
@@ -103,7 +101,7 @@ class KeysInOrder:
             else:
                 event, self._opened = self._waiting.popleft(), None
                 # a screen that is shown again heeds nothing older
-                self.typed, event.time = event.time, Message().time
+                event.time = Message().time
                 way = (self._app.focused or top).ancestors_with_self
                 self._since = time.monotonic()
                 await self._hand_on(event)

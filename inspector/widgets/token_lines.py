@@ -20,6 +20,7 @@ from textual.style import Style as ContentStyle
 from engine.protocol import PromptToken
 from inspector import scales
 from inspector.display import SPACE, hex_bytes, pad
+from inspector.keys import key_for
 from inspector.state.session_tree import Item
 from inspector.widgets.rows import heat_style as heat_style
 
@@ -206,18 +207,18 @@ _REVERSED = Style(reverse=True)
 _STRUCK = Style(strike=True, bold=True)
 
 
-def legend(metric: scales.Metric, dark: bool, colourful: bool, short: bool = False) -> Content:
-    """The meaning of the heat steps, each threshold on its own colour; a short one leaves out what can be guessed."""
+def legend(metric: scales.Metric, dark: bool, colourful: bool) -> Content:
+    """The meaning of the heat steps, each threshold on its own colour."""
     if metric.name == scales.SEGMENT:
         return Content("segment that each token belongs to")
     if metric.name == scales.INSIDE:
         return Content("inside: nothing to colour by yet")
     if not metric.steps:
-        return Content("m heat")
-    word = "" if short or metric.name not in scales.METRIC else "below " if metric.falling else "from "
+        return Content(f"{key_for('metric')} colour")
+    sign = "" if metric.name not in scales.METRIC else "< " if metric.falling else "≥ "
     edges = [edge * 100 if metric.top == 1.0 else edge for edge in metric.steps]
-    unit = "%" if metric.top == 1.0 else "" if short else metric.unit
-    shown = Content(f"{metric.name} {word}") + swatches(edges, dark, colourful, metric.signed)
+    unit = "%" if metric.top == 1.0 else metric.unit
+    shown = Content(f"{metric.name} {sign}") + swatches(edges, dark, colourful, metric.signed)
     return shown + Content(f" {unit}" if unit else "")
 
 

@@ -6,10 +6,12 @@ import gc
 import time
 import weakref
 from collections.abc import Callable
+from itertools import count
 from typing import get_type_hints
 
+import mlx.core as mx
 import pytest
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 
 from engine import protocol
 from engine.breakpoints import Breakpoints
@@ -20,6 +22,7 @@ from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSet
 from engine.task import Task
 from engine.worker import HANDLERS, handler_of
 from tests.engine.unthreaded import Unthreaded
+from tests.zoo import Zoo
 
 SAMPLES: tuple[Command, ...] = (
     protocol.Cancel(1),
@@ -193,6 +196,9 @@ def test_what_needs_a_model_is_refused_without_one(command: Command) -> None:
 
 # ---- what commands answer ---------------------------------------------------------------------
 
+ANOTHER = 8
+"""A node of another branch."""
+UP = protocol.Direction("up", 0, protocol.floats([1.0] * 256, (256,)))
 ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.AttentionRead: lambda node: (protocol.ReadAttention(node),),
     protocol.TriangleRead: lambda node: (protocol.ReadTriangle(node, 0, 0),),
@@ -202,6 +208,20 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.ScoreRead: lambda node: (protocol.ReadScore(node, 0, 0),),
     protocol.ModelModules: lambda node: (protocol.ReadModules(),),
     protocol.Intervened: lambda node: (protocol.Intervene(node, (Intervention("head", 0, 0),)),),
+    protocol.InterventionsHeld: lambda node: (
+        protocol.HoldInterventions(node, (Intervention("mlp", 0),)),
+        protocol.HoldInterventions(node, ()),
+    ),
+    protocol.HeadsSwept: lambda node: (protocol.SweepHeads(node), protocol.SweepHeads(node, scope="context")),
+    protocol.ActivationsPatched: lambda node: (protocol.PatchActivations(node, ANOTHER, 3, 4),),
+    protocol.DirectionMade: lambda node: (
+        protocol.MakeDirection(0, ("Once",), ("A dog", "Twice")),
+        protocol.MakeDirection(0, nodes=(node, 2)),
+    ),
+    protocol.StrengthsSwept: lambda node: (
+        protocol.SweepStrengths(node, UP, 0, strengths=(1.0,)),
+        protocol.SweepStrengths(node, UP, 0, scope="context", strengths=(1.0,)),
+    ),
     protocol.PositionTried: lambda node: (protocol.TryPosition(node),),
     protocol.PairsPatched: lambda node: (protocol.PatchPairs((protocol.PatchPair("The dog", "The cat"),)),),
     protocol.LookedAhead: lambda node: (protocol.LookAhead(node, (2, 3), 3),),
@@ -214,11 +234,21 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.SpeculationVerified: lambda node: (
         protocol.TakeRound(SpeculationSettings()),
         protocol.VerifySpeculation(node),
+        protocol.MoveTo(node),
     ),
     protocol.Profiled: lambda node: (protocol.Profile(1),),
     protocol.RaceEnded: lambda node: (protocol.Race(2, 4),),
     protocol.KVCompared: lambda node: (protocol.CompareKV((8,)),),
+    protocol.MachineRead: lambda node: (protocol.ReadMachine(),),
     protocol.Verified: lambda node: (protocol.Verify(),),
+    protocol.Recalled: lambda node: (protocol.Recall((node - 1,)),),
+    protocol.WhatIfAnswered: lambda node: (protocol.WhatIf(Settings(temp=2.0), node),),
+    protocol.Moved: lambda node: (protocol.MoveTo(ANOTHER), protocol.MoveTo(node)),
+    protocol.WaysParted: lambda node: (
+        protocol.OpenLockstep(LoadSettings()),
+        protocol.PartWays(node, tokens=3),
+        protocol.CloseLockstep(),
+    ),
 }
 """Records, and the commands that are answered by them."""
 
@@ -241,25 +271,50 @@ def milliseconds(record: object, within: str = "") -> dict[str, float]:
 
 @pytest.fixture(scope="module")
 def stepped() -> Unthreaded:
-    """Some steps behind a prompt."""
+    """Some steps behind a prompt, and a branch of one token."""
     engine = Unthreaded(LoadSettings(), prompt="Once upon a time", settings=Settings(max_tokens=100))
     engine.do(protocol.Run(until=Breakpoints(tokens=3)))
+    node = engine.session.node
+    engine.do(protocol.Choose(4, 300))
+    assert engine.session.node == ANOTHER
+    engine.do(protocol.MoveTo(node))
     return engine
 
 
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
-def test_a_command_is_answered_and_no_time_in_it_is_longer_than_it_took(
-    stepped: Unthreaded, kind: type[Record]
+def test_what_a_command_tells_of_its_time_and_work_is_so(
+    stepped: Unthreaded, kind: type[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = stepped.session.node
-    begun = time.perf_counter()
-    found = [record for command in ANSWERS[kind](node) for record in stepped.do(command)]
-    took = (time.perf_counter() - begun) * 1000
+    """By a clock that a look moves on by a second: a time is none, or whole seconds of it, or their mean."""
+    begun = 1_000_000
+    looks, ran = count(begun), list[int]()
+    model, node = type(stepped.session.runner.model), stepped.session.node
+    own = model.__call__
+
+    def counted(module: object, ids: mx.array, *given: object, **more: object) -> mx.array:
+        ran.append(ids.size)
+        return own(module, ids, *given, **more)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(looks)))
+    monkeypatch.setattr(model, "__call__", counted)
+    found: list[Record] = []
+    for command in ANSWERS[kind](node):
+        ran.clear()
+        answered = stepped.do(command)
+        told_run = [each.tokens_run for each in answered if hasattr(each, "tokens_run")]
+        assert (
+            told_run in ([], [sum(ran)]) or kind is protocol.PositionTried
+        )  # it tells those of the changed model
+        steps = [(each.done, each.total) for each in answered if isinstance(each, protocol.Measuring)]
+        assert all(0 <= done < total for done, total in steps), steps
+        found += answered
+    took = (next(looks) - begun) * 1000.0
     assert kind in map(type, found), found
     for record in found:
         told = milliseconds(record, type(record).__name__)
-        assert all(0 <= ms <= took for ms in told.values()), (took, told)
+        assert all(ms == 0 or 1 <= ms <= took for ms in told.values()), (took, told)
     assert protocol.Failure not in map(type, found)
+    assert stepped.session.node == node
 
 
 def test_settings_may_come_before_the_model() -> None:
@@ -276,6 +331,15 @@ def test_a_model_for_ranks_is_loaded_by_ranks_alone() -> None:
     assert failure.expected
     assert failure.message == "This process is not one of several ranks."
     assert engine.context.loaded is None
+
+
+def test_what_several_processes_compute_is_asked_of_what_can_be_alone(zoo: Zoo) -> None:
+    engine = Unthreaded(replace(zoo.load("llama"), divided=True))
+    told = engine.one(protocol.ReadMachine(), protocol.Failure)
+    assert (told.message, told.hint.split(",")[0]) == (
+        "This needs a model that one process computes; here several do.", "Load the model in one process",
+    )  # fmt: skip
+    assert engine.one(protocol.TakeStep(), protocol.Failure).message == "There is no prompt to continue from."
 
 
 def test_a_module_whose_import_failed_is_imported_by_the_next_command_that_needs_it(

@@ -118,6 +118,18 @@ def cut(text: str, seed: int) -> list[str]:
     return pieces
 
 
+# ---- one token ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["answer", "thinking", "tool call"])
+def test_a_mark_and_an_end_are_markup_but_a_mark_in_a_call_is_of_the_call(state: SegmentKind) -> None:
+    assert kind_of(state, ReplyToken("x")) == state
+    assert kind_of(state, ReplyToken("x", ends=True)) == kind_of("another") == "markup"
+    assert kind_of(state, ReplyToken("x", special=True)) == (
+        "tool call" if state == "tool call" else "markup"
+    )
+
+
 # ---- against mlx_lm -----------------------------------------------------------------------------
 
 

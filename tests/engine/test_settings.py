@@ -12,6 +12,7 @@ from hypothesis import settings as budget
 from hypothesis import strategies as st
 from msgspec.structs import fields
 
+from engine.breakpoints import Breakpoints
 from engine.errors import SettingsError
 from engine.sampling.pipeline import STAGE_MAKERS, StageContext, sample
 from engine.sampling.ranking import Masses
@@ -51,6 +52,12 @@ def test_a_repetition_penalty_and_a_bias_that_would_overflow_are_refused() -> No
         check(Settings(repetition_penalty=1e-39))
     with pytest.raises(SettingsError, match=r"the value for token 3 must be a number from -1e\+09 to 1e\+09"):
         check(Settings(logit_bias=((3, 1e39),)))
+    with pytest.raises(SettingsError, match="a token id is 0 or more, not -1"):
+        check(Settings(logit_bias=((0, 1.0), (-1, 1.0))))
+
+
+def test_a_pattern_that_python_warns_of_is_taken_without_a_warning() -> None:
+    assert check(Breakpoints(regex="[[a]--b]")).regex == "[[a]--b]"
 
 
 def test_a_large_vocabulary_has_room_for_its_rows_unless_a_person_says_how_much() -> None:

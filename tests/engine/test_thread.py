@@ -16,7 +16,7 @@ from engine import protocol
 from engine.child import EngineProcess
 from engine.protocol import Received, Record, Sent
 from engine.settings import LoadSettings, Settings
-from engine.thread import EngineThread
+from engine.thread import EngineThread, Inbox
 from tests.engine.unthreaded import kinds
 from tests.system import python
 
@@ -82,6 +82,23 @@ def ready(engine: Engine) -> Engine:
     engine.do(protocol.Configure(Settings(max_tokens=1000, min_tokens=1000)))
     engine.do(protocol.Prefill("Once upon a time", chat=False))
     return engine
+
+
+def test_idle_time_is_used_until_a_task_waits_and_then_no_more() -> None:
+    inbox, used = Inbox(), list[int]()
+
+    class Idle:
+        def use_idle_time(self) -> bool:
+            used.append(len(used))
+            if len(used) == 3:
+                inbox.put(7)
+            return len(used) < 9
+
+    assert inbox.get([Idle()]) == 7  # type: ignore[list-item]
+    assert used == [0, 1, 2]
+    inbox.put(8)
+    assert inbox.get([Idle()]) == 8  # type: ignore[list-item]
+    assert used == [0, 1, 2]
 
 
 def test_a_session_from_load_to_step(engine: Engine) -> None:
@@ -345,8 +362,11 @@ def test_whoever_waits_is_woken_where_the_thread_ends_all_the_same(monkeypatch: 
     monkeypatch.setattr("engine.thread.Inbox.get", fails)
     # the thread waits inside the real one: it takes the first
     waiting = [engine.send(protocol.TakeStep()) for _ in range(3)]
-    engine.until(protocol.Ended, 3)
+    told = engine.until(protocol.Ended, 3)
     assert [*engine.ids[1::2]] == waiting
+    assert [each.message for each in told if isinstance(each, protocol.Failure)][1:] == [
+        "The engine failed: Panic: at the disco."
+    ] * 2
     engine.thread._thread.join(10)
     failure, ended = engine.do(protocol.TakeStep())
     assert (failure.message, failure.expected) == ("The engine has ended.", False)

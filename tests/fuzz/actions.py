@@ -29,14 +29,14 @@ LOADS = ("open", "sessions")
 """Actions that open another model or recording: a random name leaves a session with none, and most keys dead."""
 MOVES = (
     "1 2 3 4 5 6 tab tab tab up down left right pageup pagedown home end shift+tab enter enter escape backspace delete "
-    "space shift+up shift+down ctrl+r ctrl+s ctrl+n ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r"
+    "space shift+up shift+down ctrl+r ctrl+s ctrl+j ctrl+p ctrl+o ctrl+c ctrl+a ctrl+k ctrl+z ctrl+home ctrl+end f1 n r"
     " question_mark"
 )
 OPENS = (
     "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv why tree timing kv "
     "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
-    "modules attention lens attribution positions experts interventions patching second_model batch marks filter recall "
-    "scores speculation ranks learn lessons tokens candidates steps all_lessons present"
+    "modules attention lens attribution positions experts interventions patching second_model batch marks filter "
+    "recall scores speculation ranks learn lessons tokens candidates steps all_lessons present"
 )
 """Actions that open something, or show an answer; a few actions there follow."""
 WORDS = [

@@ -176,6 +176,23 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize(
+    ("size", "over"), [((120, 40), "steps"), ((80, 24), "opening"), ((100, 16), "opening")]
+)
+def test_a_notice_leaves_the_answer_in_sight(size: tuple[int, int], over: str):
+    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+
+    async def test() -> None:
+        async with app.run_test(size=size, notifications=True):
+            app.announce("Something happened.", "Notice")
+            await until(lambda: any(toast.region for toast in app.screen.query(Toast)))
+            toast = app.screen.query_one(Toast).region
+            assert not toast.overlaps(app.main.query_one("#candidates").region)
+            assert toast.overlaps(app.main.query_one(f"#{over}").region)
+
+    asyncio.run(test())
+
+
 def without_screen(*_: object) -> NoReturn:
     raise NoScreen("node has no screen")
 

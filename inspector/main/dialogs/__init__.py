@@ -8,13 +8,24 @@ from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
 from textual.worker import get_current_worker
 
 from engine.errors import Cancelled, EngineError
 from inspector.display import visible
 from inspector.documents.disk_models import far
 from inspector.keys import key_for
-from inspector.widgets.actions import Action, applies, both, dialog_table, leaves, note, picking, taking
+from inspector.widgets.actions import (
+    NEW_LINE,
+    Action,
+    applies,
+    both,
+    dialog_table,
+    leaves,
+    note,
+    picking,
+    taking,
+)
 
 if TYPE_CHECKING:
     from engine.models_on_disk.download import DownloadProgress
@@ -27,8 +38,10 @@ PROMPT_KEYS = dialog_table(
     Action("prompt.read_file", "From a file", "Take the text of a file; `→` completes its path.",
            lambda own: own.read_file(), hint="from a file", worth=2, priority=True),
     note("ctrl+a", "Select all of the text: typing replaces it.", "select all", 4),
+    NEW_LINE,
     note("tab", hint="next field", worth=3),
-    applies("Prefill it."),
+    replace(applies("Start with it.", written="`⏎` or `{dialog.apply}`"), hint=""),
+    note("enter", hint="start", worth=6),
     leaves("Leave; your text is kept."),
 )  # fmt: skip
 MODEL_KEYS = dialog_table(
@@ -100,12 +113,13 @@ class Downloads:
         if isinstance(error, Cancelled):
             self.outcome = f"The download of {name} was stopped; its files are kept, ⏎ resumes it"
             return
+        there = f"{name} is on the disk now"
+        self.outcome = f"{there}: ⏎ opens it" if error is None else visible(str(error))
+        if not self._host.is_active:
+            return  # the dialog says so
         if error is not None:
-            self.outcome = visible(str(error))
             self._host.announce(self.outcome, "Download", "error")
         else:
-            there = f"{name} is on the disk now"
-            self.outcome = f"{there}: ⏎ opens it"
             self._host.announce(f"{there}. {key_for('open')} opens it.", "Download", "information")
 
     @property

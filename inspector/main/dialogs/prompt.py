@@ -39,6 +39,8 @@ RAW, CHAT, WHOLE = range(3)
 ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("up to 2,048 tokens", None), ("always", True), ("never", False),
 )  # fmt: skip
+SYSTEM = "You tell short stories about dogs."
+"""What a system prompt may be."""
 CUTTING = "It is being cut into tokens."
 SHORT, LATER = 5_000, 0.3
 """Characters of a text that is cut at each key, and seconds without one after which a longer one is: 200,000 characters
@@ -51,7 +53,6 @@ class PromptEditor(SafeTextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("alt+up", "ask(-1)", "Earlier prompt", show=False),
         Binding("alt+down", "ask(1)", "Later prompt", show=False),
-        Binding("ctrl+a", "select_all", "Select all", show=False),
     ]
 
     class Asked(Message):
@@ -99,7 +100,7 @@ class PromptDialog(Dialog[Draft]):
     ACTIONS: ClassVar[ActionTable] = PROMPT_KEYS
     KEPT: ClassVar[tuple[str, ...]] = ("prompt", "facts", "lookup", "history", "_whole", "_file")
     HEADING: ClassVar[str] = "Prompt"
-    APPLY: ClassVar[str] = "Prefill"
+    APPLY: ClassVar[str] = "Start"
     EXTRA = (("prompt.read_file", "From a file", "prompt-read"),)
 
     def __init__(
@@ -138,7 +139,7 @@ class PromptDialog(Dialog[Draft]):
         yield PieceList(both_ends=True, id="prompt-pieces")
         yield Choice(self._modes, id="prompt-mode")
         yield Label("system prompt", classes="field-label", id="system-label", markup=False)
-        yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder="none")
+        yield SafeTextArea(id="prompt-system", soft_wrap=True, tab_behavior="focus", placeholder=SYSTEM)
         yield Label("prompt logprobs: how probable each token was", classes="field-label", markup=False)
         yield Choice([label for label, _ in ECHOES], self._echo, id="prompt-echo")
 
@@ -269,12 +270,12 @@ class PromptDialog(Dialog[Draft]):
             why = (
                 f"The prompt has {len(self._whole):,} characters, too many to edit here or to show as tokens."
             )
-            return f"{why} Type another one, or prefill it as it is."
+            return f"{why} Type another one, or start with it as it is."
         if self._too_long:
-            return "The prompt is too long to show its tokens here. You can prefill it."
+            return "The prompt is too long to show its tokens here. You can start with it."
         facts = self.facts()
         if facts is None:
-            return "The model is still loading; the prompt is tokenized and prefilled after that."
+            return "The model is still loading; the prompt goes through it after that."
         window = f" The context window holds {facts.context_window:,} tokens." if facts.context_window else ""
         bare = "" if self.templated else " The model has no chat template."
         read = key_for("prompt.read_file")
@@ -287,7 +288,7 @@ class PromptDialog(Dialog[Draft]):
         self.dismiss(Draft(self.typed(), False))
 
     def apply(self) -> None:
-        """Prefill what was typed, or report that nothing was."""
+        """Start with what was typed, or report that nothing was."""
         prompt = self.typed()
         if prompt.text or prompt.messages:
             self.dismiss(Draft(prompt, True))

@@ -21,6 +21,7 @@ from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
 from inspector.state.candidates import is_untouched, of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
+from inspector.state.session_tree import numbered
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
@@ -529,10 +530,13 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
             extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
-            self.title(Content(f"Prompt token {timeline.slot + 1}{extra}"), Content(note) if note else None)
+            self.title(
+                Content(f"{numbered(item).capitalize()}{extra}" if item is not None else name),
+                Content(note) if note else None,
+            )
             return
         if isinstance(item, Step):
-            name = f"Step {item.index + 1}{_BY_HAND.get(item.origin, '')}"
+            name = f"{numbered(item).capitalize()}{_BY_HAND.get(item.origin, '')}"
         if timeline.conceals("probabilities"):
             self.title(Content(name), Content(timeline.concealed_as))
             return

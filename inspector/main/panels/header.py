@@ -22,6 +22,7 @@ from inspector.scales import amount, count
 from inspector.state.conditions import defaults_of, settings_words
 from inspector.state.inside import interventions_words
 from inspector.state.second_model import SecondModelSoFar
+from inspector.state.session_tree import numbered
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, pressing
 from inspector.widgets.canvas import Canvas, Row
@@ -148,9 +149,8 @@ class HeaderLine(Canvas):
         short = self._state(name, ink, f"step {count(len(timeline.step_slots))}")
         if timeline.following:
             return [short]
-        step, slot = timeline.step, timeline.slot
-        place = f"at step {count(step.index + 1)}" if step else f"at prompt token {slot + 1}"
-        return [[*short, Segment(f" · {place}", self.ink("primary"))], short]
+        place = numbered(timeline.items[timeline.slot])
+        return [[*short, Segment(f" · at {place}", self.ink("primary"))], short]
 
     def _state(self, name: str, ink: str, detail: str) -> Row:
         row = [Segment("● ", self.ink(ink)), Segment(name, self.ink("strong"))]
@@ -249,6 +249,11 @@ KEY, NAME, SENTENCE = 12, 17, 27
 """Cells of a key, of a name, and of the longest sentence in a list of what there is."""
 
 
+def _cells(pieces: Sequence[Content], gap: int) -> int:
+    """Cells of pieces with gaps between them, after a blank."""
+    return 1 + sum(piece.cell_length for piece in pieces) + gap * (len(pieces) - 1)
+
+
 class TabLines(Widget):
     """The tabs, and under them the answers of the open one; each can be clicked.
 
@@ -279,8 +284,8 @@ class TabLines(Widget):
             self.refresh()
 
     def render(self) -> Content:
-        """The tabs with the way to the finder, and under them the answers of the open one: the one that is shown
-        bold, and with their keys, as far as there is room for them."""
+        """The tabs with the way to the finder, and under them the answers of the open one with their keys: the one that
+        is shown bold. Of answers that don't fit, the one that is shown and those around it stay."""
         width, (opened, views, view, able) = self.content_size.width, self._shown
         roomy = sum(map(cell_len, TABS.values())) + NAMED * len(TABS) <= width
         tabs = Content("")
@@ -292,19 +297,23 @@ class TabLines(Widget):
         room = width - tabs.cell_length - cell_len(find)
         if room >= 2:
             tabs += Content(" " * room) + Content(find).stylize(VisualStyle.from_meta({_DOES: "finder"}))
-        names = [each.view for each in views]
-        with_keys = [f"{each.shown} {each.view}" for each in views]
-        for gap, texts in ((2, with_keys), (1, with_keys), (1, names)):
-            if sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 <= width:
-                break
         pieces = []
-        for action, text in zip(views, texts, strict=True):
+        for action in views:
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
-            pieces.append(Content.styled(text, ink).stylize(VisualStyle.from_meta({_DOES: action.id})))
+            key = "bold $footer-key-foreground" if action.id in able else "$ink-faint"
+            piece = Content.assemble((action.shown, key), " ", (action.view, ink))
+            pieces.append(piece.stylize(VisualStyle.from_meta({_DOES: action.id})))
         at = next((place for place, action in enumerate(views) if action.id == view), 0)
-        while at and sum(map(cell_len, texts)) + gap * (len(texts) - 1) + 1 > width:
-            pieces, texts, at = pieces[1:], texts[1:], at - 1  # the one that is shown stays in sight
-        return tabs + Content("\n ") + Content(" " * gap).join(pieces)
+        gap, more = 2, 0
+        while len(pieces) > 1 and _cells(pieces, gap) + more > width:
+            if gap == 2:
+                gap = 1
+            else:
+                more = 2
+                pieces.pop(0 if at else -1)
+                at = max(0, at - 1)
+        row = Content(" " * gap).join(pieces)
+        return tabs + Content("\n ") + row + Content(" …" if more else "")
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """Explain what is under the mouse."""

@@ -427,7 +427,7 @@ class StepsPanel(Widget, can_focus=True):
         text = ""
         if self._figures.known and not concealed:
             mean = self._figures.bits / self._figures.known
-            text = f"{scales.bits(mean)} bits a token · perplexity {2 ** min(mean, 60.0):.2f}"
+            text = f"{scales.bits(mean)} bits/token · perplexity {2 ** min(mean, 60.0):.2f}"
         if text != self._said:
             self._said, self.border_subtitle = text, Content(text)
 

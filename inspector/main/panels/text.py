@@ -43,6 +43,7 @@ from inspector.display import (
 from inspector.keys import key_for
 from inspector.main.tool import OfferedHeat, SlotSelected
 from inspector.session.setup import Setup
+from inspector.state.conditions import ending
 from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
 from inspector.state.session_tree import BRANCHES, Item, explained, signs
 from inspector.state.speculation import Speculation
@@ -225,7 +226,7 @@ def _tail(timeline: Timeline) -> str:
         return ""
     finished = timeline.finished.get(timeline.tip)
     if finished is not None:
-        return f"■ {finished.reason} {visible(finished.detail)}".rstrip()
+        return f"■ {ending(finished)}"
     speculation = timeline.of(Speculation)
     return speculation.ghost_words(timeline.tip) if speculation.latest is not None else ""
 
@@ -402,8 +403,6 @@ _TITLES = {
 }
 LEAST_TITLE, SWATCHES = 12, 25
 """Cells of what the inside says, and of the steps behind it."""
-_ROOMY = 44
-"""Cells from which the legend is written out."""
 
 
 class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
@@ -531,8 +530,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
             self.refresh()
 
     def _show_legend(self) -> None:
-        short = self.size.width < _ROOMY
-        shown = legend(self._coloured_by, self.dark, self.colorful, short)
+        shown = legend(self._coloured_by, self.dark, self.colorful)
         if not looks_same(shown, self._legend):
             self._legend = shown
             self.border_subtitle = shown

@@ -36,6 +36,7 @@ READ: dict[str, tuple[str, str, str]] = {
         'root ::= aB ab a-b a_b\naB ::= "1"\nab ::= "2"\na-b ::= "3"\na_b ::= "4"', "1234", "1134",
     ),
     "repetitions of repetitions": ('root ::= ("a"{2}){2} ("b"*)* "c"{1,2}{2}', "aaaabbccc", "aab"),
+    "numbers of nine digits": ('root ::= "a"{000000001,000000002}', "aa", "aaa"),
     "none": ('root ::= "b" "a"{0} "c"{0,0}', "b", "ba"),
     "a text is repeated as a whole": ('root ::= "ab"+ "c"{,}'.replace("{,}", "{1,}"), "ababcc", "abb"),
     "a byte order mark": ('\ufeffroot ::= "a"', "a", "b"),

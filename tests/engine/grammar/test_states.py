@@ -16,7 +16,7 @@ from engine.decoding.beam import search
 from engine.decoding.lookahead import lines_ahead
 from engine.errors import StepError
 from engine.grammar import states
-from engine.grammar.states import Matcher
+from engine.grammar.states import Matcher, beginnings
 from engine.grammar_settings import Grammar
 from engine.model.load import Loaded
 from engine.protocol import Grown, Restore
@@ -308,6 +308,26 @@ def test_it_expects_what_the_allowed_tokens_begin_with(recording: Recording) -> 
     assert {each.words for each in signs.expected} == {"“-”", "“+”", "a digit", "“t”", "a line break"}
     masses = [each.mass for each in signs.expected]
     assert masses == sorted(masses, reverse=True, key=lambda mass: mass or 0.0)
+
+
+def test_tokens_of_a_part_of_a_character_and_of_no_text_are_called_so(recording: Recording) -> None:
+    class Tokens:
+        """Some bytes each, of which the last but one ends the sequence, and the last is a mark."""
+
+        raws = (b"", b"\xe4\xb8", b"\xb8", "é".encode(), b"ab", b"\n", b"<eos>", b"<mark>")
+        vocabulary, eos_ids = len(raws), (6,)
+
+        def raw(self, token: int) -> bytes:
+            return self.raws[token]
+
+        def is_special(self, token: int) -> bool:
+            return token > 5
+
+    told = beginnings(Tokens(), np.ones(8, bool), None)  # type: ignore[arg-type]
+    assert {each.words: each.tokens for each in told} == {
+        "a token without text": 1, "part of a character": 2, "“é”": 1, "“a”": 1, "a line break": 1, "the end": 1,
+        "a special token": 1,
+    }  # fmt: skip
 
 
 def test_a_question_about_a_grammar_that_cannot_be_used_says_why(recording: Recording) -> None:

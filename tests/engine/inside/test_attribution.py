@@ -17,13 +17,15 @@ from msgspec import msgpack
 from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inside import lens
+from engine.inside.gradients import read_gradients
 from engine.inside.lens import attribute
 from engine.inside.view import FLOAT32, LESS, QUANTIZED
 from engine.model.load import load
-from engine.protocol import Attribute, AttributionRead, Contribution
+from engine.protocol import Attribute, AttributionRead, Contribution, ReadGradients
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests import synthetic
+from tests.engine.inside import looking
 from tests.engine.inside.looking import answer
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
@@ -382,6 +384,16 @@ def test_tokens_that_are_refused(
     session = opened(zoo, "llama", steps=0)
     with pytest.raises(error, match=words):
         answer(attribute(session, Attribute(session.node, tokens)))
+
+
+def test_a_token_that_the_model_bars_is_refused(tmp_path: Path) -> None:
+    session = looking.opened(looking.loaded(tmp_path, "phi3small"))
+    barred = int(session.logits.argmin())
+    for tokens in ((barred,), (5, barred)):
+        with pytest.raises(StepError, match="bars that token"):
+            answer(attribute(session, Attribute(session.node, tokens)))
+        with pytest.raises(StepError, match="bars that token"):
+            answer(read_gradients(session, ReadGradients(session.node, *tokens)))
 
 
 def test_no_place_to_look_from(zoo: Zoo) -> None:

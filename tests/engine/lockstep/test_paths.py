@@ -141,6 +141,18 @@ def test_each_its_own_way_until_they_part(zoo: Zoo) -> None:
     assert node(two) == before
 
 
+def test_the_other_goes_on_where_one_has_ended(zoo: Zoo) -> None:
+    two = opened(Two(LoadSettings(model=str(zoo.path("llama")))), LoadSettings(model=str(zoo.path("qwen2"))))
+    ways = two.one(protocol.PartWays(node(two), tokens=6), WaysParted)
+    end = next(each for each in ways.ids[:-1] if each not in ways.other_ids)
+    place = ways.ids.index(end)
+    assert two.context.loaded is not None
+    two.context.loaded.tokens.eos_ids = frozenset((end,))
+    ended = two.one(protocol.PartWays(node(two), tokens=6), WaysParted)
+    assert (ended.ids, ended.other_ids) == (ways.ids[: place + 1], ways.other_ids)
+    assert "".join(part.text for part in ended.parts) == two.session.tokens.join(list(ways.ids[:place]))
+
+
 def test_ways_meet_where_several_words_are_the_same_again() -> None:
     parts = compared(" a big red dog ran to the park and was happy", " a small cat ran to the park and sad")
     assert [(part.text, part.other_text, part.same) for part in parts] == [

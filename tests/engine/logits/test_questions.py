@@ -331,14 +331,16 @@ def test_special_tokens_are_found_by_their_name(session: Session, vocabulary: Vo
     assert [(match.id, match.special) for match in found.matches] == [(2, True)]
 
 
-def test_after_half_a_character_the_tokens_that_finish_it_are_found_by_it(zoo: Zoo) -> None:
+@pytest.mark.parametrize(("char", "query"), ["€€", "ЖЖ", "Жж"])
+def test_after_half_a_character_the_tokens_that_finish_it_are_found_by_it(
+    zoo: Zoo, char: str, query: str
+) -> None:
     session = Session(zoo.load("pocket"), Settings())
-    euro = session.tokens.encode("€", bare=True)
-    assert len(euro) > 1, "the model's tokenizer has € in one piece: take another character"
-    list(session.prefill("", [*session.tokens.encode("It cost "), *euro[:-1]], echo=False))
-    found = search(session, Vocabulary(session.tokens), "€")
-    assert euro[-1] in [match.id for match in found.matches]
-    assert next(match.text for match in found.matches if match.id == euro[-1]) == "€"
+    pieces = session.tokens.encode(char, bare=True)
+    assert len(pieces) > 1, f"the model's tokenizer has {char} in one piece: take another character"
+    list(session.prefill("", [*session.tokens.encode("It cost "), *pieces[:-1]], echo=False))
+    found = search(session, Vocabulary(session.tokens), query)
+    assert next(match.text for match in found.matches if match.id == pieces[-1]) == char
 
 
 def test_rows_that_the_tokenizer_has_no_entry_for_are_found_by_id_alone(session: Session) -> None:

@@ -14,6 +14,7 @@ import pytest
 from engine.cache.kinds import arrays
 from engine.errors import Cancelled, EngineError, StepError
 from engine.measuring.profile import capture_metal, fences, places, profile
+from engine.model.forward import Runner
 from engine.model.layers import decoder_layers
 from engine.protocol import CaptureMetal, Measuring, Profile, Profiled
 from engine.session.session import Session
@@ -98,6 +99,17 @@ def test_other_caches_are_left_alone_too(zoo: Zoo, load: dict[str, int]) -> None
     for _ in range(3):
         assert session.step().id == twin.step().id
     assert np.array_equal(session.logits, twin.logits)
+
+
+@pytest.mark.parametrize("name", ["llama", "mamba2", "gemma3"])
+def test_the_cache_is_copied_once_where_a_step_can_be_undone(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    session, copies = opened(zoo, name), list[Runner]()
+    own = Runner.copy
+    monkeypatch.setattr(Runner, "copy", lambda runner: (copies.append(runner), own(runner))[1])
+    profiled(zoo, session, name)
+    assert len(copies) == 1
 
 
 def test_a_token_at_which_the_cache_is_quantized(zoo: Zoo) -> None:

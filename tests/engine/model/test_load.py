@@ -185,6 +185,10 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
     "config is not JSON": (written("config.json", "{"), "can't be read as JSON"),
     "config is a list": (written("config.json", "[]"), "is not a JSON object"),
+    "config of many empty lists": (
+        written("config.json", '{"x": [[]' + ",[]" * 500_000 + "]}"),
+        "holds more values",
+    ),
     "no model type": (configured(model_type=None), "names no model_type"),
     "unknown model type": (configured(model_type="bert"), "mlx_lm does not know the model type bert"),
     "model type of a helper": (configured(model_type="cache"), "mlx_lm does not know the model type cache"),

@@ -5,20 +5,27 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
 
+import mlx.core as mx
 import pytest
 
 from engine import protocol
+from engine.child import RanksInbox
 from engine.protocol import COMMANDS, Command, Record
 from engine.ranks import group
+from engine.ranks.kv import RankedKV
 from engine.settings import BeamSettings, LoadSettings, Settings
+from engine.task import Task
 from tests.engine.ranks.programs import left, marked
 from tests.engine.ranks.walks import model_at
+from tests.engine.sessions import Breaks
 from tests.engine.test_child import Child
 from tests.engine.test_commands import SAMPLES
+from tests.zoo import Zoo
 
 REFUSED = {
     "ReadAttention", "ReadTriangle", "ScoreHeads", "ReadLens", "ReadModules", "ReadExperts", "TryPosition", "Attribute",
@@ -150,6 +157,79 @@ def test_commands_over_two_ranks(tmp_path: Path) -> None:
     assert engine.failure(protocol.MeasureRanks()).startswith("One process computes this model")
     assert engine.process.close(10)
     assert left(mark) == []
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_task_that_rank_0_waits_for_in_idle_time_is_that_of_all_and_only_there_it_can_be_cancelled(
+    monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    task, inbox = Task(protocol.TakeStep(), 7), RanksInbox()
+    sent, used = list[object](), list[str]()
+
+    def first(own: object) -> object:
+        sent.append(own)
+        return task.command, task.id, False
+
+    class Idle:
+        def use_idle_time(self) -> bool:
+            used.append("read")
+            return len(used) < 3
+
+    def waited(ready: object, seconds: float) -> None:
+        used.append("waited")
+        inbox.put(task)
+
+    joined = SimpleNamespace(rank=rank, first=first, first_flags=lambda own: [rank == 1 or own])
+    monkeypatch.setattr(group, "joined", lambda: joined)
+    monkeypatch.setattr(inbox._arrived, "wait_for", waited)
+    got = inbox.get([Idle()])  # type: ignore[list-item]
+    assert isinstance(got, Task)
+    assert used == (["read"] * 3 + ["waited"] if rank == 0 else [])
+    assert sent == [(task.command, 7, False) if rank == 0 else None]
+    assert (got.command, got.id) == (task.command, 7)
+    assert isinstance(got.cancel, group.SharedCancel)
+    assert (got.cancel.own is task.cancel) == (rank == 0)
+
+
+@pytest.mark.parametrize("size", [0, 1, 4060, 4070, 4080, 4090, 20_000])
+def test_objects_of_all_sizes_are_gathered_from_every_rank(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    mine, sizes = group.Group.__new__(group.Group), list[int]()
+
+    def everyones(data: bytes, bytes_each: int, work: int = 0) -> list[bytes]:
+        sizes.append(bytes_each)
+        assert len(data) <= bytes_each
+        return [data.ljust(bytes_each, b"\0")] * 3
+
+    monkeypatch.setattr(mine, "_gather_bytes", everyones)
+    assert mine.gather(b"x" * size) == [b"x" * size] * 3
+    assert len(sizes) == (1 if size < 4080 else 2)
+
+
+def test_what_fails_on_one_rank_is_told_to_the_others(zoo: Zoo) -> None:
+    told: list[Exception] = []
+    joined = SimpleNamespace(rank=0, patience=nullcontext, shared_failure=told.append)
+    loaded = zoo.load("llama")
+    broken = Breaks(loaded.model, 0, "no more memory here")
+    kv = RankedKV(joined, "tensor", range(2), 4096, broken, loaded.settings)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="no more memory here") as failed:
+        kv.run(broken, mx.array([[5]]))
+    assert told == [failed.value]
+
+
+def test_the_last_words_of_a_rank_are_printed_with_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ended(status: int) -> None:
+        raise SystemExit(status)
+
+    monkeypatch.setattr(group.os, "_exit", ended)
+    mine = group.Group.__new__(group.Group)
+    mine.rank = 3
+    with pytest.raises(SystemExit, match="1"):
+        mine.end("no more memory here")
+    assert capsys.readouterr().err == "rank 3: no more memory here\n"
 
 
 def test_an_answer_that_came_with_another_exchange_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,10 @@ def plain_logprobs(session: Session, ids: list[int]) -> np.ndarray:
 def read_all(session: Session) -> list[PromptToken]:
     """The prompt logprobs that are still to be read."""
     read: list[PromptToken] = []
+    waiting = len(session.unread)
     while (some := session.unread.read()) is not None:
         read += some.tokens
-        assert some.left == len(session.unread)
+        assert some.left == len(session.unread) == waiting - len(read)
     return read
 
 

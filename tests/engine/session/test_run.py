@@ -183,8 +183,11 @@ def test_the_sentences_have_the_figures_that_are_shown(zoo: Zoo) -> None:
 
 
 def test_figures_are_told_so_that_they_differ_from_their_limit() -> None:
-    assert [_against(bits, 3.0) for bits in (3.21, 3.004, 3.00012)] == ["3.21", "3.004", "3.0001"]
-    assert [_share_against(share, 0.05) for share in (0.0368, 0.04999)] == ["3.68 %", "4.999 %"]
+    figures = [_against(bits, 3.0) for bits in (3.21, 3.004, 3.00012, 3.000000001)]
+    assert figures == ["3.21", "3.004", "3.0001", "3.000000001"]
+    assert _against(1e-20, 0.0) == "1e-20"
+    shares = [_share_against(share, 0.05) for share in (0.0368, 0.04999, 0.049999999999)]
+    assert shares == ["3.68 %", "4.999 %", "4.9999999999 %"]
 
 
 def test_running_again_at_a_breakpoint_goes_on(zoo: Zoo) -> None:

@@ -15,9 +15,10 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.models.llama import Model, ModelArgs
 
 from engine.errors import EngineError
+from engine.model.load import prepare
 from engine.protocol import BeginTraining, Ended, Failure, Train, TrainedStep, TrainingBegun
 from engine.setting import check
-from engine.settings import TrainingSettings
+from engine.settings import LoadSettings, TrainingSettings
 from engine.training.learner import Learner, _learner
 from tests.engine.training.rig import tiny
 from tests.engine.unthreaded import Unthreaded
@@ -135,6 +136,18 @@ def test_a_run_that_is_cancelled_can_go_on(tmp_path: Path) -> None:
     assert ended == Ended("Train", cancelled=True)
     assert len(steps) == 5
     assert [each.step for each in trained(engine)] == [*range(6, 13)]
+
+
+@pytest.mark.skipif(mx.default_device() != mx.Device(mx.cpu), reason="on a GPU MLX compiles by itself")
+def test_neither_a_training_nor_a_model_has_mlx_call_a_compiler_on_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(mx, "disable_compile", lambda: calls.append("off"))
+    begun(tiny(tmp_path))
+    assert calls == ["off"]
+    prepare(LoadSettings())
+    assert calls == ["off"] * 2
 
 
 def test_without_a_training_there_is_nothing_to_step() -> None:

@@ -33,11 +33,11 @@ async def test_probabilities_are_hidden_in_all_panels_and_the_heat_is_off(learne
     await learner.phase(LessonPhase.ASKING)
     await learner.until(lambda: "Steps · hidden until you predict" in learner.text())
     assert "%" not in learner.text().replace("% of the window", "").replace("% full", "")
-    assert "surprisal from" not in learner.text()
+    assert "surprisal ≥" not in learner.text()
     await learner.press("2")
     await learner.phase(LessonPhase.REVEALED)
     await learner.until(lambda: "46.96 %" in learner.text())
-    assert "surprisal from" in learner.text()
+    assert "surprisal ≥" in learner.text()
 
 
 @pytest.mark.lesson(listed=find("the-cache"), size=(80, 24), recorded=True)

@@ -30,7 +30,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("constrained decoding", "grammar"),
     # other models, and what it costs
     ("two models", "second_model"), ("compare models", "second_model"), ("lora", "second_model"),
-    ("close second model", "close_second"), ("quantization", "compare_kv"),
+    ("quantization", "compare_kv"),
     ("kv cache", "kv"), ("memory", "kv"), ("latency", "profile"), ("profiler", "profile"),
     ("time to first token", "timing"), ("speculative decoding", "speculation"), ("tensor parallel", "ranks"),
     # the session
@@ -112,5 +112,19 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("write my own word instead", "own_text"),
     ("train a small model", "training"),
     ("share it as a web page", "export"),
+    # What others typed and did not find.
+    ("int4", "compare_kv"),
+    ("4 bit", "compare_kv"),
+    ("heads", "attention"),
+    ("ban word", "setting logit_bias"),
+    ("ram", "kv"),
+    ("font", "present"),
+    ("device", "facts"),
+    ("compare two answers", "compare"),
+    ("save for a colleague", "export"),
+    ("turn off", "interventions"),
+    ("close second model", "close_second"),
+    ("leave lesson", "all_lessons"),
+    ("stop when unsure", "breakpoints"),
 )
-"""Sixty words and sentences of people who had not seen the program: an engineer, a researcher and a teacher."""
+"""Words and sentences of people who had not seen the program: an engineer, a researcher and a teacher."""

@@ -29,7 +29,7 @@ from tests.inspector.rig import Rig, run
 
 TABLE = key_table(TOOLS)
 RIGHT = 91
-"""Of 93 queries, those whose first hit has to be the right one."""
+"""Of 92 queries, those whose first hit has to be the right one."""
 LETTERS = string.ascii_lowercase
 
 
@@ -72,7 +72,7 @@ def rows(rig: Rig) -> list[str]:
 
 
 def test_the_first_hits_of_what_people_type_are_right() -> None:
-    assert len(QUERIES) == len(dict(QUERIES)) == 93
+    assert len(QUERIES) == len(dict(QUERIES)) == 92
     known = {each.id for each in things()}
     assert {id for _, id in QUERIES} <= known
     wrong = [(typed, id, found(typed)[:3]) for typed, id in QUERIES if found(typed)[:1] != [id]]
@@ -80,9 +80,8 @@ def test_the_first_hits_of_what_people_type_are_right() -> None:
 
 
 def test_the_first_hits_of_sentences_are_right() -> None:
-    assert len(SENTENCES) == 60
     wrong = [(typed, id, found(typed)[:3]) for typed, id in SENTENCES if found(typed)[:1] != [id]]
-    assert len(SENTENCES) - len(wrong) >= 53, wrong
+    assert len(SENTENCES) - len(wrong) >= 66, wrong
 
 
 def test_every_label_finds_its_own_first() -> None:

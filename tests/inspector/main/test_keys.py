@@ -16,8 +16,8 @@ from engine.protocol import Ended
 from inspector import main, views
 from inspector.keys import KEYS, TABS, TABS_OF
 from inspector.main.help_pages import PAGES, TOPICS, page
-from inspector.main.key_table import key_table, keys_markdown, screen_markdown
-from inspector.main.tool import Tool
+from inspector.main.key_table import key_table, keys_markdown
+from inspector.main.tool import Tool, found
 from inspector.main.view import View
 from inspector.views import FOLLOWING, TOOLS
 from inspector.widgets.actions import ActionTable, fitting, refuse_doubles
@@ -45,15 +45,18 @@ def opened(base: type[Dialog]) -> Iterator[type[Dialog]]:
         waiting += found.__subclasses__()
 
 
-def test_the_page_of_a_tool_s_screen_leaves_none_of_its_keys_out():
+def test_the_page_of_keys_begins_with_what_is_on_show_and_has_all_others() -> None:
     screens = [screen for screen in opened(View) if hasattr(screen, "TOOL") and not hasattr(screen, "ENTRY")]
     assert len({screen.TOOL for screen in screens}) >= 7
-    for screen in screens:
-        tool = next(tool for tool in TABLE.tools if tool.id == screen.TOOL)
-        page = screen_markdown(tool)
-        assert "Take back" not in page
+    for opener in (each for each in TABLE.actions if each.opens):
+        screen = found(opener.opens)
+        page = keys_markdown(TABLE, (), opener.tabs, opener)
+        begin, others = page.split("\n## ")[1], page.partition(f"\n## {opener.tabs[0]} ")[2]
+        assert begin.startswith(f"On show: {opener.label}\n\n{opener.told}")
+        assert "Take back" in others
+        own = page.partition(f"\n## {opener.tabs[0]} ")[0]
         for action in screen.ACTIONS.actions:
-            assert not action.label or action.told in page or not action.listed or not screen.ACTIONS.told, (
+            assert not action.label or action.told in own or not action.listed or not screen.ACTIONS.told, (
                 action.id
             )
 
@@ -134,10 +137,10 @@ async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     await rig.ready()
     whole = fitting(rig.app.main.hints(), 400)
     assert [(hint.keys, hint.word) for hint in whole] == [
-        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("d", "draw again"),
-        ("/", "token"), ("b", "breakpoints"), ("ctrl+r", "recompute"), ("a", "type"), ("⌫", "take back"),
-        ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-7", "tabs"), ("⇥", "next view"),
-        ("f", "enlarge"), (":", "find"), ("?", "help"), ("q", "quit"),
+        ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("⌫", "take back"),
+        ("a", "type"), ("d", "redraw"), ("/", "token"), ("b", "breakpoints"), ("ctrl+r", "recompute"), ("g", "jump"),
+        (", .", "surprise"), ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-7", "tabs"),
+        ("⇥", "next view"), ("f", "enlarge"), (":", "find"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
     assert narrow[:2] == ["step", "run"]

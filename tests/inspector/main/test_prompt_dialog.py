@@ -275,7 +275,7 @@ async def test_the_arrow_keys_go_through_the_prompts_of_the_tree_and_those_that_
         new_tree=False,
     )
     await rig.push([opened])
-    await rig.press("p", "exclamation_mark", "enter", "x", "escape", "p")
+    await rig.press("p", "exclamation_mark", "ctrl+j", "x", "escape", "p")
     assert area(rig).text == "Once upon a time,!\nx"
     await rig.press("up")
     assert area(rig).text == "Once upon a time,!\nx"  # to the first line

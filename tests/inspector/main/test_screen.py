@@ -110,9 +110,9 @@ async def test_looking_around_never_asks_the_engine(rig: Rig) -> None:
 async def test_the_status_tells_where_the_person_looks(rig: Rig) -> None:
     await rig.ready()
     await rig.press("left")
-    assert rig.status == "Looking at step 6. Press end for the tip, ↑↓ and ⏎ to take another here"
+    assert rig.status == "Step 6. ↑↓ and ⏎ take another token here. End returns to the last token"
     await rig.press("home", "home")
-    assert rig.status.startswith("Looking at prompt token 1")
+    assert rig.status.startswith("Prompt token 1")
 
 
 async def test_clicked_tokens_are_selected(rig: Rig) -> None:
@@ -347,7 +347,7 @@ async def test_a_long_prefill_tells_the_time_that_is_left(rig: Rig) -> None:
 async def test_a_finish_is_told_and_can_be_passed(rig: Rig) -> None:
     await rig.ready()
     await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
-    assert rig.status == "Finished: eos (<|im_end|>␛). Space takes “␣Lily” past it, r runs on"
+    assert rig.status == "The model ended the text (<|im_end|>␛). Space or r continues past it"
     await rig.press("space")
     assert rig.engine.names == ["TakeStep"]
 
@@ -588,17 +588,16 @@ async def test_the_status_says_what_space_and_enter_would_take(rig: Rig) -> None
     rig.session = Session(seed=1)
     await rig.ready()
     first, second = (f"“␣{candidate.text.strip()}”" for candidate in rig.timeline.candidates[:2])
-    assert rig.status == f"Space or ⏎ takes {first}; ↑↓ highlights another for ⏎, r runs"
+    assert rig.status == f"Space or ⏎ takes {first}. ↑↓ choose another; r runs"
     await rig.press("down")
-    assert rig.status == f"Space takes {first}, ⏎ takes {second} in its place; r runs"
+    assert rig.status == f"Space takes {first}, ⏎ takes {second} instead; r runs"
     rig.app.main.panel(CandidatesPanel).highlight(rig.timeline.candidates[0].id)
     await rig.pilot.pause()
     assert rig.status.startswith(f"Space or ⏎ takes {first}")
     await rig.press("left", "down")
     below = rig.app.main.candidate
     assert (
-        rig.status
-        == f"Looking at step 6. ⏎ takes “␣{below.text.strip()}” here, a branch; end goes to the tip"
+        rig.status == f"Step 6. ⏎ branches here with “␣{below.text.strip()}”. End returns to the last token"
     )
 
 

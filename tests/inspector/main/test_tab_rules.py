@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from inspector.keys import TABS, key_for
+from inspector.keys import FIXED, TABS, key_for, shown
 from inspector.main.key_table import key_table
 from inspector.main.panels.header import TabLines
 from inspector.main.panels.kv import KVPanel
@@ -62,6 +62,111 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
                 assert not others.keys() & {*action.names}, (tool.id, action.id)
 
 
+KNOWN = frozenset((
+    "compare.meeting_before N name", "compare.branch_before [ previous_branch", "compare.next_branch ] next_branch",
+    "merges.open n skip", "speculation.verify v verify", "batch.take_out x delete", "attention.sort o open",
+    "attribution.sort o open",
+))  # fmt: skip
+"""Keys of views that are still those of something else in their tab; the list only shrinks."""
+TYPING = frozenset(("beams",))
+"""Views that still begin in a field."""
+AS_ON_THE_SCREEN = frozenset(("space", "r", "backspace", *FIXED))
+"""Keys that a view may have for its own steps, runs and places."""
+
+
+def test_a_letter_of_a_tab_or_of_all_means_the_same_in_every_view() -> None:
+    """`3 o` opens a model whichever view is on show. The keys that are fixed move about whatever is on show."""
+    taken = set()
+    for tool in TOOLS:
+        for opener in (each for each in tool.actions if each.opens):
+            for tab in TABLE.tabs[opener.id]:
+                held = {
+                    key: each.id
+                    for each in TABLE.actions
+                    if each.holds(tab)
+                    for key in each.names
+                    if key not in (AS_ON_THE_SCREEN if not each.tabs else FIXED)
+                }
+                taken |= {
+                    f"{own.id} {shown(key)} {held[key]}"
+                    for own in imported(opener.opens).ACTIONS.actions
+                    for key in own.names
+                    if own.id and held.get(key, own.id) != own.id
+                }
+    assert taken <= KNOWN, sorted(taken - KNOWN)
+
+
+def test_esc_goes_back_everywhere_and_q_quits() -> None:
+    for table in TABLE.tables:
+        for action in (each for each in table.actions if each.id):
+            back = action.id.endswith((".leave", ".close"))
+            assert "q" not in action.names, action.id
+            assert not back or action.id == "help.close" or action.names == ("escape",), action.id
+            assert "escape" not in action.names or back or action.id == "stop", action.id
+
+
+def test_esc_makes_an_enlarged_view_small_before_it_leaves_it() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do("attention")
+        for key, enlarged, view in (
+            ("f", True, "attention"),
+            ("escape", False, "attention"),
+            ("escape", False, ""),
+        ):
+            await rig.press(key)
+            opened = rig.app.main.open_view
+            assert rig.app.main.arrangement.enlarged is enlarged
+            assert (opened.TOOL if opened is not None else "") == view
+
+    run(test)
+
+
+def test_no_key_is_silent_in_a_view() -> None:
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        await rig.do("attention")
+        for key, said in (
+            ("percent_sign", "% does nothing here. ? shows the keys"),
+            ("Z", "Batch is 4 Z"),
+            ("A", "Attention is on show. Esc goes back"),
+        ):
+            await rig.app._press_keys([key])
+            await rig.pilot.pause()
+            assert said in rig.screen_text()
+        assert rig.app.main.view == "attention"
+
+    run(test)
+
+
+def test_no_key_is_silent_in_the_help() -> None:
+    async def test(rig: Rig) -> None:
+        await rig.press("question_mark", "q")
+        assert "q does nothing here" in rig.screen_text().splitlines()[-1]
+        await rig.press("escape")
+        assert rig.app.top is rig.app.main
+
+    run(test)
+
+
+def test_no_view_begins_in_a_field() -> None:
+    """Letters go into a field once it was opened."""
+
+    async def test(rig: Rig) -> None:
+        await branched(rig)
+        main = rig.app.main
+        for tab in TABS:
+            for view in TABLE.views[tab]:
+                if not view.opens:
+                    continue
+                await rig.do(view.id)
+                assert main.open_view is None or not main.open_view.typing or view.id in TYPING, view.id
+                for command in [*rig.app.controller.client.outstanding]:
+                    await rig.end(command.kind, cancelled=True)
+
+    run(test)
+
+
 def lines(rig: Rig) -> list[str]:
     """The rows of the tabs."""
     top = rig.app.main.query_one(TabLines).region
@@ -107,10 +212,14 @@ def test_the_text_stays_beside_every_answer(size: tuple[int, int]) -> None:
                 if view.view.endswith("…") or view.id == "look_ahead":
                     continue
                 await rig.do(view.id)
+                opened = main.open_view
+                if opened is not None and opened.WHOLE:
+                    assert opened.region.width == size[0]
+                    continue
                 text = main.query_one(TextPanel).region
                 rows = rig.screen_text().split("\n")[text.y : text.bottom]
                 assert any("Once upon a time," in row[: text.right] for row in rows), (size, view.id)
-                opened = main.open_view
+                assert 0.38 <= text.width / size[0] <= 0.42
                 if opened is not None:
                     assert opened.area.x >= text.right
                     assert opened.area.y >= main.query_one(TabLines).region.bottom
@@ -202,13 +311,13 @@ def test_a_tools_screen_leaves_nothing_but_lines_under_it(answer: str) -> None:
 
     async def test(rig: Rig) -> None:
         await branched(rig)
-        await rig.do(answer, "race")
+        await rig.do(answer, "speculation")
         opened = rig.app.main.open_view
         assert opened is not None
         rows = [rig.app.main.query_one(line).region for line in (KVPanel, TimingPanel)]
         assert [(row.y, row.height) for row in rows] == [(opened.area.bottom, 1), (opened.area.bottom + 1, 1)]
         assert "of the window" not in rig.screen_text()
-        await rig.do("race", "learn")
+        await rig.do("speculation", "learn")
         assert rig.app.main.query_one(KVPanel).region.y < rig.app.main.query_one(TimingPanel).region.y
 
     run(test, (120, 40))

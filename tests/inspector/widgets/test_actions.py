@@ -76,10 +76,10 @@ def test_every_key_of_the_program_has_a_name_that_is_read_back() -> None:
             assert textual_name(shown(name)) == name or name in ("backspace", "delete"), id
 
 
-def test_the_key_that_opens_a_screen_leaves_it_whichever_it_is() -> None:
-    assert names_of("race.leave") == ("escape", "z", "q")
-    with own_keys({"race": ("f2",)}):
-        assert names_of("race.leave") == ("escape", "f2", "q")
+def test_the_key_that_opens_the_help_leaves_it_whichever_it_is() -> None:
+    assert names_of("help.close") == ("question_mark",)
+    with own_keys({"help": ("f2",)}):
+        assert names_of("help.close") == ("f2",)
 
 
 def test_a_sentence_names_the_key_that_holds() -> None:

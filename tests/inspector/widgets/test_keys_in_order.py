@@ -66,7 +66,7 @@ async def test_what_is_pasted_behind_a_key_arrives_in_its_place(rig: Rig) -> Non
 
 async def test_a_key_that_leaves_is_followed_by_those_of_the_screen_below(rig: Rig) -> None:
     await rig.ready()
-    typed(rig, "w", "escape", "t", "t", "?", "q", "space")
+    typed(rig, "w", "escape", "t", "t", "?", "escape", "space")
     await calm(rig)
     assert isinstance(rig.app.screen, MainScreen)
     assert rig.engine.names.count("TakeStep") == 1

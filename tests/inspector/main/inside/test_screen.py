@@ -10,6 +10,7 @@ from inspector.display import quoted, token_label
 from inspector.main.inside_view import InsideView
 from inspector.main.key_table import key_table
 from inspector.state.inside import checked
+from inspector.state.session_tree import numbered
 from inspector.views import TOOLS
 from inspector.widgets.actions import Action
 from tests.inspector.rig import Rig
@@ -70,7 +71,7 @@ async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int,
     await rig.ready()
     await rig.do(view)
     token = rig.timeline.items[-1]
-    assert f"Token {len(rig.timeline.items)} of the path: " in rig.screen_text()
+    assert f", {numbered(token)}, goes through the model" in rig.screen_text()
     assert (token.text.strip() in rig.answer_text().replace(quoted(token_label(token.text)), "")) == (
         size[0] == 80
     )

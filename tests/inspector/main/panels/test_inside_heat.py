@@ -120,7 +120,7 @@ async def test_another_prompt_has_none_of_it(rig: Rig) -> None:
     assert legend(rig) == "inside: nothing to colour by yet"
 
 
-@pytest.mark.screen(size=(120, 40))
+@pytest.mark.screen(size=(150, 40))
 async def test_the_view_that_was_looked_at_last_is_it(rig: Rig) -> None:
     await looked(rig)
     panel(rig).metric = INSIDE
@@ -143,7 +143,7 @@ async def test_the_view_that_was_looked_at_last_is_it(rig: Rig) -> None:
     await rig.until(lambda: "L2 h1 from “" in legend(rig))
 
 
-@pytest.mark.screen(size=(120, 40))
+@pytest.mark.screen(size=(140, 40))
 async def test_gradients_and_scores_colour_it_too(rig: Rig) -> None:
     panel(rig).metric = INSIDE
     await rig.ready()

@@ -160,7 +160,7 @@ async def test_the_frame_sums_up() -> None:
     async with shown(StepsPanel()) as (panel, pilot):
         panel.show(timeline)
         await pilot.pause()
-        assert f"{mean:.2f} bits a token · perplexity {2**mean:.2f}" in lines(pilot)[-1]
+        assert f"{mean:.2f} bits/token · perplexity {2**mean:.2f}" in lines(pilot)[-1]
 
 
 @on_screen

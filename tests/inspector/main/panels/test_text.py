@@ -176,7 +176,7 @@ async def test_why_the_text_ended() -> None:
     async with shown(TextPanel()) as (panel, pilot):
         panel.show(made.timeline())
         await pilot.pause()
-        assert "■ eos <|im_end|>" in screen(pilot)
+        assert "■ the model ended the text (<|im_end|>" in screen(pilot)
         made.step()
         panel.show(made.timeline())
         await pilot.pause()
@@ -349,11 +349,11 @@ async def test_appending_a_token_draws_a_few_lines_only(monkeypatch: pytest.Monk
 
 
 @on_screen
-async def test_a_narrow_frame_has_a_short_legend() -> None:
+async def test_a_narrow_frame_has_room_for_the_legend() -> None:
     async with shown(TextPanel(), (40, 10)) as (panel, pilot):
         panel.show(session(3).timeline())
         await pilot.pause()
-        assert "surprisal  2  3  4  6  8 " in lines(pilot)[-1]
+        assert "surprisal ≥  2  3  4  6  8  bits" in lines(pilot)[-1]
         assert "…" not in lines(pilot)[-1]
 
 

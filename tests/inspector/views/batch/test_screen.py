@@ -17,7 +17,7 @@ from engine.protocol import (
     Take,
 )
 from inspector.views.batch import BatchDialog, BatchView, laid_out, typed_prompts
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 from tests.inspector.rig import Rig
 from tests.inspector.told_batch import BEGINNING, COMPARED, OPENED, REST, draws, step
 
@@ -56,7 +56,7 @@ async def test_it_says_what_it_is_and_asks_for_prompts(rig: Rig) -> None:
 async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     await opened(rig)
     await rig.press("n")
-    area = rig.app.top.query_one("#batch-prompts", TypedTextArea)
+    area = rig.app.top.query_one("#batch-prompts", SafeTextArea)
     area.text = '{"prompt": "The", "temp": "x"}'
     await rig.pilot.pause()  # until the dialog counted what is typed
     await rig.press("ctrl+s")

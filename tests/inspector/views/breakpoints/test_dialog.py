@@ -201,7 +201,7 @@ async def test_a_hit_says_what_held_and_what_to_press_until_something_else_is_do
         rig.status == "Stopped: entropy 3.21 bits is above 3; rank 31 is above 9. r continues, b changes it"
     )
     await rig.press("left")
-    assert rig.status.startswith("Looking at step")
+    assert rig.status.startswith("Step ")
     await rig.press("end")
     assert rig.status.startswith("Stopped: ")
     await rig.press("space")

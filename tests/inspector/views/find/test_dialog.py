@@ -64,7 +64,7 @@ async def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_to
     assert remark(rig, "find-remark") == (HELP, False)
     await rig.push(found(rig, *MATCHES, total=4096))
     text = rig.screen_text()
-    for part in ("Find a token · the token to come", "␣toys", "61.00 %", "-0.49", "339", "1 of 3"):
+    for part in ("Find a token · next token", "␣toys", "61.00 %", "-0.49", "339", "1 of 3"):
         assert part in text, part
 
 

@@ -44,7 +44,7 @@ from inspector.state.patching import pairs_from
 from inspector.views.interventions import MEASURES, SwitchOff, strongest
 from inspector.views.patching import EXAMPLE, PairsDialog, Patching
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.views.interventions.units import (
@@ -176,7 +176,10 @@ async def test_hold_goes_on_in_a_branch_that_says_so_and_release_leaves_it(rig: 
     assert "L2 h1 off" in rig.screen_text().splitlines()[0]
     assert rig.status.startswith("L2 h1 is off (4 X, then o, turns it back on)")
     await rig.push([rig.session.finish("length", "7 tokens")])
-    assert rig.status == "L2 h1 is off (4 X, then o, turns it back on). Finished: length; r runs on"
+    assert (
+        rig.status
+        == "L2 h1 is off (4 X, then o, turns it back on). Stopped at the 7-token limit; r continues"
+    )
     await rig.do("tree")
     assert "intervened" in rig.screen_text()
     assert "· L2 h1 off" in rig.screen_text()
@@ -593,15 +596,15 @@ async def test_a_set_of_pairs_is_typed_and_its_means_are_shown(rig: Rig, size: t
     dialog = rig.app.top
     assert isinstance(dialog, PairsDialog)
     remark = dialog.query_one("#pairs-remark", Remark)
-    assert pairs_from(dialog.query_one("#pairs-text", TypedTextArea).text, "The example") == EXAMPLE
-    dialog.query_one("#pairs-text", TypedTextArea).load_text("")
+    assert pairs_from(dialog.query_one("#pairs-text", SafeTextArea).text, "The example") == EXAMPLE
+    dialog.query_one("#pairs-text", SafeTextArea).load_text("")
     await rig.press("enter")
     assert "has no pairs" in str(remark.render())
-    dialog.query_one("#pairs-text", TypedTextArea).load_text("nowhere/at/all.trace")
+    dialog.query_one("#pairs-text", SafeTextArea).load_text("nowhere/at/all.trace")
     await rig.press("enter")
     assert "There is no file of pairs" in str(remark.render())
     line = '{"text": "a [b]", "source": "c", "token": " x", "other": " y"}'
-    dialog.query_one("#pairs-text", TypedTextArea).load_text(f'{line}\n{{"text": "a", "source": "a"}}')
+    dialog.query_one("#pairs-text", SafeTextArea).load_text(f'{line}\n{{"text": "a", "source": "a"}}')
     await rig.press("enter")
     assert rig.engine.last(PatchPairs) == PatchPairs((PAIR, PatchPair("a", "a")))
     await rig.push([over_pairs(), Ended("PatchPairs")])
@@ -625,7 +628,7 @@ async def test_the_text_is_coloured_by_what_each_token_restores(rig: Rig) -> Non
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("escape")
-    await rig.until(lambda: "what L1 restores after" in str(text.border_subtitle))
+    await rig.until(lambda: "what L1 restores" in str(text.border_subtitle))
     offered = rig.app.main.heat()
     assert offered is not None
     assert offered.shares == {1: 0.0, 2: 0.75, 3: 0.0}

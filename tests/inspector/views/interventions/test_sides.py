@@ -49,7 +49,11 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
 
 
 def test_the_arrow_at_a_probability_is_that_of_the_probability() -> None:
-    assert [changed_to(0.2194, after) for after in (0.1769, 0.25, 0.21941)] == ["17.69 %↓", "25.00 %↑", "21.94 % "]
+    assert [changed_to(0.2194, after) for after in (0.1769, 0.25, 0.21941)] == [
+        "17.69 %↓",
+        "25.00 %↑",
+        "21.94 % ",
+    ]
 
 
 async def test_the_screen_has_them_in_the_same_order(rig: Rig) -> None:

@@ -82,7 +82,7 @@ async def test_walking_and_captions(replay: Rig) -> None:
     assert "Look [here]" not in replay.screen_text()
     await replay.press("home", "right")
     assert replay.screen_text().count("Look [here]␛") == 1
-    assert replay.status == "Looking at step 2. Press end for the tip"
+    assert replay.status == "Step 2. End returns to the last token"
     await replay.press("right")
     assert "Look [here]" not in replay.screen_text()
 

@@ -201,7 +201,7 @@ async def test_the_panel_tells_the_choice_and_where_the_others_fell_out():
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
         text = screen(pilot)
-        assert "Why “␣mat” · step 7, to come" in text
+        assert "Why “␣mat” · step 7 (next)" in text
         assert "draw 0.990" in text
         assert "−1 %" in text
         row = lines(pilot)[find(pilot, "␣cat")[1]]
@@ -287,7 +287,7 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
         text = screen(pilot)
-        assert "What if · step 7, to come · temperature 0.8 → 1.5" in text
+        assert "What if · step 7 (next) · temperature 0.8 → 1.5" in text
         assert "The same draw 0.990 would take “␣hat”, not “␣mat”." in text
         assert "≠ ␣hat" in text
         assert "▶ ␣mat" in text

@@ -687,7 +687,7 @@ async def test_the_temperature_is_turned_where_the_logits_were_recorded(
     assert isinstance(told, protocol.Explained)
     await replay.until(lambda: replay.timeline.tried == told.next)
     await replay.until(lambda: "T 0.90 → 0.85  esc discards  G continues live" in replay.screen_text())
-    assert replay.status == "Trying other settings on the recording. Esc leaves them"
+    assert replay.status == "Preview of other settings on the recording. Esc discards it"
     assert "⏎ apply" not in replay.screen_text()
     await replay.press("enter")
     assert replay.status == with_keys(TRIED)

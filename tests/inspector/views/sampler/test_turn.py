@@ -116,9 +116,9 @@ async def test_a_turn_asks_what_it_would_make_of_the_token_and_applies_nothing(r
     assert rig.engine.sent == []
     await tell(rig, 1, 3)
     assert "T 0.80 → 0.75  ⏎ applies  esc discards" in rig.screen_text()
-    assert "What if · step 7, to come · temperature 0.8 → 0.75" in rig.screen_text()
+    assert "What if · step 7 (next) · temperature 0.8 → 0.75" in rig.screen_text()
     assert "2 of 6 steps would differ" in rig.screen_text()
-    assert rig.status == "Trying other settings. ⏎ continues with them, esc discards them"
+    assert rig.status == "Preview: ⏎ applies from here on, esc discards"
     await rig.press("plus", "plus")
     assert rig.timeline.trial.settings == replace(USED, temp=0.85)
     assert rig.app.controller.setup.settings == rig.app.controller.queries.in_force == USED

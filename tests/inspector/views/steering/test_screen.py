@@ -36,7 +36,7 @@ from inspector.export.recording import Recording, line
 from inspector.views import TOOLS, with_steering
 from inspector.views.steering import DirectionDialog, SavingDialog, SteeringView
 from inspector.widgets.dialog import Remark
-from inspector.widgets.fields import Choice, SafeInput, TypedTextArea
+from inspector.widgets.fields import Choice, SafeInput, SafeTextArea
 from tests.inspector.fakes import Session
 from tests.inspector.rig import Rig, idle
 from tests.inspector.views.interventions.units import effect
@@ -215,7 +215,7 @@ async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> 
     def remark() -> str:
         return str(dialog.query_one("#direction-remark", Remark).render())
 
-    dialog.query_one("#direction-away", TypedTextArea).load_text(" \n")
+    dialog.query_one("#direction-away", SafeTextArea).load_text(" \n")
     await rig.press("ctrl+s")
     assert "One of the two has no text." in remark()
     dialog.query_one("#direction-kind", Choice).chosen = 2

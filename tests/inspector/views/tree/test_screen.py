@@ -166,7 +166,7 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
     assert rig.timeline.tree.marks.at(item.node).bookmarked
     assert (
         rig.status
-        == f"Looking at step {item.index + 1}, ★ bookmarked. Press end for the tip, ↑↓ and ⏎ to take another here"
+        == f"Step {item.index + 1}, ★ bookmarked. ↑↓ and ⏎ take another token here. End returns to the last token"
     )
 
 

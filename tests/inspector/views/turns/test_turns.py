@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.protocol import Ended, Failure, Finished, Message, PromptOpened, TurnDiffers
 from inspector.views.turns import DiffersDialog, TurnDialog
-from inspector.widgets.fields import TypedTextArea
+from inspector.widgets.fields import SafeTextArea
 from tests.inspector.fakes import PROMPT
 from tests.inspector.rig import Rig
 
@@ -29,7 +29,7 @@ async def chatting(rig: Rig, steps: int = 4, messages: tuple[Message, ...] = MES
 async def replied(rig: Rig, text: str = "Why?") -> protocol.AddTurn:
     await rig.do("reply")
     assert isinstance(rig.app.top, TurnDialog)
-    rig.app.top.query_one(TypedTextArea).text = text
+    rig.app.top.query_one(SafeTextArea).text = text
     await rig.press("enter")
     return rig.engine.last(protocol.AddTurn)
 
@@ -46,7 +46,7 @@ async def test_a_reply_is_sent_with_the_conversation_before_it(rig: Rig) -> None
 async def test_at_the_end_of_an_answer_the_status_line_tells_of_it(rig: Rig) -> None:
     await chatting(rig)
     await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
-    assert rig.status.endswith("r runs on, 4 R replies")
+    assert rig.status.endswith("Space or r continues past it; 4 R replies")
 
 
 async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> None:
@@ -57,7 +57,7 @@ async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> Non
     await rig.press("W", "h", "y", "escape")
     assert rig.engine.sent == []
     await rig.do("reply")
-    assert rig.app.top.query_one(TypedTextArea).text == "Why"
+    assert rig.app.top.query_one(SafeTextArea).text == "Why"
 
 
 async def test_where_the_template_differs_the_person_decides(rig: Rig) -> None:

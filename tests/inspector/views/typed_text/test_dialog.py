@@ -12,7 +12,8 @@ from engine import protocol
 from engine.protocol import Ended, Failure, Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.views.typed_text import KEYS, OwnTextDialog, TypedTextArea, place_of, typed_summary
+from inspector.views.typed_text import KEYS, OwnTextDialog, place_of, typed_summary
+from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
 from tests.inspector.fakes import session as made
 from tests.inspector.main.test_dialogs import HOSTILE, remark
@@ -39,7 +40,7 @@ async def opened(rig: Rig, *keys: str, text: str = "") -> None:
     await rig.press(*keys, "a")
     await answered(rig)
     if text:
-        rig.app.top.query_one(TypedTextArea).text = text
+        rig.app.top.query_one(SafeTextArea).text = text
         await rig.pilot.pause()
         await answered(rig)
 
@@ -115,7 +116,7 @@ async def test_what_does_not_fit_is_said_and_cannot_be_inserted(rig: Rig) -> Non
     await rig.press("enter", "ctrl+s")
     assert isinstance(rig.app.top, OwnTextDialog)
     assert rig.engine.sent == []
-    rig.app.top.query_one(TypedTextArea).text = " dog" * 501
+    rig.app.top.query_one(SafeTextArea).text = " dog" * 501
     await rig.pilot.pause()
     await answered(rig)
     assert not remark_and_pieces(rig)[1]
@@ -155,10 +156,10 @@ async def test_a_text_that_cannot_be_cut_says_why(rig: Rig) -> None:
 # ---- inserting --------------------------------------------------------------------------------
 
 
-async def test_enter_inserts_and_ctrl_n_begins_a_line(rig: Rig) -> None:
+async def test_enter_inserts_and_ctrl_j_begins_a_line(rig: Rig) -> None:
     await opened(rig, "left")
     node = rig.timeline.before
-    await rig.press("space", "a", "ctrl+n", "b", "q", "enter")
+    await rig.press("space", "a", "ctrl+j", "b", "q", "enter")
     assert rig.app.top is rig.app.main
     assert rig.engine.sent == [protocol.Insert(node, " a\nbq")]
 
@@ -173,7 +174,7 @@ async def test_what_the_model_thought_is_told_when_all_is_taken(rig: Rig) -> Non
     assert rig.status == typed_summary(steps)
     assert rig.timeline.following
     await rig.press("a")
-    assert rig.app.top.query_one(TypedTextArea).text == ""
+    assert rig.app.top.query_one(SafeTextArea).text == ""
 
 
 async def test_the_tip_is_followed_once_the_first_token_is_there(rig: Rig) -> None:
@@ -200,7 +201,7 @@ async def test_what_was_not_taken_is_kept_to_be_typed_again(rig: Rig, how) -> No
         await rig.push([Failure("Insert", "It doesn't fit.", "Type less."), Ended("Insert")])
         assert [note.title for note in rig.app._notifications] == ["The insertion failed"]
     await rig.press("a")
-    assert rig.app.top.query_one(TypedTextArea).text == " a dragon"
+    assert rig.app.top.query_one(SafeTextArea).text == " a dragon"
 
 
 async def test_what_was_typed_is_kept_when_the_dialog_is_left(rig: Rig) -> None:
@@ -208,7 +209,7 @@ async def test_what_was_typed_is_kept_when_the_dialog_is_left(rig: Rig) -> None:
     await rig.press("escape")
     assert rig.engine.sent == []
     await rig.press("a")
-    assert rig.app.top.query_one(TypedTextArea).text == " a dragon"
+    assert rig.app.top.query_one(SafeTextArea).text == " a dragon"
 
 
 def test_the_sentence_names_the_least_expected_token():
