@@ -355,7 +355,7 @@ def test_what_cannot_be_told_says_why() -> None:
             "candidate('dragonfly').prob": "dragonfly",
             "doing('nothing').score": "nothing is not previous, induction or duplicate",
             "second_model.kl": "no second model",
-            "ways.parted": "both models did not part in this beat",
+            "ways.parted": "both models did not diverge in this beat",
             "race.ratio": "no race was run in this beat",
             "beams(1).text": "no beam search",
             "batch.lanes": "no batch was run in this beat",
