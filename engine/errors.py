@@ -20,7 +20,6 @@ class EngineError(Exception):
     """
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
         self.message = message
         self.hint = hint
 

@@ -320,9 +320,7 @@ STEEPEST = 10.0
 class BeamSettings(SettingsStruct, frozen=True):
     """Settings of a beam search; the sampler's `min_tokens` applies too."""
 
-    width: Annotated[int, Meta(ge=1, le=WIDEST), Setting(
-        f"Beams that are followed at once, 1 to {WIDEST}; 1 is greedy decoding."
-    )] = 4  # fmt: skip
+    width: Annotated[int, Meta(ge=1, le=WIDEST), Setting(f"Beams to keep, 1 to {WIDEST} (1 = greedy).")] = 4
     length_penalty: Annotated[float, Meta(ge=-STEEPEST, le=STEEPEST), Setting(
         "Score = logprob / tokens ** penalty. 0: the sum, 1: the mean, above 1 length helps."
     )] = 1.0  # fmt: skip

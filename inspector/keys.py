@@ -33,7 +33,7 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
         "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "merges": "E",
+        "tokens": "e", "merges": "E", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
@@ -44,14 +44,13 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
     },
     "4": {
         "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "second_model": "h",
-        "close_second": "H", "steering": "S",
-        "batch": "Z", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
-        "next_mark": "}", "marks": "k", "reply": "R",
+        "close_second": "H", "steering": "S", "filter": "F", "bookmark": "b", "name": "N",
+        "delete": "x delete", "previous_mark": "{", "next_mark": "}", "marks": "k", "reply": "R",
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
-        "kv": "k", "timing": "t", "segments": "g", "race": "z", "profile": "P", "compare_kv": "Q",
-        "speculation": "S", "ranks": "R", "verify": "v",
+        "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
+        "compare_kv": "Q", "verify": "v",
     },
     "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
@@ -80,8 +79,8 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
-        "round": "space enter", "inside": "n", "run": "r", "draft": "d", "model": "o", "fewer": "left -",
-        "more": "right +", "verify": "v", "anew": "c", "leave": "escape",
+        "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",
+        "more": "right +", "verify": "c", "anew": "n", "leave": "escape",
     },
     "second_model": {
         "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
@@ -93,8 +92,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "batch": {
         "step": "space", "run": "r", "above": "up", "below": "down", "open": "enter", "add": "a", "take_out": "x",
-        "alone": "v", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l",
-        "leave": "escape",
+        "alone": "c", "new": "n", "static": "m", "fewer": "left", "more": "right", "turn": "l", "leave": "escape",
     },
     "beams": {
         "step": "space", "run": "r", "above": "up", "below": "down", "go": "enter", "step_before": "left",
@@ -116,13 +114,13 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape"},
     "compare": {
-        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "parting": "home", "end": "end",
-        "next_meeting": "n", "meeting_before": "N", "other_side": "o", "left": "left", "right": "right",
-        "largest": "g", "branch_before": "[", "next_branch": "]", "go": "enter", "leave": "escape",
+        "up": "up", "down": "down", "page_up": "pageup", "page_down": "pagedown", "divergence": "home", "end": "end",
+        "match_before": ",", "next_match": ".", "left": "left", "right": "right", "next_branch": "o",
+        "branch_before": "O", "next_view": "v", "view_before": "V", "largest": "g", "go": "enter", "leave": "escape",
     },
     "inside": {"leave": "escape"},
     "attention": {
-        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "b",
         "triangle": "a", "texts": "x",
     },
     "scores": {
@@ -135,7 +133,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "attribution": {
         "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
-        "all_heads": "h", "sort": "o", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "all_heads": "h", "sort": "b", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
         "alone": "d",
     },
     "gradients": {

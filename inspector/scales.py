@@ -54,6 +54,18 @@ def signed(value: float, digits: int = 2) -> str:
     return text if any(char in "123456789" for char in text) else text[1:]
 
 
+def decimal(value: float, digits: int = 2) -> str:
+    """A number with a true minus: `−0.31`."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def perplexity(value: float) -> str:
+    """A perplexity: two decimals, none if it is large."""
+    if value >= 99_999.5:
+        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
+    return f"{value:.2f}" if value < 999.995 else count(round(value))
+
+
 def time_left(left_ms: float | None) -> str:
     """An estimated time to the end, as the end of a line: `, about 40 s left`; empty if unknown."""
     if left_ms is None:
@@ -144,13 +156,13 @@ def rate(tokens_a_second: float) -> str:
 
 MODEL_ENTROPY, SAMPLER_ENTROPY = "model entropy", "sampler entropy"
 """Entropy of the model's own distribution, and of the one after every stage of the sampler."""
-COLD = "cold start"
-"""Instead of a rate, and next to a time, that includes work done once after loading."""
+COLD = "with warm-up"
+"""Next to a time that includes work done once after loading."""
 
 
 def prompt_rate(tokens_a_second: float) -> str:
-    """Throughput of a prefill; 0 is one of cold starts alone."""
-    return rate(tokens_a_second) if tokens_a_second else COLD
+    """Throughput of a prefill; empty for 0, one with warm-up alone."""
+    return rate(tokens_a_second) if tokens_a_second else ""
 
 
 def _short(value: float) -> str:

@@ -170,7 +170,7 @@ PICTURES: Mapping[str, Picture] = {
         settings=sampled(3, max_tokens=24),
     ),
     "segments": Picture(
-        ("r", "5", "g", Seen("tool call"), "up", "up"),
+        ("r", "1", "W", Seen("tool call"), "up", "up"),
         messages=ASKED,
         options=THOUGHT,
         metric="segment",
@@ -178,12 +178,12 @@ PICTURES: Mapping[str, Picture] = {
     ),
     "tokens": Picture(("r", "e", "e")),
     "prompt": Picture(("p", Seen("20 tokens")), prompt=DOG, chat=True, settings=sampled(3)),
-    "beams": Picture((*["space"] * 4, "4", "B", "enter", *["space"] * 9), settings=LONG),
-    "speculation": Picture(("5", "S", *["space"] * 8, "v"), speculation=SpeculationSettings("self-4bit")),
+    "beams": Picture((*["space"] * 4, "4", "B", *["space"] * 10), settings=LONG),
+    "speculation": Picture(("5", "d", *["space"] * 8, "c"), speculation=SpeculationSettings("self-4bit")),
     "batch": Picture(
         (
-            "4",
-            "Z",
+            "5",
+            "b",
             "n",
             "ctrl+end",
             "ctrl+j",

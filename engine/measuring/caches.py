@@ -36,7 +36,7 @@ from engine.tree import ROOT, Chunks, TokenTree, chunk_end, cut_chunks, prompt_c
 WARM_UP_TOKENS = 16
 WARM_UP_ROUNDS = 3
 RACE_HOW = (
-    "Each step is one forward, fenced, until its logits are in host memory: the last token over the cache, against"
+    "Each step is one forward pass, timed until its logits are in host memory: the last token over the cache, against"
     " the whole sequence in fresh caches, with the logits of all its tokens; sampling isn't in it. The lanes take turns"
     " at every length, and the one that goes first changes. Both were warmed up."
 )

@@ -253,9 +253,9 @@ def _arrays(value: Any) -> Iterator[mx.array]:
 WARM_UP = 2
 """Number of rounds that are not counted: the first copies the cache and may grow it."""
 HOW = (
-    "Fenced: the input of each part is evaluated before it starts, its output before it ends; mean of the {}"
-    " middle ones of {} repeats after {} rounds of warm-up. The unfenced step took turns with it. Both are the"
-    " forward, the sampler and the token's text, without the inspector's own readings, on a copy of the KV cache."
+    "Part by part: the input of each part is evaluated before it starts, its output before it ends; mean of the {}"
+    " middle ones of {} repeats after {} rounds of warm-up. The whole step took turns with it. Both are the"
+    " forward pass, the sampler and the token's text, without the inspector's own readings, on a copy of the KV cache."
 )
 COPIED = " The kind of cache can't take a token off again, so each step copies it: the attention's share is too large."
 UNCACHED = " There is no KV cache: the step runs the whole path."

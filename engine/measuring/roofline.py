@@ -98,8 +98,8 @@ def memory_bandwidth(stopped: Stopped) -> Rate:
     name = max(rates, key=lambda way: max(rates[way]))
     mx.clear_cache()
     how = (
-        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times in one evaluation less one of "
-        "nothing: the best of its repeats"
+        f"an array of {ARRAY_BYTES // 2**20} MiB of float32, {name}, {times[name]} times an evaluation, less the time "
+        "of an empty one: the best of its repeats"
     )
     return Rate(max(rates[name]), statistics.median(rates[name]), how)
 
@@ -222,7 +222,7 @@ CHOSEN = (
 """Names of the number of experts per token in the configs of different families."""
 WORK_HOW = (
     "By formula: 2 operations for each parameter and token, 4 x heads x head size for each layer, token and token"
-    " attended to; weights, keys, values and states are read once a forward, activations are not counted."
+    " attended to; weights, keys, values and states are read once a forward pass, activations are not counted."
 )
 
 
@@ -339,15 +339,15 @@ BUSY = (
     "The figures are of the best; measure again when nothing else runs."
 )
 ABOVE = (
-    "{} is at {:.0%} of the roof, which was measured twice: what it reads fits into the processor's caches, which are "
-    "faster than memory."
+    "{} reaches {:.1f} times the roof, which was measured twice: what it reads fits into the processor's caches, which "
+    "are faster than memory."
 )
 HOW = (
-    "Decode: the forward of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "
+    "Decode: the forward pass of the next step on a copy of the cache, without sampling, best of {} after a warm-up, "
     "waited for to its end. "
 )
 HOW_PREFILL = (
-    "Prefill: one forward of the path's first {} tokens from nothing, with the logits of all, best of {} after a "
+    "Prefill: one forward pass of the path's first {} tokens from nothing, with the logits of all, best of {} after a "
     "warm-up. "
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import sys
 import tempfile
 import time
@@ -28,6 +29,7 @@ from engine.errors import Cancelled, LoadError, RankError, first_line
 from engine.files import typed
 from engine.model import directory
 from engine.model import facts as model_facts
+from engine.model.download import cached, download
 from engine.model.forward import MakeKV, Runner, Work, tf32_note
 from engine.model.layers import Tail
 from engine.model.tokens import Tokens, plain_tokenizer
@@ -474,39 +476,15 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
 
 
 def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
-    from huggingface_hub import errors, snapshot_download
-    from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
-    from tqdm import tqdm
-
-    class Reporter(tqdm):
-        """Reports bytes instead of drawing."""
-
-        def __init__(self, *args: Any, **keywords: Any) -> None:
-            super().__init__(*args, **{**keywords, "disable": True})
-            self.in_bytes = keywords.get("unit") == "B"
-
-        def update(self, n: float | None = 1) -> None:
-            if cancel.is_set():
-                raise Cancelled
-            self.n += n or 0
-            if self.in_bytes and self.n:
-                emit(Loading("download", int(self.n), int(self.total or 0), spec))
-
+    """What the hub has now, or else what the cache has of it."""
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec, re.ASCII):
+        raise LoadError(f"{spec} is neither a directory nor a hub id.", "A hub id has the form owner/name.")
     emit(Loading("download", 0, 0, spec))
-    patterns = [name for name in DEFAULT_ALLOW_PATTERNS if weights or not name.endswith(".safetensors")]
     try:
-        return Path(snapshot_download(spec, allow_patterns=patterns, tqdm_class=Reporter))
-    except (OSError, errors.HFValidationError) as error:
-        if isinstance(error, errors.GatedRepoError | errors.LocalTokenNotFoundError):
-            message = f"The hub asks for a login to read {spec}."
-            hint = "Run `hf auth login`, then try again."
-        elif isinstance(error, errors.RepositoryNotFoundError):
-            message, hint = f"The hub has no model {spec}, and there is no such directory.", "Check the name."
-        elif isinstance(error, errors.HFValidationError):
-            message = f"{spec} is neither a directory nor a hub id."
-            hint = "A hub id has the form owner/name."
-        else:  # no network, no cache, a full disk
-            lacks = "it is not in the hub's cache and can't be downloaded now"
-            message = f"There is no directory {spec}, and {lacks} ({first_line(error, 160)})."
-            hint = "Check the spelling and the network."
-        raise LoadError(message, hint) from error
+        return download(
+            spec, lambda now: emit(Loading("download", now.done, now.total, spec)), cancel.is_set, weights
+        )
+    except LoadError as error:
+        if (path := cached(spec)) is not None:
+            return path
+        raise LoadError(f"There is no directory {spec}. {error.message}", error.hint) from error

@@ -38,6 +38,7 @@ from engine.model.directory import (
     TensorEntry,
     read_object,
 )
+from engine.model.download import hub_cache
 
 Source = Literal["bundled", "recent", "given", "hub", "LM Studio"]
 WORKING_SHARE = 1.1
@@ -585,16 +586,6 @@ def _at(path: Path, source: Source) -> DiskModel:
 
 
 # ---- the hub's cache --------------------------------------------------------------------------
-
-
-def hub_cache() -> Path:
-    """The hub's cache, as huggingface_hub finds it."""
-    environ = os.environ
-    if place := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
-        return _path(place)
-    if place := environ.get("HF_HOME"):
-        return _path(place) / "hub"
-    return _path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface" / "hub"
 
 
 def _repository(path: Path, source: Source) -> DiskModel:

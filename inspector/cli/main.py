@@ -24,7 +24,8 @@ SUBCOMMANDS: Mapping[str, tuple[str, str]] = {
     "show": ("show", "look inside the model at one token: attention, logit lens, contributions, gradients, patching, "
              "steering"),
     "show race": ("show", "measure what a KV cache saves: a race with and without one"),
-    "show profile": ("show", "measure one step part by part, the roofline, quantized KV"),
+    "show time": ("show", "measure one step part by part, and the machine's limits"),
+    "show cache": ("show", "measure what the KV cache takes at fewer bits, and what that changes"),
     "score": ("texts", "score a text: logprobs, ranks, perplexity and bits per byte"),
     "diff": ("texts", "compare two models over one text: KL, perplexity, equal top tokens"),
     "tokens": ("texts", "cut a text into tokens with ids and bytes; loads only the tokenizer"),
@@ -44,7 +45,7 @@ made by `show_race_parser` there, and `run_show_race` runs it. A module is impor
 REPLACED: Mapping[str, str] = {
     "inside": "inspector show VIEW",
     "race": "inspector show race",
-    "profile": "inspector show profile",
+    "profile": "inspector show time",
     "keys": "inspector --keys",
     "bits": "inspector diff A --bits N",
     "prefix": "inspector open FILE N",

@@ -17,7 +17,7 @@ from engine.tree import common_prefix
 from inspector.blocks.page import element, row, table
 from inspector.display import SPACE, quoted, token_label, truncate, visible
 from inspector.documents.parts import ExportPart
-from inspector.scales import count, counted
+from inspector.scales import count, counted, decimal
 from inspector.state.beams import BeamHistory, BeamNode, BeamSearch
 
 if TYPE_CHECKING:
@@ -152,11 +152,6 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
 # ---- in words -----------------------------------------------------------------------------------
 
 
-def number(value: float, digits: int = 3) -> str:
-    """A number with a true minus."""
-    return f"{value:.{digits}f}".replace("-", "−")
-
-
 def state_phrase(entry: BeamEntry, short: bool = False) -> str:
     """The state of a beam, in a few words."""
     match entry.kind:
@@ -167,7 +162,7 @@ def state_phrase(entry: BeamEntry, short: bool = False) -> str:
         case "left":
             return "left" if short else "not finished"
         case _:
-            word = entry.ended.removeprefix("eos ") or "live"
+            word = "limit" if entry.ended == "length" else entry.ended.removeprefix("eos ") or "live"
     if not (entry.greedy or entry.kind == "greedy"):
         return word
     return "greedy" if short else f"greedy, {word}"
@@ -199,7 +194,7 @@ def name_of(entry: BeamEntry) -> str:
 
 
 def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
-    """The sentence on where a beam parts from greedy decoding, and by how much logprob; empty if that isn't known.
+    """The sentence on where a beam diverges from greedy decoding, and by how much logprob; empty if that isn't known.
 
     Args:
         beams: Every token that a beam reached.
@@ -213,10 +208,11 @@ def beside_greedy(beams: BeamHistory, entry: BeamEntry, at: int) -> str:
     shared = common_prefix((beam.node for beam in mine), (beam.node for beam in greedy))
     tokens, longer = min(len(mine), len(greedy)), len(mine) - len(greedy)
     if shared < tokens:
-        one, other = (f"{_token(path[shared])} {number(path[shared].logprob, 2)}" for path in (mine, greedy))
+        one, other = (f"{_token(path[shared])} {decimal(path[shared].logprob)}" for path in (mine, greedy))
         gap = mine[tokens - 1].total - greedy[tokens - 1].total
-        ahead = f"{number(abs(gap))} {'ahead' if gap >= 0 else 'behind'} in logprob after {counted(tokens, 'token')}"
-        return f"{name} parts from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
+        lead = f"{decimal(abs(gap), 3)} {'ahead' if gap >= 0 else 'behind'}"
+        ahead = f"{lead} in logprob after {counted(tokens, 'token')}"
+        return f"{name} diverges from greedy at token {shared + 1}: {one}, greedy {other}; {ahead}"
     if entry.kind == "greedy":
         return "This is greedy decoding: always the most probable token"
     if longer == 0:
@@ -408,7 +404,7 @@ def _window(leaves: Sequence[BeamEntry], at: int, cells: int) -> tuple[int, dict
 
 
 def shown(token: BeamNode) -> str:
-    """A token in the tree, printable: its own blank before it parts it from the line."""
+    """A token in the tree, printable: its own blank before it separates it from the line."""
     if token.ends or not token.text:
         return ENDED if token.ends else UNFINISHED
     text = visible(token.text).rstrip(" ")
@@ -426,13 +422,13 @@ def _head(widths: dict[int, int]) -> list[Bit]:
 
 
 def _end(entry: BeamEntry) -> Iterator[Bit]:
-    """The label behind a beam's last token."""
+    """The label after a beam's last token."""
     if entry.kind == "fell":
         yield (f"{FELL} {entry.last.fell}", "faint")
         return
     if entry.place is not None:
         yield (f"{entry.place}", "strong")
-        yield (f" {number(entry.last.score)}", "")
+        yield (f" {decimal(entry.last.score, 3)}", "")
     if entry.kind == "left":
         yield ("not finished", "muted")
     if entry.greedy or entry.kind == "greedy":

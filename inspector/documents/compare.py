@@ -1,6 +1,6 @@
-"""Two branches compared: where they part and meet again, their totals, and the same tokens made differently.
+"""Two branches compared: where they diverge and match again, their totals, and the same tokens made differently.
 
-Two texts share `.` and `the` everywhere, which means nothing. They meet where at least `LEAST` ids in a row are the
+Two texts share `.` and `the` everywhere, which means nothing. They match where at least `LEAST` ids in a row are the
 same: so the exact longest common subsequence of windows of that many ids is looked for, with a row of its table as the
 bits of one integer. 4,000 ids on each side take up to 30 ms, the most that are compared 60 ms.
 
@@ -26,21 +26,21 @@ from inspector.keys import key_for
 from inspector.scales import METRIC, bits, counted, others_prob, percent, tiny
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
-from inspector.state.session_tree import Item, SessionTree, shared
+from inspector.state.session_tree import Item, SessionTree, numbered, shared
 from inspector.state.timeline import Timeline
 
-# ---- where they meet again, and which token faces which -----------------------------------------
+# ---- where they match again, and which token faces which -----------------------------------------
 
 LEAST = 3
-"""Ids in a row that make a meeting."""
+"""Ids in a row that make a match."""
 MOST = 8192
-"""Ids of each side that are searched for meetings; later ones are paired in order."""
+"""Ids of each side that are searched for matches; later ones are paired in order."""
 _Window = tuple[int, ...]
 LEFT, RIGHT = 0, 1
 SIDES = ("left", "right")
 
 
-class Meeting(Struct, frozen=True):
+class Match(Struct, frozen=True):
     """A run of ids that both sides have."""
 
     left: int
@@ -54,9 +54,9 @@ class Meeting(Struct, frozen=True):
         return self.right - self.left
 
     @property
-    def mirrored(self) -> Meeting:
+    def mirrored(self) -> Match:
         """The same one, seen from the other side."""
-        return Meeting(self.right, self.left, self.length)
+        return Match(self.right, self.left, self.length)
 
 
 class Pair(Struct, frozen=True):
@@ -65,15 +65,15 @@ class Pair(Struct, frozen=True):
     left: int | None
     right: int | None
     joined: bool = False
-    """True if both share it, before they part or after they met again."""
+    """True if both share it, before they diverge or in a match."""
 
     def on(self, side: int) -> int | None:
         """The token of a side."""
         return self.right if side else self.left
 
 
-def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
-    """The meetings of two runs of ids, as many as are in the same order on both sides.
+def matches(left: Sequence[int], right: Sequence[int]) -> tuple[Match, ...]:
+    """The matches of two runs of ids, as many as are in the same order on both sides.
 
     Args:
         left: Ids; the first `MOST` are compared.
@@ -85,7 +85,7 @@ def meetings(left: Sequence[int], right: Sequence[int]) -> tuple[Meeting, ...]:
     """
     one, other = tuple(left[:MOST]), tuple(right[:MOST])
     if (len(other), other) < (len(one), one):  # ties are cut in the same way from both sides
-        return tuple(meeting.mirrored for meeting in meetings(other, one))
+        return tuple(match.mirrored for match in matches(other, one))
     windows = (list(zip(*(ids[n:] for n in range(LEAST)), strict=False)) for ids in (one, other))
     return tuple(_runs(_subsequence(*windows)))
 
@@ -120,7 +120,7 @@ def _subsequence(left: Sequence[_Window], right: Sequence[_Window]) -> list[tupl
     return places[::-1]
 
 
-def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
+def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Match]:
     """Windows that follow one another as one run; if two runs overlap, the later one begins after the other."""
     left_end = right_end = 0
     for _, run in groupby(enumerate(windows), lambda each: (each[1][0] - each[0], each[1][1] - each[0])):
@@ -128,32 +128,32 @@ def _runs(windows: Iterable[tuple[int, int]]) -> Iterator[Meeting]:
         taken = max(0, left_end - left, right_end - right)
         length = len(more) + LEAST - taken
         if length >= LEAST:
-            yield Meeting(left + taken, right + taken, length)
+            yield Match(left + taken, right + taken, length)
             left_end, right_end = left + taken + length, right + taken + length
 
 
-def pairs(left: int, right: int, met: Sequence[Meeting], begun: int = 0) -> Iterator[Pair]:
-    """The tokens that face each other: those of a meeting, and those between two meetings in their order.
+def pairs(left: int, right: int, met: Sequence[Match], begun: int = 0) -> Iterator[Pair]:
+    """The tokens that face each other: those of a match, and those between two matches in their order.
 
     Args:
         left: Tokens on the left.
         right: Tokens on the right.
-        met: Their meetings, in order.
+        met: Their matches, in order.
         begun: Tokens before them on each side.
 
     Yields:
         Pairs in order; each token of either side is in exactly one.
     """
     one, other = 0, 0
-    for meeting in (*met, Meeting(left, right, 0)):
-        for n in range(max(meeting.left - one, meeting.right - other)):
+    for match in (*met, Match(left, right, 0)):
+        for n in range(max(match.left - one, match.right - other)):
             yield Pair(
-                begun + one + n if one + n < meeting.left else None,
-                begun + other + n if other + n < meeting.right else None,
+                begun + one + n if one + n < match.left else None,
+                begun + other + n if other + n < match.right else None,
             )
-        one, other = meeting.left + meeting.length, meeting.right + meeting.length
-        for n in range(meeting.length):
-            yield Pair(begun + meeting.left + n, begun + meeting.right + n, True)
+        one, other = match.left + match.length, match.right + match.length
+        for n in range(match.length):
+            yield Pair(begun + match.left + n, begun + match.right + n, True)
 
 
 # ---- the same tokens made differently -----------------------------------------------------------
@@ -163,7 +163,7 @@ LEAST_SEEN = 0.00005
 
 
 class TokenChange(Struct, frozen=True):
-    """One token that both branches have after the same tokens: right less left."""
+    """One token that both branches have after the same tokens: right minus left."""
 
     place: int
     """Index of its pair."""
@@ -225,7 +225,7 @@ def _listed(item: Item) -> tuple[dict[int, Candidate], float]:
 
 
 class Totals(Struct, frozen=True):
-    """The totals of one branch after the parting."""
+    """The totals of one branch after the divergence."""
 
     tokens: int
     unknown: int
@@ -252,14 +252,14 @@ class Comparison(Struct, frozen=True):
     same: int
     """Tokens that follow with the same ids on both sides though they were computed twice: above 0 only if something
     else than a token made a branch, as interventions do."""
-    meetings: tuple[Meeting, ...]
-    """The runs of the same tokens; counted from the parting."""
+    matches: tuple[Match, ...]
+    """The runs of the same tokens; counted from the divergence."""
     pairs: tuple[Pair, ...]
     """The tokens that face each other, as places in the paths: the shared ones first."""
     cumulative: tuple[tuple[float, ...], tuple[float, ...]]
-    """Logprob of all tokens since the parting, after each of them, for left and right; unknown ones add nothing."""
+    """Logprob of all tokens since the divergence, after each of them, for left and right; unknown ones add nothing."""
     gap: tuple[float, ...]
-    """Left's cumulative logprob less right's, after each token of both, as long as both continue."""
+    """Left's cumulative logprob minus right's, after each token of both, as long as both continue."""
     totals: tuple[Totals, Totals]
     """The totals of left and right."""
     changes: tuple[TokenChange, ...]
@@ -279,7 +279,7 @@ class Comparison(Struct, frozen=True):
 
     @property
     def turns(self) -> tuple[int, ...]:
-        """Places of the pairs with which they part or meet."""
+        """Places of the pairs with which they diverge or match."""
         after = enumerate(pairwise(self.pairs), 1)
         turns = {place for place, (one, next) in after if one.joined != next.joined}
         if self.shared < len(self.pairs):
@@ -308,9 +308,9 @@ def compare(left: Sequence[Item], right: Sequence[Item]) -> Comparison:
     one, other = left[begun:], right[begun:]
     sums = [tuple(accumulate(item.logprob or 0.0 for item in side)) for side in (one, other)]
     same = common_prefix((item.id for item in one), (item.id for item in other))
-    later = meetings([item.id for item in one[same:]], [item.id for item in other[same:]])
-    met = [Meeting(0, 0, same)] if same else []
-    met += [Meeting(each.left + same, each.right + same, each.length) for each in later]
+    later = matches([item.id for item in one[same:]], [item.id for item in other[same:]])
+    met = [Match(0, 0, same)] if same else []
+    met += [Match(each.left + same, each.right + same, each.length) for each in later]
     faced = (*(Pair(place, place, True) for place in range(begun)), *pairs(len(one), len(other), met, begun))
     gap = tuple(here - there for here, there in zip(*sums, strict=False))
     changed = tuple(_changes(zip(one[:same], other[:same], strict=True), begun))
@@ -358,8 +358,8 @@ def others(timeline: Timeline) -> list[int]:
 def nearest(timeline: Timeline) -> int | None:
     """The last node of the branch that is compared first; None if there is no other.
 
-    It is the one that parts from the path nearest before the selected token, or failing that nearest after it: the one
-    that was taken back at the tip, or else the one that was left last there, and made last among equals.
+    It is the one that diverges from the path nearest before the selected token, or failing that nearest after it: the
+    one that was taken back at the last token, or else the one that was left last there, and made last among equals.
     """
     here, slots = min(timeline.slot, len(timeline.items) - 1), len(timeline.items)
     ahead = [timeline.tree.leaf(timeline.tip)] if timeline.tree.children.get(timeline.tip) else []
@@ -386,66 +386,72 @@ Line = Pair | Rule
 
 
 def lines(comparison: Comparison) -> Iterator[Line]:
-    """The pairs of a comparison, and words where they part and where they meet."""
+    """The pairs of a comparison, and words where they diverge and where they match."""
     before = True
-    met = iter(comparison.meetings)
+    met = iter(comparison.matches)
     for place, pair in enumerate(comparison.pairs):
         if place == comparison.shared:
-            yield Rule(_parting(comparison), joins=comparison.same > 0)
+            yield Rule(_diverges(comparison), joins=comparison.same > 0)
             before = comparison.same > 0 and next(met, None) is not None
         if pair.joined and not before:
-            yield Rule(_meeting(next(met)), joins=True)
+            yield Rule(_matches(next(met)), joins=True)
         elif before and not pair.joined:
-            yield Rule(_parting_again(comparison, place))
+            yield Rule(_diverges_again(comparison, place))
         yield pair
         before = pair.joined
     if len(comparison.pairs) == comparison.shared:
         yield Rule("nothing differs: it is the same path")
     elif max(side.tokens for side in comparison.totals) > MOST:
-        yield Rule(f"only the first {scales.count(MOST)} tokens of each were searched for meetings")
+        yield Rule(f"only the first {scales.count(MOST)} tokens of each were searched for matches")
 
 
-def _parting(comparison: Comparison) -> str:
+def _diverges(comparison: Comparison) -> str:
     shared = f"after {counted(comparison.shared, 'shared token')}"
     if comparison.same:
         return f"two branches of the same {counted(comparison.same, 'token')} from here on, {shared}"
     for side, totals in zip(SIDES, comparison.totals, strict=True):
         if not totals.tokens:
             return f"the {side} one ends here, {shared}"
-    return f"they part here, {shared}"
+    return f"they diverge here, {shared}"
 
 
-def _parting_again(comparison: Comparison, place: int) -> str:
+def divergence_words(comparison: Comparison) -> tuple[str, str]:
+    """Where two branches diverge, and how much of the rest is the same."""
+    words = _diverges(comparison)
+    return f"{words[0].upper()}{words[1:]}", summary(comparison)
+
+
+def _diverges_again(comparison: Comparison, place: int) -> str:
     """The rule at a pair that is not the same on both sides, after pairs that are."""
     if place > comparison.shared + comparison.same:
-        return "they part again"
+        return "they diverge again"
     for side, totals in zip(SIDES, comparison.totals, strict=True):
         if totals.tokens == comparison.same:
             return f"the {side} one ends here"
-    return f"they part here, after the same {counted(comparison.same, 'token')}"
+    return f"they diverge here, after the same {counted(comparison.same, 'token')}"
 
 
-def _meeting(meeting: Meeting) -> str:
-    words = f"they meet again: the same {counted(meeting.length, 'token')}"
-    if not meeting.shift:
+def _matches(match: Match) -> str:
+    words = f"they match again: the same {counted(match.length, 'token')}"
+    if not match.shift:
         return words
-    return f"{words}, {abs(meeting.shift)} later on the {SIDES[meeting.shift > 0]}"
+    return f"{words}, {abs(match.shift)} later on the {SIDES[match.shift > 0]}"
 
 
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
-    again = comparison.meetings[1 if comparison.same else 0 :]
-    times = "once" if len(again) == 1 else f"{len(again)} times"
-    met = f"they meet again {times}, for {counted(sum(meeting.length for meeting in again), 'token')}"
+    again = comparison.matches[1 if comparison.same else 0 :]
+    runs = f"{len(again)} match{'es' * (len(again) != 1)}"
+    met = f"{runs}, {counted(sum(match.length for match in again), 'token')}"
     if comparison.same:
         return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
-    return met if again else f"they share no {LEAST} tokens in a row after that"
+    return met if again else f"no further run of {LEAST} shared tokens"
 
 
 # ---- its words ----------------------------------------------------------------------------------
 
 
-def apart(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
+def own_conditions(tree: SessionTree, comparison: Comparison) -> tuple[str, str]:
     """The conditions that only one side's own tokens were made with, of left and right; empty if there are none.
 
     Args:
@@ -469,9 +475,9 @@ def lead(comparison: Comparison, tree: SessionTree) -> str:
         comparison: The comparison.
         tree: The tree of the branches.
     """
-    made, found = apart(tree, comparison), comparison.changes
-    sides = [f"{words} on the {side}" for words, side in zip(made, SIDES, strict=True) if words]
-    differently = f"Made differently: {', '.join(sides)}. " if sides else ""
+    made, found = own_conditions(tree, comparison), comparison.changes
+    sides = [f"{side.capitalize()}: {words}. " for words, side in zip(made, SIDES, strict=True) if words]
+    differently = "".join(sides)
     if not comparison.same:
         return differently.rstrip()
     tokens = [side.tokens for side in comparison.totals]
@@ -482,7 +488,7 @@ def lead(comparison: Comparison, tree: SessionTree) -> str:
         return f"{same}, made in the same way, with the same probabilities: nothing differs."
     more = f", then the {longer[0]} one continues" if longer else ""
     if len(longer) > 1:
-        more = ", then they part"
+        more = ", then they diverge"
     return f"{differently or 'Made in the same way. '}{same}{more}{_probabilities(comparison)}"
 
 
@@ -496,7 +502,7 @@ def _probabilities(comparison: Comparison) -> str:
         return f"; their probabilities differ by no more than {tiny(abs(most.prob))}."
     label = quoted(token_label(most.left.text, most.left.raw))
     return (
-        f", but their probabilities differ: largest at token {most.left.position + 1} {label}, "
+        f", but their probabilities differ: largest at {numbered(most.left)}, {label}: "
         f"{change_words(most)}. {key_for('compare.largest')} goes there."
     )
 

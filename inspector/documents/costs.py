@@ -25,7 +25,7 @@ from inspector.blocks.blocks import (
 )
 from inspector.blocks.paint import Painter
 from inspector.display import visible
-from inspector.scales import amount, count, milliseconds, size
+from inspector.scales import amount, count, milliseconds, percent, size
 from inspector.widgets.charts import axis, curves
 from inspector.widgets.rows import Row
 
@@ -37,6 +37,7 @@ NAMES: dict[str, str] = {
 }  # fmt: skip
 NEAR = 0.5
 """The share of the roof from which on it limits a forward pass."""
+CACHED = "what it reads stays in the processor's caches, which are faster"
 BARS = Column(cells=(4, 999), priority=2)
 
 
@@ -70,16 +71,16 @@ def by_role(profiled: Profiled) -> list[tuple[str, float]]:
 
 def parts(profiled: Profiled, roofline: RooflineMeasured | None = None) -> Iterator[Block]:
     """The parts of a step by role, the bytes that it read, and the roofline if there is room."""
-    times = profiled.fenced_ms / profiled.unfenced_ms if profiled.unfenced_ms else 0.0
+    added = profiled.fenced_ms / profiled.unfenced_ms - 1 if profiled.unfenced_ms else 0.0
     whole = (
-        Text("whole step: fenced ", "muted"), Text(milliseconds(profiled.fenced_ms), "strong"),
-        Text("   unfenced ", "muted"), Text(milliseconds(profiled.unfenced_ms), "strong"),
+        Text("whole step ", "muted"), Text(milliseconds(profiled.unfenced_ms), "strong"),
+        Text("   part by part ", "muted"), Text(milliseconds(profiled.fenced_ms), "strong"),
     )  # fmt: skip
-    made = Text(f"fences make it {times:.2f} times as long", "muted")
+    made = Text(f"measuring adds {added:.0%}".replace("%", " %") if added > 0 else "", "muted")
     yield sentence((*whole, "   ", made), (*whole, "\n", made))
     yield GAP
     rows = [
-        TableRow((visible(name), f"{ms:.3f} ms", f"{ms / profiled.fenced_ms:.1%}", Bar(ms)))
+        TableRow((visible(name), f"{ms:.3f} ms", percent(ms / profiled.fenced_ms), Bar(ms)))
         for name, ms in by_role(profiled)
     ]
     yield Table((Column(), number("", tone="strong"), number("", tone="muted"), BARS), rows, whole=True)
@@ -92,11 +93,11 @@ def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
     if roofline is None:
         return
     work = roofline.decode
-    alone = f"the forward alone, best of its repeats: {milliseconds(work.ms)}"
-    yield (
-        "reads",
-        f"{_read(work)} ({alone}): {work.gbs:.3g} GB/s of the machine's {roofline.bandwidth_gbs:.3g}",
-    )
+    alone = f"the forward pass alone, best of its repeats: {milliseconds(work.ms)}"
+    speed = f"{work.gbs:.3g} GB/s of the {roofline.bandwidth_gbs:.3g} that memory gives"
+    if work.gbs > roofline.bandwidth_gbs:
+        speed = f"{work.gbs:.3g} GB/s, more than memory gives ({roofline.bandwidth_gbs:.3g}): {CACHED}"
+    yield "reads", f"{_read(work)} ({alone}): {speed}"
     rates = f"{work.gflops:.3g} of {roofline.matmul_gflops:.3g} GFLOP/s"
     yield "computes", f"{amount(work.flops)} operations: {rates}"
     yield from (("note", note) for note in roofline.notes)
@@ -119,7 +120,7 @@ def layers(profiled: Profiled) -> Iterator[Block]:
         (number("layer", tone="muted"), *names, number("together", tone="strong"), BARS), rows, whole=True
     )
     outside = ", ".join(f"{part.name} {part.ms:.3f} ms" for part in profiled.parts if part.layer is None)
-    note = "ms, fenced, without the parts inside each part. Outside the layers: "
+    note = "ms, measured one by one, without the parts inside each part. Outside the layers: "
     yield Facts((("", note + outside),))
 
 
@@ -150,11 +151,11 @@ def _limited(work: Work, roofline: RooflineMeasured, in_full: bool) -> str:
     rates = f"{work.intensity:.3g} operations a byte, {work.gflops:.3g} GFLOP/s"
     side = "memory" if work.intensity < roofline.ridge else "arithmetic"
     limit = f"under the roof of {side}, limited by neither: most of its time goes elsewhere"
-    if roofline.share(work) > 1:
-        limit = "above it: what it reads stays in the processor's caches"
-    elif roofline.share(work) >= NEAR:
+    if roofline.share(work) >= NEAR:
         limit = f"limited by {side}"
-    share = f"{roofline.share(work):.0%} of the roof, {limit}"
+    share = f"{100 * roofline.share(work):.0f} % of the roof, {limit}"
+    if roofline.share(work) > 1:
+        share = f"{roofline.share(work):.1f} times the roof: {CACHED}"
     read = f"; {_read(work)} at {work.gbs:.3g} GB/s, {amount(work.flops)} operations" if in_full else ""
     return f"{tokens} (median {milliseconds(work.median_ms)}): {rates}, {share}{read}"
 
@@ -213,8 +214,8 @@ def fewer_bits(compared: KVCompared) -> Iterator[Block]:
     yield Table(COLUMNS, [*map(_cost, measured)], whole=True)
     refused = [(f"{cost.bits} bits", cost.refused) for cost in compared.costs if cost.refused]
     notes = [("note", note) for note in sorted({cost.note for cost in measured if cost.note})]
-    change = "of the logits after the path, absolute, against the model's own type"
-    facts = [*refused, *notes, ("path", f"{count(compared.tokens)} tokens"), ("change", change)]
+    change = f"of the logits after {count(compared.tokens)} tokens, absolute, against the model's own type"
+    facts = [*refused, *notes, ("change", change)]
     yield Facts((*facts, ("formula", compared.formula)))
 
 
@@ -223,6 +224,6 @@ def _cost(cost: KVCost) -> TableRow:
     if cost.group_size is None:
         return TableRow((f"{cost.bits} bits", "·", *figures, "·", "·", "·", Bar(cost.used_bytes)))
     changes = f"{cost.largest_change:.3g}", f"{cost.mean_change:.3g}"
-    same = "the same" if cost.same_top else "another"
+    same = "the same" if cost.same_top else "different"
     cells = (f"{cost.bits} bits", str(cost.group_size), *figures, *changes, same, Bar(cost.used_bytes))
     return TableRow(cells, "" if cost.same_top else "warn")

@@ -377,7 +377,7 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
     text, prefilled = f"{count(tokens)} token{'s' * (tokens != 1)}", timeline.prompts.prefilled
-    return text if prefilled is None else f"{text}, {prompt_rate(prefilled.prompt_tps)}"
+    return ", ".join(filter(None, (text, prompt_rate(prefilled.prompt_tps) if prefilled else "")))
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:

@@ -312,7 +312,7 @@ def _searched(given: str, controller: Controller, before: Before) -> bool:
 def _beam_keys(given: str) -> str:
     words = given.replace("_", " ").replace("=", " ").split()
     new, run = key_for("beams.new"), key_for("beams.run")
-    return f"{key_for('beams')} ({new}, if a search is there), {' '.join(words)}, then ⏎ and {run}"
+    return f"{key_for('beams')} ({new}, if a search is there), ⏎, {' '.join(words)}, then ⏎ and {run}"
 
 
 def lens_of(timeline: Timeline) -> ReadLens:

@@ -204,7 +204,7 @@ class LookActions(ToolActions):
 
         steps = self.controller.navigation.steps_range()
         if steps is None:
-            self.host.answer(f"No step was taken yet. Press {key_for('step')} to take one")
+            self.host.answer(f"Nothing generated yet. Press {key_for('step')} to take a step")
         else:
             self.host.open(JumpDialog(*steps), self._jump)
 
@@ -413,7 +413,8 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
            "top candidates, probabilities, distribution, next token probabilities, top tokens"),
     _panel("steps", "Steps", "Show the steps: a row for each token that was generated.", "steps",
            "list of tokens, logprobs, log"),
-    _panel("kv", "KV cache", "Show the KV cache as it grows.", "KV", "kv, memory, ram, cache size, bytes of the cache"),
+    _panel("kv", "KV cache", "Show the KV cache as it grows.", "cache",
+           "kv, memory, ram, cache size, bytes of the cache"),
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, tok/s, slow, "
            "milliseconds, time to first token, time per token, ttft, tpot"),
     _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",

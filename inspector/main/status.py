@@ -33,7 +33,7 @@ from inspector.session.controller import Controller
 from inspector.session.transport import marker
 from inspector.state.conditions import ending
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import BOOKMARKED, numbered, written
+from inspector.state.session_tree import BOOKMARKED, branches_words, numbered, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -116,8 +116,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     branches = len(timeline.siblings(timeline.slot))
     more = ""
     if branches > 1:
-        keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
-        more = f" {branches} branches start here: {keys} switch."
+        more = f" {branches_words(branches)}"
     mark = _mark(timeline, item.node) if item is not None else ""
     if mark and mark != BOOKMARKED:
         return f"{place}: {mark}"

@@ -19,6 +19,7 @@ from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, Keyed, Needs
+from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import size_classes
 
 if TYPE_CHECKING:
@@ -303,6 +304,20 @@ class View(Vertical, Keyed):
     def situation(self) -> str:
         """The state of the work, and the keys that matter now; printable."""
         return ""
+
+    def empty(self, on: Canvas, width: int, height: int, about: str, *more: str) -> list[Row]:
+        """The rows of a view that has nothing to show yet: what it shows, and the key that starts it.
+
+        Args:
+            on: Has the inks.
+            width: Cells of a row.
+            height: Rows.
+            about: What it shows, in one sentence.
+            more: What is good to know before.
+        """
+        muted, start = on.ink("muted"), (self.situation(), on.ink("strong"))
+        texts = [(about, on.rich_style), *((each, muted) for each in ("", *more)), ("", muted), start]
+        return centred(texts, width, height)
 
     def say(self, answer: str = "") -> None:
         """Answer a key, or take the answer back; printable."""

@@ -125,11 +125,11 @@ class LiveTransport:
     def whereabouts(self) -> str:
         """A few words for the right end of the status line: the pace of runs, unless it is the full one."""
         slowed = self.pace is not None and not self._client.timeline.running
-        return f"pace {self._pace_text}" if slowed else ""
+        return f"{self.pace:g} steps/s" if slowed else ""
 
     @property
     def _pace_text(self) -> str:
-        return "full pace" if self.pace is None else f"{self.pace:g} a second"
+        return "full pace" if self.pace is None else f"{self.pace:g} steps a second"
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class LiveTransport:
             return f"Chunks of {self.chunk:,} tokens"
         self.pace = PACES[max(0, min(len(PACES) - 1, PACES.index(self.pace) + by))]
         self.go_on()
-        return "" if self._client.timeline.running else f"Runs go at {self._pace_text}"
+        return "" if self._client.timeline.running else f"Pace: {self._pace_text}"
 
     def stop(self) -> bool:
         """Cancel what escape stops."""

@@ -220,7 +220,7 @@ def totals_words(batch: BatchSoFar) -> Facts:
         tokens = f"{totals.prompt_tokens:,} row-steps of tokens"
         facts.append(("prefill", f"{tokens}, {padding}, {milliseconds(totals.prefill_ms)}"))
     after = f"{totals.rows_after_end:,} after a lane's end ({_share(totals.rows_after_end, totals.rows)})"
-    rows = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forwards"
+    rows = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forward passes"
     facts.append(("decode", f"{rows}, {milliseconds(totals.decode_ms)}"))
     if batch.rate is not None:
         facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))

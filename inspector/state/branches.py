@@ -227,9 +227,9 @@ class Branches:
         return before, found, "".join(self[each].text for each in nodes[at + 1 : at + 1 + characters])
 
     def size(self, branch: Branch) -> tuple[int, int]:
-        """Number of branches and of tokens from a branch on, itself included."""
-        tokens = [len(part.nodes) for part in self.below(branch)]
-        return len(tokens), sum(tokens)
+        """Number of last tokens and of all tokens from a branch on, itself included."""
+        below = list(self.below(branch))
+        return sum(not part.children for part in below), sum(len(part.nodes) for part in below)
 
     # ---- growing ----------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class Branches:
         return upper
 
     def _join(self, upper: Branch) -> None:
-        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end parts them."""
+        """Join a branch with the only one that hangs from it, unless a fork or a prompt's end separates them."""
         if len(upper.children) != 1 or upper.children[0].prompt != upper.prompt:
             return
         self.count -= 1

@@ -148,11 +148,6 @@ def numbered(item: Item) -> str:
     return f"prompt token {item.position + 1:,}"
 
 
-def counted(tokens: int, branches: int) -> str:
-    """`12 tokens in 3 branches`."""
-    return f"{tokens:,} token{'s' * (tokens != 1)} in {branches:,} branch{'es' * (branches != 1)}"
-
-
 # ---- the tree -----------------------------------------------------------------------------------
 
 
@@ -328,6 +323,11 @@ def explained(tree: SessionTree, node: int) -> list[str]:
     texts = ((STAR, starred), (NOTE, mark.name), (NOTE, mark.note), (CAPTION, mark.caption))
     lines = [f"{sign} {visible(text)}" for sign, text in texts if text]
     if (branches := len(tree.siblings(node))) > 1:
-        keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
-        lines.append(f"{BRANCHES} one of {branches} branches here: {keys} go to the others")
+        lines.append(f"{BRANCHES} {branches_words(branches)}")
     return lines
+
+
+def branches_words(count: int) -> str:
+    """The sentence on several branches that start at a token."""
+    keys = f"{key_for('previous_branch')} and {bare_key_for('next_branch')}"
+    return f"{count} branches start here: {keys} switch."

@@ -183,18 +183,18 @@ def verdict(totals: SpeculationTotals) -> str:
     if not slower or plain_ms is None:
         return ""
     if abs(slower - 1) < EVEN:
-        paid = "As fast as"
+        paid = "as fast as plain steps"
     elif slower < 1:
-        paid = f"{1 / slower:.1f} times faster than"
+        paid = f"{1 / slower:.1f} times faster"
     else:
-        paid = f"{slower:.1f} times slower than" if slower >= 1.05 else "Slower than"
+        paid = f"{slower:.1f} times slower" if slower >= 1.05 else "slightly slower"
     round_, forward, draft = (ms / plain_ms for ms in (totals.round_ms, totals.verify_ms, totals.draft_ms))
     drafting = f", drafting {draft:.2f}" if draft > 0.1 else ""
     # the steps of a round by its tokens are how many times slower it is
-    steps = (
-        f"{round_:.2f} steps (its forward {forward:.2f}{drafting}) for {totals.tokens_a_forward:.2f} tokens"
-    )
-    return f"{paid} plain steps here: a round takes {steps}."
+    tokens = f"{totals.tokens_a_forward:.2f}".removesuffix(".00")
+    yields = f"yields {tokens} token{'s' * (tokens != '1')}"
+    costs = f"costs {round_:.2f} steps (its forward pass {forward:.2f}{drafting})"
+    return f"Here drafting is {paid}: a round {costs} and {yields}."
 
 
 def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
@@ -209,7 +209,7 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     if totals.plain_ms is not None:
         plain = milliseconds(totals.plain_ms)
     found = [
-        ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward"),
+        ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward pass"),
         ("accepted", accepted),
         ("a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"),
         ("a token", f"{token}, as a plain step {plain}"),

@@ -1,7 +1,7 @@
 """The rows of the tree, their order, and the place of the cursor.
 
 All branches have rows except beams that fell out; or those that fit a filter, and the ones above them. If the branches
-that parted from one are left out, it and the branch that continues it are one row, as in a tree without the others.
+that diverged from one are left out, it and the branch that continues it are one row, as in a tree without the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TreeFilter(Struct, frozen=True):
 
     def words(self) -> str:
         """A phrase for it; the text isn't printable yet."""
-        return " ".join(["bookmarked"] * self.bookmarked + [f"with ‹{self.text}›"] * bool(self.text))
+        return " ".join(["bookmarked"] * self.bookmarked + [f"with “{self.text}”"] * bool(self.text))
 
 
 class PrunedTree(Struct):
@@ -41,7 +41,11 @@ class PrunedTree(Struct):
     fallen: int
     """Beams that fell out and are left out, or would be if they weren't shown."""
     fit: int
-    """Branches that fit the filter."""
+    """Rows that fit the filter."""
+    ends: int
+    """Branches that the session was at the end of; a prompt that nothing followed is none."""
+    beams: int
+    """Beams that the session was never at, those that fell out among them."""
 
 
 def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedTree:
@@ -54,14 +58,26 @@ def pruned(timeline: Timeline, wanted: TreeFilter, show_fallen: bool) -> PrunedT
     """
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
     out, fallen = _fallen(timeline, _upward(branches, (timeline.tip, *marks)))
+    top, fit = branches.root.children, branches.count
     if wanted:
         hits = {branch.first for branch in branches if _fits(timeline, branch, wanted)}
         left = _upward(branches, hits)
-        top = _rebuilt(timeline, lambda branch: branch.first not in left, hits)
-        return PrunedTree(top, fallen, len(hits))
-    if show_fallen or not out:
-        return PrunedTree(branches.root.children, fallen, branches.count)
-    return PrunedTree(_rebuilt(timeline, lambda branch: branch.first in out, set()), fallen, branches.count)
+        top, fit = _rebuilt(timeline, lambda branch: branch.first not in left, hits), len(hits)
+    elif out and not show_fallen:
+        top = _rebuilt(timeline, lambda branch: branch.first in out, set())
+    return PrunedTree(top, fallen, fit, *_ends(timeline))
+
+
+def _ends(timeline: Timeline) -> tuple[int, int]:
+    """Numbers of branches that the session was at the end of, and of beams that it was never at."""
+    branches, visited = timeline.tree.branches, timeline.tree.nodes
+    ends = beams = 0
+    for branch in branches:
+        if branch.first not in visited:
+            beams += not branch.children
+        elif not any(child.first in visited for child in branch.children):
+            ends += any(part.prompt is False for part in branches.above(branch))
+    return ends, beams
 
 
 def _upward(branches: Branches, nodes: Iterable[int]) -> set[int]:
@@ -102,7 +118,7 @@ def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
 
 
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
-    """The branches that are not out; those that nothing parts any more are joined."""
+    """The branches that are not out; those that nothing separates any more are joined."""
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
     top: list[Branch] = []
     waiting = [(branch, branches.root, top) for branch in branches.root.children[::-1] if not out(branch)]
@@ -127,7 +143,7 @@ def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) 
 
 
 def _joins(branches: Branches, upper: Branch, below: list[Branch]) -> bool:
-    """True if only branches that are left out part one from its continuation: no prompt's or beam's end."""
+    """True if only branches that are left out separate one from its continuation: no prompt's or beam's end."""
     if len(below) != 1 or len(upper.children) < 2:
         return False
     ends = {branches[upper.last].made, branches[below[0].first].made}
@@ -147,7 +163,7 @@ class TreeView:
     def __init__(self) -> None:
         self.branches = Branches()
         self.rows: list[Branch] = []
-        self.tree = PrunedTree([], 0, 0)
+        self.tree = PrunedTree([], 0, 0, 0, 0)
         self.filter = TreeFilter()
         self.show_fallen = False
         """True if beams that fell out have rows of their own."""
@@ -161,7 +177,7 @@ class TreeView:
         self._row: dict[int, int] = {}
         self._folded: set[int] = set()
         self._cursor: int | None = None
-        """Node in whose branch the cursor is; None to follow the tip's."""
+        """Node in whose branch the cursor is; None to follow the last token's."""
         self._at_fallen = False
         """True if the cursor is on the row of the beams that fell out."""
         self._seen: tuple[object, ...] = ()
@@ -285,7 +301,7 @@ class TreeView:
         """Number of branches that are folded away into one."""
         if branch.first not in self._folded or not branch.children:
             return 0
-        return self.branches.size(branch)[0] - 1
+        return self.branches.size(branch)[0]
 
     def toggle(self, row: int) -> None:
         """Fold a row's branch, or unfold it."""

@@ -60,6 +60,17 @@ def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
     return lambda own: bool(own.timeline.of(Answers).asked(kind))
 
 
+def _ranked(own: ToolActions) -> bool:
+    """True if several processes compute the model, or did in a recording."""
+    measured = own.timeline.of(Measured)
+    return bool(measured.ranks or measured.loaded)
+
+
+def beside(panel: str, word: str) -> Callable[[ToolActions], str]:
+    """A word for the line of keys, while a panel is the answer."""
+    return lambda own: word if own.host.arrangement.answer == panel else ""
+
+
 def _in_replay(help: str, *ids: str) -> tuple[Action, ...]:
     """Actions of a replay that share one sentence."""
     return tuple(Action(id, help=help) for id in ids)
@@ -150,26 +161,26 @@ TURNS = Tool(
 
 COMPARE = Tool(
     "compare",
-    "Compare branches",
+    "Compare",
     actions=(
         Action("compare", "Compare",
-            "Compare the current path with another branch, token by token: where they part, where they meet again, "
-            "and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4, place=130,
-            opens="inspector.views.compare:CompareView", view="compare",
+            "Compare the current path with another branch, as texts and token by token: where they diverge, where they "
+            "match again, and the logprob of each.", needs=Needs.DISTRIBUTION, hint=replayed("compare"), worth=4,
+            place=130, opens="inspector.views.compare:CompareView", view="compare",
             synonyms="diff, compare branches, difference of two branches, side by side"),
     ),
 )  # fmt: skip
 
 BEAMS = Tool(
     "beams",
-    "Beam search",
+    "Beams",
     actions=(
-        Action("beams", "Beam search",
-            "Follow several continuations at once from the selected token, step by step or to the end; a paused "
-            "search continues.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
+        Action("beams", "Beams",
+            "Follow several continuations at once from the selected token and keep the most probable, step by step or "
+            "to the end.", needs=INSIDE, hint="beams", worth=2, place=110, view="beams",
             opens="inspector.views.beams:BeamsView",
             recorded=lambda own: own.timeline.of(BeamHistory).search is not None,
-            synonyms="beams, n best, hypotheses, search for the most probable text"),
+            synonyms="beam search, n best, hypotheses, search for the most probable text"),
     ),
     exports=("inspector.documents.beams:BEAMS_PART",),
 )  # fmt: skip
@@ -198,7 +209,7 @@ SEGMENTS = Tool(
         Action("segments", "Segments",
             "Show the segments: system, user, thinking, answer, tool calls and results, with the tokens, time and "
             "surprisal of each; go from one to the next, or fold one in the text.",
-            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView", view="segments",
+            needs=Needs.DISTRIBUTION, looks=True, opens="inspector.views.segments:SegmentsView",
             synonyms="reasoning, thinking, thoughts, tool calls, function calls, roles, chat template, fold, "
             "cost of thinking, tokens by role, harmony, channels"),
     ),
@@ -220,13 +231,14 @@ MERGES = Tool(
 
 SPECULATION = Tool(
     "speculation",
-    "Speculation",
+    "Drafts",
     actions=(
-        Action("speculation", "Speculate",
-            "Take several tokens with one forward: a draft proposes them, the model accepts or refuses each.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="speculation",
-            opens="inspector.views.speculation:SpeculationView",
-            synonyms="speculative decoding, speculative sampling, draft model, assisted generation, prompt lookup"),
+        Action("speculation", "Drafts",
+            "Speculative decoding: a draft guesses several tokens, and one forward pass accepts or refuses each.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(Speculation).latest is not None, view="drafts",
+            opens="inspector.views.drafts:DraftsView",
+            synonyms="speculation, speculative decoding, speculative sampling, draft model, draft tokens, "
+            "assisted generation, prompt lookup"),
     ),
 )  # fmt: skip
 
@@ -258,7 +270,7 @@ RACE = Tool(
     "race",
     "Race",
     actions=(
-        Action("race", "Race", "Race with a KV cache against without: the same tokens side by side, both measured.",
+        Action("race", "Race", "Race with a KV cache against without one: the same tokens side by side, both measured.",
             needs=INSIDE, looks=True, view="race", opens="inspector.views.race:RaceView",
             recorded=lambda own: (race := own.timeline.of(Measured).race) is not None and bool(race.steps),
             synonyms="with and without kv cache, no kv cache, speed of the kv cache, why a cache"),
@@ -271,7 +283,7 @@ BATCH = Tool(
     "Batch",
     actions=(
         Action("batch", "Batch",
-            "Run several prompts at once, a lane for each, one forward for all; step them together.",
+            "Run several prompts at once, a lane for each, one forward pass for all; step them together.",
             needs=Needs.MODEL | Needs.ENGINE, looks=True, view="batch", opens="inspector.views.batch:BatchView",
             recorded=lambda own: bool(
                 (batches := own.timeline.of(Batches)).last or (own.timeline.recorded and batches.continued)),
@@ -297,14 +309,16 @@ COSTS = Tool(
     "What a step costs",
     actions=(
         Action("profile", "Take a step apart",
-            "Measure the parts of a step with fences between them, its layers, and where it stands under the machine's "
-            "roofline.", needs=INSIDE, looks=True, view="step", opens="inspector.views.costs:CostsView",
+            "A page of time: measure the parts of a step one by one, its layers, and where it stands under the "
+            "machine's roofline.", needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
+            hint=beside("timing", "step apart"), worth=9, place=65,
             recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
             "cost of a step"),
-        Action("compare_kv", "Quantized KV",
-            "Compare the KV cache with quantized ones: bytes, and how far the logits change.", needs=INSIDE, looks=True,
-            view="KV bits", opens="inspector.views.costs:CostsView",
+        Action("compare_kv", "Other KV bits",
+            "A page of the cache: compare it with quantized ones: bytes, and how far the logits change.",
+            needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
+            hint=beside("kv", "other bits"), worth=9, place=65,
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
             synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
             "4 bit, 8 bit"),
@@ -318,8 +332,7 @@ RANKS = Tool(
         Action("ranks", "Ranks",
             "Show the processes that compute the model together: layers, weights, KV and memory of each, and a step's "
             "compute and communication.", needs=INSIDE, looks=True, view="ranks",
-            opens="inspector.views.ranks:RanksView",
-            recorded=lambda own: bool((found := own.timeline.of(Measured)).ranks or found.loaded),
+            opens="inspector.views.ranks:RanksView", offered=_ranked, recorded=_ranked,
             synonyms="distributed, tensor parallel, pipeline parallel, several machines, processes, gpus"),
     ),
 )  # fmt: skip
@@ -334,28 +347,22 @@ ATTENTION = Tool(
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
             "attention pattern, which words the model looks at, induction head, previous-token head, "
             "duplicate-token head"),
-    ),
-    exports=("inspector.documents.attention:ATTENTION_PART",),
-)  # fmt: skip
-
-SCORES = Tool(
-    "scores",
-    "Why there",
-    actions=(
-        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
-            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION, view="why",
+        Action("scores", "Why a head looks there",
+            "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
+            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION,
             opens="inspector.views.scores:ScoresView",
-            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            synonyms="why there, attention score, attention scores, query, key, qk circuit, composition, "
             "score attribution"),
     ),
-    exports=("inspector.documents.scores:SCORES_PART",),
+    exports=("inspector.documents.attention:ATTENTION_PART", "inspector.documents.scores:SCORES_PART"),
 )  # fmt: skip
 
 LENS = Tool(
     "lens",
-    "Logit lens",
+    "Lens",
     actions=(
-        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
+        Action("lens", "Lens",
+            "Show what each layer would predict, read by the model's last norm and output matrix.",
             needs=INSIDE, recorded=answered(LensRead), looks=True, view="lens", opens="inspector.views.lens:Lens",
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
     ),
@@ -368,10 +375,10 @@ ATTRIBUTION = Tool(
     actions=(
         Action("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
-            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="parts",
+            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="contributions",
             opens="inspector.views.attribution:Contributions",
-            synonyms="dla, direct logit attribution, feature attribution, saliency, importance, which part matters, "
-            "logit difference"),
+            synonyms="parts, dla, direct logit attribution, feature attribution, saliency, importance, "
+            "which part matters, logit difference"),
     ),
     exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
 )  # fmt: skip
@@ -381,11 +388,11 @@ GRADIENTS = Tool(
     "Gradients",
     actions=(
         Action("gradients", "Gradients",
-            "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
+            "Show which tokens of the context a logit depends on, by its gradient, and what the shares leave over.",
             needs=INSIDE, recorded=answered(GradientsRead), looks=True, view="gradients",
             opens="inspector.views.gradients:GradientsView",
-            synonyms="integrated gradients, gradient x input, input attribution, which word matters, derivative, "
-            "sensitivity, completeness, baseline"),
+            synonyms="integrated gradients, gradient x input, input attribution, which word matters, "
+            "which words caused it, derivative, sensitivity, completeness, baseline"),
     ),
     exports=("inspector.documents.gradients:GRADIENTS_PART",),
 )  # fmt: skip
@@ -425,36 +432,32 @@ STEERING = Tool(
     exports=("inspector.documents.steering:STEERED_PART",),
 )  # fmt: skip
 
-POSITIONS = Tool(
-    "positions",
-    "Positions",
-    actions=(
-        Action("positions", "Positions",
-            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
-            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
-            opens="inspector.views.positions:PositionsView",
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
-    ),
-    exports=("inspector.documents.positions:POSITIONS_PART",),
-)  # fmt: skip
-
 MODULES = Tool(
     "modules",
-    "Inside the model",
+    "Map",
     actions=(
-        Action("modules", "Modules",
+        Action("modules", "Map",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules), looks=True, view="map",
             opens="inspector.views.modules:ModulesView",
-            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+            synonyms="modules, architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+        Action("positions", "Positions",
+            "A page of the map: how this token is given its position, and what a wrong offset or no causal mask would "
+            "do.", needs=INSIDE, recorded=answered(PositionTried), looks=True,
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
         Action("experts", "Experts and states",
-            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
-            needs=INSIDE, recorded=answered(ExpertsRead), looks=True, view="experts",
-            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
+            "A page of the map: which experts the token went through, with their weights, and what recurrent layers "
+            "keep.",
+            needs=INSIDE, recorded=answered(ExpertsRead), looks=True,
+            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows what it is made of"),
             opens="inspector.views.modules:ExpertsView",
             synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
     ),
-    exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
+    exports=(
+        "inspector.documents.modules:MODULES_PART", "inspector.documents.positions:POSITIONS_PART",
+        "inspector.documents.experts:EXPERTS_PART",
+    ),
 )  # fmt: skip
 
 SAMPLER = Tool(
@@ -518,10 +521,10 @@ TREE = Tool(
             "Show only branches of the tree that contain a text or a bookmark; esc shows all again.",
             TreeActions.filter, Needs.DISTRIBUTION, looks=True),
         Action("bookmark", "Bookmark",
-            "Set a bookmark on the selected token, or in the tree on the branch; again to remove it.",
+            "Set a bookmark on the selected token, or on the branch that you went to in the tree; again to remove it.",
             TreeActions.bookmark, Needs.DISTRIBUTION, synonyms="star, remember this token"),
         Action("name", "Name and note",
-            "Write a name, a note and a caption on the selected token, or in the tree on the branch.",
+            "Write a name, a note and a caption on the selected token, or on the branch that you went to in the tree.",
             TreeActions.name, Needs.DISTRIBUTION,
             synonyms="add note, annotate, comment, caption, rename branch"),
         Action("delete", "Delete branch",
@@ -642,7 +645,7 @@ RECORDINGS = Tool(
                    "slower"),
             Action("take_back", help="Go back a step."),
             *_in_replay("Go to another recorded branch.", "choose", "previous_branch", "next_branch"),
-            *_in_replay("Show the race, costs, quantized KV, beams or speculation recorded up to here. There "
+            *_in_replay("Show the race, a step taken apart, other KV bits, beams or drafts recorded up to here. There "
                    "`{step}`, `{run}`, `{take_back}`, `{faster}` and `{slower}` move the recording, too.",
                    "race", "profile", "compare_kv", "beams", "speculation"),
             Action("find",
@@ -703,13 +706,11 @@ TOOLS: tuple[Tool, ...] = (
     COSTS,
     RANKS,
     ATTENTION,
-    SCORES,
     LENS,
     ATTRIBUTION,
     GRADIENTS,
     INTERVENTIONS,
     STEERING,
-    POSITIONS,
     MODULES,
     SAMPLER,
     SERVED,

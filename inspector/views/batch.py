@@ -46,7 +46,7 @@ from inspector.widgets.actions import (
     note,
     screen_table,
 )
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeTextArea
@@ -58,11 +58,12 @@ if TYPE_CHECKING:
 
 MARKS = {"waiting": "·", "prefill": "▒", "live": "●", "ended": "■"}
 ABOUT = (
-    "Several prompts at once: a lane for each, one forward for all",
-    "",
+    "Several prompts at once, a lane for each and one forward pass for all: what each writes, and what padding and "
+    "finished lanes cost."
+)
+PADDED = (
     "Shorter prompts get padding before them (░), which the masks hide.",
     "A lane that ends makes room for one that waits; in a static batch it keeps its row until all have ended.",
-    "",
 )
 PADDING = "░"
 MOST_PADDING = 12
@@ -288,7 +289,7 @@ BATCH_KEYS = screen_table(
     "In a batch",
     Action("batch.step", "Step", "Extend every lane by a token; while they run, pause.",
            lambda own: own.step(), Needs.ENGINE, worth=9,
-           hint=lambda own: "step" if own.continues else ""),
+           hint=lambda own: "step" if own.continues else "" if own.so_far else "example"),
     Action("batch.run", "Run", "Run until all lanes have ended; again to pause.",
            lambda own: own.run(), Needs.ENGINE, worth=8,
            hint=lambda own: "" if not own.continues else "pause" if own.running else "run"),
@@ -301,9 +302,9 @@ BATCH_KEYS = screen_table(
            hint=lambda own: "add" if own.grows else "", worth=6),
     Action("batch.take_out", "Take out", "Remove the highlighted lane while the others continue.",
            lambda own: own.take_out(), Needs.ENGINE, hint=lambda own: "take out" if own.grows else "", worth=5),
-    Action("batch.alone", "Alone", "Once all have ended: run each prompt alone, and compare ids and times.",
+    Action("batch.alone", "Compare", "Once all have ended: run each prompt alone, and compare ids and times.",
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
-           hint=lambda own: "alone" if own.grows and own.so_far.over else ""),
+           hint=lambda own: "compare" if own.grows and own.so_far.over and not own.so_far.compared else ""),
     Action("batch.new", "New batch",
            "Begin another batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
@@ -314,7 +315,7 @@ BATCH_KEYS = screen_table(
           "The next batch: fewer lanes at once, or more; the others wait.", lambda own, by: own.change_size(by),
           needs=Needs.ENGINE, hint=lambda own: "" if own.so_far else "at once", worth=5),
     Action("batch.turn", "Next panel", "Where there is room for one panel: lanes, lane, or all lanes.",
-           lambda own: own.turn(), hint=lambda own: "panel" if own.low else "", worth=8),
+           lambda own: own.turn(), hint=lambda own: "panel" if own.low and own.so_far else "", worth=8),
     back("batch.leave", "Go back; the batch pauses, and `{batch}` continues it.", worth=9),
 )  # fmt: skip
 
@@ -396,7 +397,7 @@ class BatchView(View):
         every, detail, figures = panels = [
             self.query_one(id, DrawnPanel) for id in ("#batch-lanes", "#batch-lane", "#batch-all")
         ]
-        shown = panels[self._view % 3] if self.low else None
+        shown = every if batch is None else panels[self._view % 3] if self.low else None
         for panel in panels:
             panel.display = shown in (None, panel)
         self.query_one("#batch-below").display = shown is not every
@@ -418,10 +419,7 @@ class BatchView(View):
     def _lanes(self, on: Canvas, width: int, height: int) -> list[Row]:
         """All lanes; the highlighted one stays in sight."""
         if (batch := self.so_far) is None:
-            press = f"Press {key_for('batch.new')} to give prompts, one a line."
-            texts = [(line, on.ink("muted")) for line in ABOUT]
-            texts.append((self.needs_model if self.recorded else press, on.rich_style))
-            return centred(texts, width, height)
+            return self.empty(on, width, height, ABOUT, *PADDED)
         lines = max(1, min(MOST_LINES, height // max(1, len(batch.lanes))))
         fit = max(1, height // lines)
         self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
@@ -435,8 +433,7 @@ class BatchView(View):
     def _lane(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
         if (lane := self.lane) is None:
-            words = "Each lane has candidates and a draw of its own."
-            return centred([(words, on.ink("muted"))], width, height)
+            return []
         facts = []
         if lane.opened.ids:
             facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
@@ -451,10 +448,9 @@ class BatchView(View):
         return [*candidate_rows(on, lane, width), *on.facts(facts, width)][:height]
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The totals of all lanes: row-steps, time, and all at once against one after another."""
+        """Work spent on tokens, on padding and on finished lanes; batched against one at a time."""
         if (batch := self.so_far) is None:
-            words = "Row-steps of tokens, of padding, and after a lane's end; all at once against one after another."
-            return centred([(words, on.ink("muted"))], width, height)
+            return []
         note = [("note", batch.opened.note)] if batch.opened.note else []
         return on.facts([*compared_words(batch), *totals_words(batch), *note], width)[:height]
 
@@ -475,12 +471,12 @@ class BatchView(View):
         if job.running:
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
-            return f"Press {new} to give prompts, {key_for('batch.static')} for static, ← → for lanes at once"
+            return f"Press {key_for('batch.step')} for an example of {len(EXAMPLES) + 1} prompts, {new} for your own"
         if batch.replaced:
-            return f"{REPLACED}. {new} begins another batch, {key_for('batch.open')} opens this lane"
+            return f"{REPLACED}. {new} starts another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
-            return f"All lanes have ended. {alone}{add} adds prompts, {new} begins another batch"
+            return f"All lanes have ended. {alone}{add} adds prompts, {new} starts over"
         step, run = key_for("batch.step"), key_for("batch.run")
         return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
 
@@ -492,22 +488,26 @@ class BatchView(View):
     # ---- keys -------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let every lane grow by a token, or pause."""
+        """Let every lane grow by a token, or pause; without a batch begin that of the example."""
         if self.running:
             self.job.stop()
+        elif self.so_far is None:
+            self._begin_example()
         elif self._can_advance() and len(self.job.commands) < MAX_QUEUED_STEPS:
             self.job.start(protocol.AdvanceBatch(steps=1))
 
     def run(self) -> None:
         """Run to the end, or pause."""
-        if not self.job.stop() and self._can_advance():
+        if self.job.stop():
+            return
+        if self.so_far is None:
+            self._begin_example()
+        if self.so_far is None or self._can_advance():
             self.job.start(protocol.AdvanceBatch())
 
     def _can_advance(self) -> bool:
-        """True if lanes are running or wait; says why if there is no batch to advance."""
-        if not self._replaced() and self.so_far is None:
-            self.say(f"Press {key_for('batch.new')} to give prompts first")
-        return self.continues
+        """True if lanes are running or wait; says why if draws took the batch's place."""
+        return not self._replaced() and self.continues
 
     def _replaced(self) -> bool:
         """Say so if the engine has dropped the batch; returns whether it has."""
@@ -525,10 +525,18 @@ class BatchView(View):
         """Show the next panel, if one is shown at a time."""
         self._view += 1
 
+    @property
+    def _example(self) -> str:
+        """The session's prompt and two more, a line each."""
+        own = " ".join(self.controller.setup.prompt.text.split())
+        return "\n".join([own if own and not own.startswith("{") else EXAMPLES[0], *EXAMPLES])
+
+    def _begin_example(self) -> None:
+        self._asked((self._example, self.lane_prompts(typed_prompts(self._example))), begins=True)
+
     def begin_another(self) -> None:
         """Ask for the prompts of another batch."""
-        own = self.controller.setup.prompt.text
-        self._ask(self._typed or "\n".join([" ".join(own.split()) or EXAMPLES[0], *EXAMPLES]), begins=True)
+        self._ask(self._typed or self._example, begins=True)
 
     def add(self) -> None:
         """Ask for prompts to add, or for those of a batch if there is none to add to."""

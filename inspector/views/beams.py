@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
@@ -22,7 +22,6 @@ from engine.settings import BEAM_SETTINGS, BeamSettings
 from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.beams import (
     BeamEntry,
-    Piece,
     beside_greedy,
     counts,
     entries,
@@ -30,7 +29,6 @@ from inspector.documents.beams import (
     follow,
     lattice,
     name_of,
-    number,
     passing,
     pieces,
     settings_phrase,
@@ -38,7 +36,7 @@ from inspector.documents.beams import (
 )
 from inspector.keys import key_for
 from inspector.main.view import View
-from inspector.scales import milliseconds
+from inspector.scales import decimal, milliseconds
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
@@ -50,6 +48,7 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
+from inspector.widgets.token_lines import NEWLINE, Wrap
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -66,11 +65,10 @@ _FORMS = (
 )
 """Least width of the list, cells of the mark and of each figure, 0 for none, and most cells of the state."""
 ABOUT = (
-    "Several continuations at once, the best of them kept",
+    "Beam search follows several continuations and keeps the most probable.",
     "",
-    "At each step every beam grows by every token.",
-    "The search keeps as many as the width says, and prunes the others.",
-    "The results are ranked beside greedy decoding.",
+    "At each step every token extends every beam: the best ones stay, the others are pruned.",
+    "At the end they are ranked, beside greedy decoding.",
     "",
 )
 LOW, TALL = 22, 32
@@ -86,6 +84,9 @@ _LOOK_BACK = "See the search one step earlier or later, or ten steps."
 _LOOK_ENDS = "See it after its first step, or as it is now."
 
 
+_LEAVE = back("beams.leave", "Go back; the search is kept, and `{beams}` continues it.")
+
+
 def _viewing(word: str) -> Callable[[Any], str]:
     """A word for the line of keys, but while the form is shown."""
     return lambda own: "" if own.setting else word
@@ -93,15 +94,16 @@ def _viewing(word: str) -> Callable[[Any], str]:
 
 BEAM_KEYS = screen_table(
     "In a beam search",
-    Action("beams.step", "Step", "Extend every beam by a token; while the search runs, pause.",
-           lambda own: own.take_step(), Needs.ENGINE, worth=10,
-           hint=lambda own: "" if own.setting else "pause" if own.running else "step"),
+    Action("beams.step", "Step", "Extend every beam by a token, the first time from the selected one; while the search "
+           "runs, pause.", lambda own: own.take_step(), Needs.ENGINE, worth=10,
+           hint=lambda own: "" if own.editing else "start" if own.setting else "pause" if own.running else "step"),
     Action("beams.run", "Run", "Search to the end; again to pause.", lambda own: own.run(), Needs.ENGINE,
-           worth=9, hint=lambda own: "" if own.setting or own.running else "run"),
+           worth=9, hint=lambda own: "" if own.editing or own.running else "run"),
     *both(("beams.above", "beams.below"), ("Beam above", "Beam below"), "Highlight another beam.",
           lambda own, by: own.highlight(by), hint=_viewing("beam"), worth=6),
-    Action("beams.go", "Go there", "Go to the highlighted beam: it is a branch of the tree.", lambda own: own.go(),
-           hint=_viewing("go there"), worth=7),
+    Action("beams.go", "Go there", "Go to the highlighted beam: it is a branch of the tree. Before a search: change "
+           "its settings.", lambda own: own.go(), worth=7,
+           hint=lambda own: "" if own.editing else "settings" if own.setting else "go there"),
     *both(("beams.step_before", "beams.next_step"), ("Previous step", "Next step"), _LOOK_BACK, lambda own,
           by: own.look(by), hint=_viewing("steps"), worth=5),
     *both(("beams.ten_before", "beams.ten_after"), ("Ten before", "Ten after"), _LOOK_BACK, lambda own,
@@ -111,22 +113,23 @@ BEAM_KEYS = screen_table(
     *both(("beams.next_view", "beams.view_before"), ("Next view", "Previous view"),
           "Change between list, tree and text.",
           lambda own, by: own.turn(by), by=(1, -1), hint=_viewing("view"), worth=7, place=2, one=True),
-    Action("beams.new", "New search", "Set up another search; `{beams.go}` starts it.", lambda own: own.set_up(),
+    Action("beams.new", "New search", "Set up another search; `{beams.step}` starts it.", lambda own: own.set_up(),
            Needs.ENGINE, hint=_viewing("new"), worth=6, place=1),
     replace(HELP, hint=_viewing("help"), worth=1),
-    back("beams.leave", "Go back; the search is kept, and `{beams}` continues it."),
+    _LEAVE,
     priority=False,
 )  # fmt: skip
 BEAM_FORM = ActionTable(
-    "While a beam search is set up",
+    "In the settings of a beam search",
     (
         Action("beams.start", "Start", run=lambda own: own.submit(), hint="start", worth=9),
         *both(("beams.field_above", "beams.field_below"), ("Field above", "Field below"), "",
               lambda own, by: own.app.action_focus_next() if by > 0 else own.app.action_focus_previous(), hint="field",
               worth=7),
         note("left right", hint="on or off", worth=4),
+        replace(_LEAVE, hint="done"),
     ),
-    when=lambda own: own.setting, priority=True, told=False,
+    when=lambda own: own.editing, priority=True, told=False,
 )  # fmt: skip
 GO = next(each for each in BEAM_KEYS.actions if each.id == "beams.go")
 
@@ -147,26 +150,6 @@ def likelihood(entry: BeamEntry, best: float) -> float:
     if score == 0:
         return 1.0
     return math.exp(min(0.0, total - best * total / score))
-
-
-def wrapped(pieces: Sequence[Piece], width: int) -> Iterator[list[Piece]]:
-    """Lines of `width` cells at most, broken before a token that begins with a blank, and after a line's end."""
-    words: list[list[Piece]] = []
-    for piece in pieces:
-        if not words or piece[0].startswith(" ") or words[-1][-1][0].endswith("↵"):
-            words.append([])
-        words[-1].append(piece)
-    line: list[Piece] = []
-    for word in words:
-        if line and sum(cell_len(text) for text, _ in (*line, *word)) > width:
-            yield line
-            line, word = [], [(word[0][0].lstrip(" "), word[0][1]), *word[1:]]
-        line += word
-        if word[-1][0].endswith("↵"):
-            yield line
-            line = []
-    if line:
-        yield line
 
 
 # ---- the search ---------------------------------------------------------------------------------
@@ -203,7 +186,8 @@ class BeamsView(View):
         self._wrong: dict[str, str] = {}
         """Errors by setting."""
         self._setting = False
-        """True if the form was asked for; without a search it is there anyway."""
+        """True if the form was asked for; without a search it is there anyway. Its fields open with a key of their own,
+        or with a click."""
 
     def body(self) -> ComposeResult:
         with Container(id="beam-form"):
@@ -228,12 +212,10 @@ class BeamsView(View):
                 self._field(name).value = f"{getattr(self.settings, name):g}"
             self.early.chosen = int(self.settings.early_stopping)
         self.beams.refused = None  # it was reported then
-        if self.setting:
-            self.after_paint(self._field("width").focus)
 
     @property
     def tables(self) -> Sequence[ActionTable]:
-        """The form's come first while it is shown."""
+        """The form's come first while one of its fields is open."""
         return (BEAM_FORM, *super().tables)
 
     # ---- the search -------------------------------------------------------------------------
@@ -267,6 +249,11 @@ class BeamsView(View):
     def setting(self) -> bool:
         """True if the form is shown: never in a replay, where nothing can be begun."""
         return (self._setting or self.search is None) and not self.recorded
+
+    @property
+    def editing(self) -> bool:
+        """True if a field of the form is open."""
+        return self.form.has_focus_within
 
     @property
     def steps(self) -> int:
@@ -309,7 +296,7 @@ class BeamsView(View):
         views = self.views
         view = views[self._view % len(views)] if self.listed else (LIST,)
         self.form.display = self.setting
-        if not self.setting and self.form.has_focus_within:
+        if not self.setting and self.editing:
             self.screen.set_focus(None)  # a lesson began the search
         self.query_one("#beam-asked").display = not self.setting
         for name, panel in ((LIST, self.table), (TREE, self.tree_panel), (TEXT, self.reading)):
@@ -332,8 +319,9 @@ class BeamsView(View):
         if not self.listed:
             advice = f"No step of one was recorded up to here. {self.needs_model}."
             if self.setting:
-                keys = f"{key_for('beams.step')} for one step, {key_for('beams.run')} to run"
-                advice = f"Press ⏎ to start, then {keys}."
+                advice = (
+                    f"Press {key_for('beams.step')} for a step, {key_for('beams.run')} to search to the end."
+                )
             elif not self.recorded:
                 advice = "The first step is under way."
             about = [(line, on.ink("muted")) for line in (*ABOUT[1:], advice)]
@@ -364,9 +352,9 @@ class BeamsView(View):
         figures = (
             ("▶ " if entry is self.entry else "  ", on.ink("accent")),
             (place, out or on.ink("strong")),
-            (number(last.score, 4), out),
+            (decimal(last.score, 4), out),
             (bar(likelihood(entry, best), _BAR), out or (good if entry.greedy else on.ink("primary"))),
-            (number(last.total), out),
+            (decimal(last.total, 3), out),
             (str(last.length), out),
         )
         row = [
@@ -390,10 +378,16 @@ class BeamsView(View):
         """The text of the highlighted beam; the tokens that differ from the others are bold."""
         if (entry := self.entry) is None:
             return []
-        lines = [*wrapped(pieces(entry, passing(self.listed)), width)]
-        if len(lines) > height > 0:
-            lines = [[("… the end of it:", False)], *lines[1 - height :]] if height > 1 else lines[-1:]
-        return [[Segment(text, on.ink("strong" if own else "muted")) for text, own in line] for line in lines]
+        text, wrap = pieces(entry, passing(self.listed)), Wrap(width - 1)
+        for piece, _ in text:
+            wrap.append(piece.split(NEWLINE))
+        rows: list[Row] = [
+            [Segment(each.text, on.ink("strong" if text[each.slot][1] else "muted")) for each in line.pieces]
+            for line in wrap.lines
+        ]
+        if len(rows) > height > 1:
+            rows = [[Segment("… the end of it:", on.ink("muted"))], *rows[1 - height :]]
+        return rows[-height:]
 
     # ---- the lines around the panels --------------------------------------------------------
 
@@ -410,15 +404,16 @@ class BeamsView(View):
             return f"{shown}. {self.needs_model}"
         if failure := self._failure():
             return failure
-        if self.setting or search is None:
+        if self.editing:
             return "⏎ starts a search with these settings"
+        if self.setting or search is None:
+            edits = ", ⏎ changes the settings" if self.keeps(GO) else ""  # or continues with a lesson
+            return f"{key_for('beams.step').capitalize()} starts, {key_for('beams.run')} searches to the end{edits}"
         if self.at is not None:
-            return f"Looking at step {self.at} of {step}. end goes back to the last one"
+            return f"Step {self.at} of {step}. End returns to the last one"
         if (ended := search.ended) is not None:
-            why = "max tokens" if ended.reason == "length" else "what finished is good enough"
-            goes = "⏎ goes to the highlighted beam, " if self.keeps(GO) else ""  # or continues with a lesson
-            over = f"Over after {ended.steps} steps, {milliseconds(ended.ms)}: {why}"
-            return f"{over}. {goes}{new} sets up another search"
+            why = "max tokens reached" if ended.reason == "length" else "no live beam can become better"
+            return f"Done: {ended.steps} steps, {milliseconds(ended.ms)}, {why}. {new} sets up another search"
         most, steps = search.opened.max_tokens, key_for("beams.step")
         if self.running:
             return f"Searching: step {step} of at most {most}. {steps} pauses"
@@ -452,7 +447,6 @@ class BeamsView(View):
     def set_up(self) -> None:
         """Set up another search."""
         self._setting = True
-        self.after_paint(self._field("width").focus)
 
     def _field(self, name: str) -> SafeInput:
         return self.query_one(f"#beam-{name}", SafeInput)
@@ -480,9 +474,13 @@ class BeamsView(View):
             self._field(name).set_class(name in self._wrong, "-wrong")
         return None if self._wrong else BeamSettings(**values, early_stopping=bool(self.early.chosen))
 
-    def submit(self) -> None:
-        """Begin a search and take its first step, after which the session stands where it stood; go to the first field
-        that is wrong, if one is."""
+    def submit(self, steps: int | None = 1) -> None:
+        """Begin a search, after which the session stands where it stood; go to the first field that is wrong, if one
+        is.
+
+        Args:
+            steps: Steps to take; None for all.
+        """
         if (settings := self._read()) is None:
             self._field(next(iter(self._wrong))).focus()
             self._explain()
@@ -492,7 +490,7 @@ class BeamsView(View):
         start, tip, do = self.start, self.timeline.tip, self.controller.client.do
         if start != tip:
             do(MoveTo(start))
-        self.job.start(SearchBeams(settings, steps=1))
+        self.job.start(SearchBeams(settings, steps=steps))
         if start != tip:
             do(MoveTo(tip))
         self._setting, self.at, self.node, self._rows = False, None, None, 0
@@ -508,16 +506,21 @@ class BeamsView(View):
             super().step_replay()
 
     def take_step(self) -> None:
-        """Take a step, walk forward at an older one, or pause."""
-        if self.at is not None:
+        """Take a step, walk forward at an older one, or pause; begin with the settings if they are shown."""
+        if self.setting:
+            self.submit()
+        elif self.at is not None:
             self.look(1)
         else:
             self._advance(1)
 
     def run(self) -> None:
-        """Search to the end, or pause."""
-        self.at = None
-        self._advance(None)
+        """Search to the end, or pause; begin with the settings if they are shown."""
+        if self.setting:
+            self.submit(None)
+        else:
+            self.at = None
+            self._advance(None)
 
     def _advance(self, steps: int | None) -> None:
         """Take so many steps, all if None, or pause; say why if nothing can be done."""
@@ -561,17 +564,16 @@ class BeamsView(View):
         self.at = at if at < self.steps else None
 
     def turn(self, by: int) -> None:
-        """Change between list, tree and text; among the settings, go to another field."""
-        if not self.setting:
-            self._view += by
-        else:
-            self.screen.focus_next() if by > 0 else self.screen.focus_previous()
+        """Change between list, tree and text."""
+        self._view += by
 
     # ---- leaving ----------------------------------------------------------------------------
 
     def go(self) -> None:
-        """Leave for the end of the highlighted beam."""
-        if (entry := self.entry) is not None:
+        """Leave for the end of the highlighted beam; before a search, open its settings."""
+        if self.setting:
+            self._field("width").focus()
+        elif (entry := self.entry) is not None:
             self.job.stop()
             self.dismiss()
             self.timeline.select(None)
@@ -579,10 +581,11 @@ class BeamsView(View):
             self.host.answer()
 
     def leave(self) -> None:
-        """Leave the settings for the search that there is, or pause it and go back."""
-        if self.setting and self.search is not None:
-            self._setting = False
+        """Close the fields, leave the settings for the search that there is, or pause it and go back."""
+        if self.editing:
             self.screen.set_focus(None)
+        elif self.setting and self.search is not None:
+            self._setting = False
         else:
             super().leave()
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, getters
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.containers import Container, Horizontal
 from textual.content import Content
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
@@ -21,7 +22,17 @@ from textual.widgets import Static
 
 from engine.protocol import MoveTo
 from inspector import scales
-from inspector.display import joined_to_fit, pad, quoted, token_label, truncate, truncate_words, visible
+from inspector.display import (
+    joined_to_fit,
+    pad,
+    quoted,
+    token_label,
+    token_text,
+    truncate,
+    truncate_words,
+    unfinished,
+    visible,
+)
 from inspector.documents.compare import (
     LEAST_SEEN,
     LEFT,
@@ -34,14 +45,15 @@ from inspector.documents.compare import (
     Totals,
     change_words,
     compare,
+    divergence_words,
     lead,
     lines,
     nearest,
     others,
     summary,
 )
-from inspector.keys import key_for
-from inspector.main.view import View
+from inspector.keys import with_keys
+from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
@@ -55,22 +67,23 @@ from inspector.widgets.canvas import (
 )
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
-from inspector.widgets.token_lines import heat_style
+from inspector.widgets.token_lines import NEWLINE, Wrap, heat_style
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 # ---- the columns --------------------------------------------------------------------------------
 
-CELLS = {"pos": 6, "p": 9, "bits": 7, "rank": 7, "sum": 10, "Δp": 9, "Δbits": 8, "KL ≥": 7}
-"""Cells of each column by its head; `sum` is the cumulative logprob."""
+CELLS = {"#": 6, "p": 9, "bits": 7, "rank": 8, "sum": 10, "Δp": 9, "Δbits": 8, "KL ≥": 7}
+"""Cells of each column by its head, a blank before each number; `#` is a step, or a token of the prompt, `sum` the
+cumulative logprob."""
 TOKEN_CELLS = 9
 """The least that a token should have."""
-_HALF = ("pos", "p", "bits", "rank", "sum")
+_HALF = ("#", "p", "bits", "rank", "sum")
 FORMS = (_HALF, _HALF[:4], _HALF[:3], _HALF[:2], ("p",))
 """Columns of a half, from the roomiest to the narrowest."""
 CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
-"""Columns between the halves, for a token that both have: right less left."""
+"""Columns between the halves, for a token that both have: right minus left."""
 _MARK, _GUTTER = 2, 3
 
 
@@ -89,14 +102,14 @@ def fitting_changes(width: int) -> Sequence[str]:
     their probabilities."""
     for form in CHANGE_FORMS:
         half = (width - _GUTTER - cells_of(form)) // 2 - _MARK
-        if half - cells_of(("pos", "p", "bits") if "Δbits" in form else ("pos", "p")) >= TOKEN_CELLS:
+        if half - cells_of(("#", "p", "bits") if "Δbits" in form else ("#", "p")) >= TOKEN_CELLS:
             return form
     return CHANGE_FORMS[-1]
 
 
 def _numbers(form: Sequence[str], texts: Mapping[str, str]) -> str:
-    """The columns behind the token; a column without a text has its head."""
-    return "".join(pad(texts.get(head, head), CELLS[head], True) for head in form if head != "pos")
+    """The columns after the token; a column without a text has its head."""
+    return "".join(" " + pad(texts.get(head, head), CELLS[head] - 1, True) for head in form if head != "#")
 
 
 # ---- both, token for token ----------------------------------------------------------------------
@@ -104,10 +117,10 @@ def _numbers(form: Sequence[str], texts: Mapping[str, str]) -> str:
 HEAD = 2
 """Lines above the tokens: the name of each half, and the heads of its columns."""
 _BESIDE = {(True, True): " ═ ", (True, False): " = ", (False, False): "   "}
-"""Between the halves, by whether the two tokens are the same, and whether they are part of a meeting."""
+"""Between the halves, by whether the two tokens are the same, and whether they are part of a match."""
 
 
-class CompareTable(ScrollView, Inked, can_focus=True):
+class CompareTable(ScrollView, Inked, can_focus=False):
     """Both continuations, token for token, with a cursor on one side. Each token has its pair and side as metadata."""
 
     DEFAULT_CSS = panel_css("CompareTable") + "CompareTable { overflow-x: hidden; scrollbar-gutter: stable; }"
@@ -157,7 +170,8 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         self.reveal()
 
     def reveal(self) -> None:
-        """Bring the cursor into view, with a line above it, as the parting, and one below if there is room for both."""
+        """Bring the cursor into view, with a line above it, as the divergence, and one below if there is room for
+        both."""
         rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
         if rows <= 0:
             return
@@ -222,7 +236,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
     def _head(self, y: int) -> Row:
         muted, columns = self.ink("muted"), self._columns
         if y > 0:
-            text = " " * _MARK + (pad("pos", CELLS["pos"] - 1, True) + " " if "pos" in columns else "")
+            text = " " * _MARK + (pad("#", CELLS["#"] - 1, True) + " " if "#" in columns else "")
             text += pad("token", self._token_cells) + _numbers(columns, {})
             return [Segment(text + _numbers(self._between, {}) + " " * _GUTTER + text, muted)]
         left, right = (
@@ -230,7 +244,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
                     self.ink("accent") if side == self.side else muted)
             for side, name in enumerate(joined_to_fit(each.split(" · "), self._half - 2) for each in self.names)
         )  # fmt: skip
-        between = "right less left" if self._gutter > 2 * _GUTTER + 15 else ""
+        between = "right − left" if self._gutter > 2 * _GUTTER + 15 else ""
         return [left, Segment(between.center(self._gutter), muted), right]
 
     def _row(self, at: int) -> Row:
@@ -274,7 +288,7 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         Args:
             line: The pair.
             side: The side.
-            shared: Whether the pair is one token of both, before they part.
+            shared: Whether the pair is one token of both, before they diverge.
             here: Whether the cursor is on it.
         """
         ground = Style(bgcolor=self.ink("row").bgcolor, bold=True) if here else Style()
@@ -289,14 +303,14 @@ class CompareTable(ScrollView, Inked, can_focus=True):
         metric, total = scales.METRIC["surprisal"], self.comparison.sum(line, side)
         surprisal = metric.value(item)
         texts = {
-            "pos": str(item.position + 1),
+            "#": numbered(item).rpartition(" ")[2],
             "p": "" if item.prob is None else scales.percent(item.prob),
             "bits": "" if surprisal is None else scales.bits(surprisal),
             "rank": "" if item.rank is None else scales.count(item.rank),
-            "sum": "" if total is None else _plain(total),
+            "sum": "" if total is None else scales.decimal(total),
         }
-        if "pos" in self._columns:
-            position = pad(texts["pos"], CELLS["pos"] - 1, True) + " "
+        if "#" in self._columns:
+            position = pad(texts["#"], CELLS["#"] - 1, True) + " "
             row.append(Segment(position, on_ground("faint" if shared else "muted")))
         label = pad(token_label(item.text, item.raw, getattr(item, "pending", b"")), self._token_cells)
         words = "muted" if shared else "good" if line.joined else ""
@@ -308,8 +322,8 @@ class CompareTable(ScrollView, Inked, can_focus=True):
                 heat = heat_style(metric.step(surprisal), self.dark, self.colorful)
                 row.append(Segment(" " * max(0, CELLS[head] - len(text)), ground))
                 row.append(Segment(text, ground + heat))
-            elif head != "pos":
-                row.append(Segment(pad(text, CELLS[head], True), on_ground("faint") if shared else ground))
+            elif head != "#":
+                row.append(Segment(_numbers((head,), texts), on_ground("faint") if shared else ground))
         return row
 
 
@@ -366,16 +380,11 @@ def axis(values: Sequence[float], parts: Halves) -> dict[int, str]:
 
 # ---- their totals -------------------------------------------------------------------------------
 
-LEAST_FIGURE = 7
-"""Cells of a figure at least."""
-
 
 class ComparedFigure(NamedTuple):
     """One line of the totals."""
 
     name: str
-    unit: str
-    """Shown if there is room."""
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
     digits: int
@@ -385,29 +394,56 @@ class ComparedFigure(NamedTuple):
 
 
 def difference(value: float, digits: int) -> str:
-    """A difference with its sign, in less than `LEAST_FIGURE` cells."""
+    """A difference with its sign, the fewer decimals the larger it is."""
     return scales.signed(value, max(0, digits - max(0, len(f"{abs(value):.0f}") - 2)))
 
 
-def _plain(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
-
-
-FIGURES = (
-    ComparedFigure("tokens", "", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
-    ComparedFigure("logprob", "", lambda of: of.logprob if of.mean is not None else None, _plain, 2, 7),
-    ComparedFigure("mean", "a token", lambda of: of.mean, _plain, 2, 3),
-    ComparedFigure("perplexity", "", lambda of: of.perplexity, _plain, 2, 5),
-    ComparedFigure("model entropy", "bits", lambda of: of.entropy_bits, _plain, 2, 2),
-    ComparedFigure("ms a token", "", lambda of: of.ms, scales.ms, 2, 4),
+COMPARED = (
+    ComparedFigure("tokens", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
+    ComparedFigure("logprob", lambda of: of.logprob if of.mean is not None else None, scales.decimal, 2, 7),
+    ComparedFigure("mean logprob", lambda of: of.mean, scales.decimal, 2, 3),
+    ComparedFigure("perplexity", lambda of: of.perplexity, scales.perplexity, 2, 5),
+    ComparedFigure("entropy, bits", lambda of: of.entropy_bits, scales.decimal, 2, 2),
+    ComparedFigure("ms a token", lambda of: of.ms, scales.ms, 2, 4),
 )
+
+
+def figure_lines(
+    figures: Iterable[ComparedFigure], left: Totals, right: Totals, width: int
+) -> Iterator[tuple[str, str, str]]:
+    """The heads and the figures in columns as wide as what is in them, and wider where there is room.
+
+    Args:
+        figures: A line each.
+        left: Of one side.
+        right: Of the other one.
+        width: Cells of a line.
+
+    Yields:
+        The name, both numbers, and their difference.
+    """
+    table = [("", "left", "right", "left − right" if width > 60 else "gap")]
+    for figure in figures:
+        values = one, other = figure.value(left), figure.value(right)
+        left_text, right_text = ("–" if value is None else figure.format(value) for value in values)
+        differs = "" if one is None or other is None else difference(one - other, figure.digits)
+        table.append((figure.name, left_text, right_text, differs))
+    named, *cells = (max(map(len, column)) + 1 for column in zip(*table, strict=True))
+    spare = max(0, width - named - sum(cells)) // 3
+    for name, *row in table:
+        texts = [pad(text, room + spare, True) for text, room in zip(row, cells, strict=True)]
+        yield pad(name, named), texts[0] + texts[1], texts[2]
 
 
 # ---- the view -----------------------------------------------------------------------------------
 
-ALONE = "Only one branch. Highlight a candidate and press ⏎ to make a second branch"
-LOW, LOW_LED = 16, 21
-"""Rows of the answer below which the figures are left out: without and with words above the table."""
+ALONE = (
+    "There is no second branch to compare with. {candidates}, then ↑↓ and ⏎ on another candidate, makes one"
+)
+TEXTS, TABLE, FIGURES = "texts", "table", "figures"
+TALL, LOW, LOW_LED = 30, 16, 21
+"""Rows of the answer from which texts, tokens and figures are shown together, and below which the figures are left out:
+without and with words above the table."""
 SLIM = 56
 """Cells of the answer below which the chart beside the figures has too few columns to be read."""
 NARROW = 80
@@ -415,30 +451,31 @@ NARROW = 80
 LOOK_SECONDS = 0.5
 """Seconds between two checks whether the tree has grown; a comparison of thousands of tokens takes some 30 ms."""
 _WALK = "Walk through the tokens."
-_PARTING = "Go to where they part, then to the first token; to the last one."
-_SIDE = "Go to the other side."
+_DIVERGENCE = "Go to where they diverge, then to the first token; to the last one."
 COMPARE_KEYS = screen_table(
     "While branches are compared",
     *both(("compare.up", "compare.down"), ("Up", "Down"), _WALK, lambda own, by: own.walk(by), hint="walk", worth=4,
           place=1),
     *both(("compare.page_up", "compare.page_down"), ("Page up", "Page down"), _WALK,
           lambda own, by: own.walk(by * own.table.page), hint="page", worth=1, place=6),
-    Action("compare.parting", "Parting", _PARTING, lambda own: own.go_to_parting()),
-    Action("compare.end", "End", _PARTING, lambda own: own.walk(len(own.table.lines))),
-    *both(("compare.next_meeting", "compare.meeting_before"), ("Next meeting", "Previous meeting"),
-          "Go to the next place where they meet or part, or to the previous one.",
-          lambda own, by: own.go_to_meeting(by), by=(1, -1), hint="meetings", worth=3, place=5),
+    Action("compare.divergence", "Divergence", _DIVERGENCE, lambda own: own.go_to_divergence()),
+    Action("compare.end", "End", _DIVERGENCE, lambda own: own.walk(len(own.table.lines))),
+    *both(("compare.match_before", "compare.next_match"), ("Previous match", "Next match"),
+          "Go to the previous place where they match again or diverge, or to the next one.",
+          lambda own, by: own.go_to_match(by), hint="matches", worth=3, place=5),
     Action("compare.largest", "Largest",
            "Where the tokens are the same, but were made differently: go to the largest difference of a probability "
            "(`◆`), then the next.",
            lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.comparison.largest else "", worth=6,
            place=3),
-    Action("compare.other_side", "Other side", _SIDE, lambda own: own.go_to_side(), hint="side", worth=5, place=2),
-    *both(("compare.left", "compare.right"), ("Left", "Right"), _SIDE, lambda own, side: own.go_to_side(side),
-          by=(LEFT, RIGHT)),
-    *both(("compare.branch_before", "compare.next_branch"), ("Previous branch", "Next branch"),
-          "Compare with the previous or the next branch.", lambda own, by: own.compare_with(by), hint="other branch",
-          worth=7, place=4),
+    *both(("compare.left", "compare.right"), ("Left", "Right"), "Go to the other side.",
+          lambda own, side: own.go_to_side(side), by=(LEFT, RIGHT), hint="side", worth=5, place=2),
+    *both(("compare.next_branch", "compare.branch_before"), ("Next branch", "Previous branch"),
+          "Compare with the next or the previous branch.", lambda own, by: own.compare_with(by), by=(1, -1),
+          hint="other branch", worth=7, place=4, one=True),
+    *both(("compare.next_view", "compare.view_before"), ("Next view", "Previous view"),
+          "Change between texts, and tokens with their numbers.", lambda own, by: own.turn(by), by=(1, -1),
+          hint="view", worth=7, place=2, one=True),
     Action("compare.go", "Go there", "Go to the token under the cursor, on its branch.", lambda own: own.go(),
            hint="go there", worth=6, place=3),
     back("compare.leave", "Go back."),
@@ -446,14 +483,14 @@ COMPARE_KEYS = screen_table(
 
 
 class CompareView(View):
-    """Compares the current path, on the left, with one other branch."""
+    """Compares the current path, on the left, with one other branch: as texts, and token for token."""
 
     TOOL: ClassVar[str] = "compare"
     ACTIONS: ClassVar[ActionTable] = COMPARE_KEYS
-    AUTO_FOCUS = "#compare-table"
     PAUSES: ClassVar[bool] = False
 
     lead = getters.query_one("#compare-lead", Static)
+    texts = getters.query_one("#compare-texts", Container)
     table = getters.query_one("#compare-table", CompareTable)
     gap = getters.query_one("#compare-gap", DrawnPanel)
     totals = getters.query_one("#compare-totals", DrawnPanel)
@@ -464,9 +501,17 @@ class CompareView(View):
         """Last node of the branch that the path is compared with."""
         self._seen: tuple[int, ...] = ()
         self._looks: Timer
+        self._view = 0
+        self._places: Sequence[Sequence[int]] = ((), ())
+        """The pair of each token, for left and right."""
+        self._wraps: dict[tuple[int, int], Wrap] = {}
+        """The lines of the texts, by side and width."""
 
     def body(self) -> ComposeResult:
         yield Static(id="compare-lead")
+        with Container(id="compare-texts"):
+            yield DrawnPanel(id="compare-left")
+            yield DrawnPanel(id="compare-right")
         yield CompareTable("compare-table")
         with Horizontal(id="compare-figures"):
             yield DrawnPanel(id="compare-gap")
@@ -479,10 +524,10 @@ class CompareView(View):
 
     def refusal(self) -> str:
         """See `View.refusal`."""
-        return ALONE if nearest(self.timeline) is None else ""
+        return with_keys(ALONE) if nearest(self.timeline) is None else ""
 
     def begin(self) -> None:
-        """Begin where they part; look now and then whether the tree has grown."""
+        """Begin where they diverge; look now and then whether the tree has grown."""
         self._looks = self.set_interval(LOOK_SECONDS, self._look)
         self._compare()
         self.after_paint(self._go_to_begin)
@@ -516,7 +561,12 @@ class CompareView(View):
         self.lead.update(Content(words))
         self.lead.display = bool(words)
         self.table.show(comparison, self._names(comparison))
-        self.say()
+        self._wraps.clear()
+        self._places = tuple(
+            [place for place, pair in enumerate(comparison.pairs) if pair.on(side) is not None]
+            for side in (LEFT, RIGHT)
+        )
+        self.changed()
 
     def _names(self, of: Comparison) -> tuple[str, str]:
         """The name of each side, the conditions of its own tokens if there are any, and its number of tokens."""
@@ -538,25 +588,72 @@ class CompareView(View):
         return left, right
 
     def _go_to_begin(self) -> None:
-        """Go to the first token after the parting, on the side that has one."""
-        right = self.comparison.totals[RIGHT].tokens > 0
-        self._go_to(self.comparison.shared, RIGHT if right else LEFT)
+        """Go to the first token after the divergence, on the side that has one."""
+        pairs, shared = self.comparison.pairs, self.comparison.shared
+        right = shared < len(pairs) and pairs[shared].right is not None
+        self._go_to(shared, RIGHT if right else LEFT)
 
     # ---- showing ----------------------------------------------------------------------------
 
+    @property
+    def views(self) -> Sequence[Sequence[str]]:
+        """The parts that are shown together, at this size."""
+        whole = (TEXTS, TABLE, FIGURES) if self.area.height >= TALL else ()
+        parts = (TEXTS,), (TABLE, FIGURES)
+        return tuple(filter(None, (whole, *(parts if self.area.height >= LEAST_ROWS else parts[::-1]))))
+
     def show(self) -> None:
-        """Show the figures and the status; leave out those that would leave the table no room."""
-        self.set_class(self.area.height < (LOW_LED if self.lead.display else LOW), "-low")
+        """Show the texts, the figures and the status; leave out those figures that would leave the table no room."""
+        views = self.views
+        view = views[self._view % len(views)]
+        low = self.area.height < (LOW_LED if self.lead.display else LOW)
         self.set_class(self.area.width < SLIM, "-slim")
+        self.texts.set_class(self.area.height >= TALL and self.area.width >= SLIM, "-beside")
+        self.texts.set_class(TABLE not in view, "-alone")
+        self.texts.display, self.table.display = TEXTS in view, TABLE in view
+        self.query_one("#compare-figures").display = FIGURES in view and not low
         roomy = self.gap.size.width >= ROOMY
         title = "Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")
         self.gap.put(title, self._gap, self._gap_words(roomy))
-        self.totals.put("Since the parting", self._totals)
-        self.write()
+        self.totals.put("Since they diverged", self._totals)
+        for side, id in enumerate(("#compare-left", "#compare-right")):
+            sign = "◉" if side == self.table.side else "○"
+            name = "" if side or TABLE in view else "Compare · "
+            title = f"{name}{sign} {self.table.names[side]}"
+            self.query_one(id, DrawnPanel).put(title, partial(self._text, side))
+        told = "" if TABLE in view else joined_to_fit(divergence_words(self.comparison), self.area.width - 2)
+        self.write(told)
+
+    def _text(self, side: int, on: Canvas, width: int, height: int) -> list[Row]:
+        """The text of a side around the cursor: what both share is grey, what differs is coloured and bold."""
+        comparison, places = self.comparison, self._places[side]
+        items = comparison.right if side else comparison.left
+        if not items or height < 1:
+            return []
+        if (wrap := self._wraps.get((side, width))) is None:
+            wrap = self._wraps[side, width] = Wrap(width - 1)
+            for item in items:
+                wrap.append(token_text(item.text, item.raw, unfinished(item.raw)).split(NEWLINE))
+        here = max(0, bisect_right(places, self.table.cursor) - 1)
+        own = side == self.table.side and places[here] == self.table.cursor
+        top = max(0, min(wrap.line_of[here] - height // 3, len(wrap.lines) - height))
+
+        def ink(slot: int) -> Style:
+            if slot == here and own:
+                return on.ink("cursor")
+            differs = slot >= comparison.shared and not comparison.pairs[places[slot]].joined
+            style = on.ink("muted" if slot < comparison.shared else "accent" if differs else "base")
+            return style + Style(underline=slot == here and places[here] == self.table.cursor)
+
+        return [
+            [Segment(piece.text, ink(piece.slot) + Style.from_meta({"pair": (places[piece.slot], side)}))
+             for piece in line.pieces]
+            for line in wrap.lines[top : top + height]
+        ]  # fmt: skip
 
     @property
     def step(self) -> int:
-        """Tokens from the parting to the cursor; 0 before it."""
+        """Tokens from the divergence to the cursor; 0 before it."""
         pair = self.table.pair
         place = pair.on(self.table.side) if pair is not None else None
         return 0 if place is None else max(0, place - self.comparison.shared + 1)
@@ -565,7 +662,7 @@ class CompareView(View):
         """The gap between the two cumulative logprobs, a column or more a step: up where left is ahead."""
         gap = self.comparison.gap
         if not gap or height < 2:
-            reason = "Only one of them continues after the parting."
+            reason = "Only one of them continues after they diverge."
             return centred([(reason, on.ink("muted"))], width, height)
         shown = columns(len(gap), max(1, width - _AXIS))
         marked = next((place for place in shown if place >= self.step - 1), -1) if self.step else -1
@@ -591,30 +688,20 @@ class CompareView(View):
             return ""
         step = min(max(1, self.step), len(comparison.gap))
         one, other = (cumulative[step - 1] for cumulative in comparison.cumulative)
-        both = f"{one:.1f} less {other:.1f} = ".replace("-", "−") if roomy else ""
+        both = f"{scales.decimal(one, 1)} minus {scales.decimal(other, 1)} = " if roomy else ""
         return f"after {scales.count(step)}: {both}{scales.signed(comparison.gap[step - 1], 1)}"
 
     def _totals(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The figures of both branches after the parting, and their differences."""
+        """The figures of both branches after the divergence, and their differences."""
         left, right = self.comparison.totals
         muted = on.ink("muted")
-        kept = sorted(FIGURES, key=lambda figure: -figure.worth)[: max(1, height - 1)]
-        names = {figure: f"{figure.name} {figure.unit}".rstrip() for figure in kept}
-        if max(map(len, names.values())) + 3 * LEAST_FIGURE >= width:
-            names = {figure: figure.name for figure in kept}
-        named = max(map(len, names.values())) + 1
-        cells = max(LEAST_FIGURE, (width - named) // 3)
-        heads = ("left", "right", "left − right" if cells > 12 else "gap")
-        rows: list[Row] = [[Segment(" " * named + "".join(pad(head, cells, True) for head in heads), muted)]]
-        for figure in (figure for figure in FIGURES if figure in kept):
-            one, other = figure.value(left), figure.value(right)
-            texts = ("–" if value is None else figure.format(value) for value in (one, other))
-            differs = "" if one is None or other is None else difference(one - other, figure.digits)
-            rows.append([
-                Segment(pad(names[figure], named), muted),
-                Segment("".join(pad(text, cells, True) for text in texts)),
-                Segment(pad(differs, cells, True), on.ink("strong")),
-            ])  # fmt: skip
+        best = sorted(COMPARED, key=lambda figure: -figure.worth)[: max(1, height - 1)]
+        lines = figure_lines([figure for figure in COMPARED if figure in best], left, right, width)
+        rows: list[Row] = [[Segment("".join(next(lines)), muted)]]
+        rows += [
+            [Segment(name, muted), Segment(both), Segment(differs, on.ink("strong"))]
+            for name, both, differs in lines
+        ]
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             words = f"{unknown} without a logprob are left out"
             rows.append([Segment(truncate(words, width), on.ink("warn"))])
@@ -626,7 +713,7 @@ class CompareView(View):
             return ""
         item = self.comparison.items(pair)[self.table.side]
         if item is None:
-            return f"There is no token on this side. {key_for('compare.other_side')} goes to the other one"
+            return "There is no token on this side here. ←→ go to the other one"
         label = quoted(token_label(item.text, item.raw))
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
         if (change := self.comparison.change(pair)) is None:
@@ -653,23 +740,28 @@ class CompareView(View):
         """Walk up or down."""
         self._point(self.table.cursor + by)
 
-    def go_to_parting(self) -> None:
-        """Go to the first token after the parting; from there to the first of all."""
+    def turn(self, by: int) -> None:
+        """Change between texts, and tokens with their numbers."""
+        self._view += by
+        self.after_paint(self.table.reveal)
+
+    def go_to_divergence(self) -> None:
+        """Go to the first token after the divergence; from there to the first of all."""
         shared = self.comparison.shared
         self._point(0 if self.table.cursor == shared else shared)
 
-    def go_to_side(self, side: int | None = None) -> None:
-        """Go to a side, or to the other one."""
-        self._point(self.table.cursor, 1 - self.table.side if side is None else side)
+    def go_to_side(self, side: int) -> None:
+        """Go to a side."""
+        self._point(self.table.cursor, side)
 
-    def go_to_meeting(self, by: int) -> None:
-        """Go to where they meet or part next, or did before."""
+    def go_to_match(self, by: int) -> None:
+        """Go to where they match or diverge next, or did before."""
         here = self.table.cursor
         ahead = [place for place in self.comparison.turns if (place > here if by > 0 else place < here)]
         if ahead:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
-            self.say(f"The branches neither meet nor part {'after' if by > 0 else 'before'} this.")
+            self.say(f"The branches neither match nor diverge {'after' if by > 0 else 'before'} this.")
 
     def go_to_largest(self) -> None:
         """Go to the largest difference of a probability; from there to the next largest, and round."""
@@ -699,8 +791,7 @@ class CompareView(View):
         pair, side = self.table.pair, self.table.side
         slot = None if pair is None else pair.on(side)
         if slot is None:
-            other = key_for("compare.other_side")
-            self.say(f"There is no token on this side here. {other} goes to the other one")
+            self.say(self.situation())
             return
         if side == LEFT:
             self.timeline.select(slot)

@@ -1,4 +1,4 @@
-"""The costs of one step, a page each: its parts, its layers, the roofline, and the KV cache at fewer bits."""
+"""Pages of time and cache: one step's parts, its layers and the roofline; the KV cache at other bits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from inspector.documents.costs import fewer_bits, layers, parts, roof
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.state.measured import Measured
-from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, centred
 from inspector.widgets.charts import progress_bar
 
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 PARTS, LAYERS, ROOFLINE, BITS = range(4)
 """The pages."""
-PAGES = ("Parts of a step", "Layers", "Roofline", "KV cache at fewer bits")
-SHORT = ("Parts", "Layers", "Roofline", "Bits")
+PAGES = ("Parts of a step", "Layers", "Roofline", "Other KV bits")
+SHORT = ("Parts", "Layers", "Roofline", "Other KV bits")
+PANELS = {"profile": "timing", "compare_kv": "kv"}
+"""The panel of which an action shows pages."""
 NEEDS: tuple[tuple[type[Measure], ...], ...] = (
     (Profile, MeasureRoofline),
     (Profile,),
@@ -45,9 +47,9 @@ NEEDS: tuple[tuple[type[Measure], ...], ...] = (
 
 COST_KEYS = screen_table(
     "While a step is taken apart",
-    Action("costs.next_page", "Next page", "Show the next page, or the previous one.", lambda own: own.turn(1),
-           hint="page", worth=9, place=-2),
-    Action("costs.page_before", "Previous page", "Show the next page, or the previous one.", lambda own: own.turn(-1)),
+    *both(("costs.next_page", "costs.page_before"), ("Next page", "Previous page"),
+          "Show the next page, or the previous one.", lambda own, by: own.turn(by), by=(1, -1), one=True,
+          hint=lambda own: "page" if len(own.pages) > 1 else "", worth=9, place=-2),
     Action("costs.again", "Again", "Measure again; while that runs, stop it.", lambda own: own.measure_again(),
            Needs.ENGINE, hint=lambda own: "stop" if own.job.running else "again", worth=6),
     note("up down", "Scroll the page.", "scroll", 5, place=-1),
@@ -57,7 +59,7 @@ COST_KEYS = screen_table(
 
 
 class CostsView(View):
-    """Measures the step to come, on copies: the session stays as it is. The timeline has the results."""
+    """Measures the next step, on copies: the session stays as it is. The timeline has the results."""
 
     TOOL: ClassVar[str] = "costs"
     ACTIONS: ClassVar[ActionTable] = COST_KEYS
@@ -71,6 +73,7 @@ class CostsView(View):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.page = PARTS
+        self.pages: tuple[int, ...] = (PARTS, LAYERS, ROOFLINE)
         self._node: int | None = None
         """The token after which the last measurements were made."""
 
@@ -85,7 +88,11 @@ class CostsView(View):
             measured.profiled = measured.roofline = measured.compared = None
             self.job.failures.clear()
         first = ROOFLINE if self.recorded and measured.profiled is None else PARTS
-        self.show_page(BITS if self.opener == "compare_kv" else first)
+        of_cache = self.opener == "compare_kv"
+        self.pages = (BITS,) if of_cache else (PARTS, LAYERS, ROOFLINE)
+        self.opener = PANELS.get(self.opener, self.opener)
+        self.host.go_to(self.opener)  # where esc goes back to
+        self.show_page(BITS if of_cache else first)
 
     # ---- measuring --------------------------------------------------------------------------
 
@@ -103,7 +110,6 @@ class CostsView(View):
     def show_page(self, page: int) -> None:
         """Show a page, and measure what it needs and what is neither known, nor failed, nor under way."""
         self.page = page
-        self.opener = "compare_kv" if page == BITS else "profile"  # fewer bits are an answer of their own
         if self.recorded:
             return
         asked = {type(command) for command in self.job.commands}
@@ -115,7 +121,10 @@ class CostsView(View):
 
     def turn(self, by: int) -> None:
         """Show a neighbouring page."""
-        self.show_page((self.page + by) % len(PAGES))
+        if len(self.pages) == 1:
+            self.say(f"There is one page. {key_for('profile')} takes a step apart")
+        else:
+            self.show_page(self.pages[(self.pages.index(self.page) + by) % len(self.pages)])
 
     def measure_again(self) -> None:
         """Measure again, or stop."""
@@ -129,8 +138,8 @@ class CostsView(View):
         self.view.put(PAGES[self.page], self._draw)
         names = PAGES if self.area.width >= 72 else SHORT
         tabs = (
-            Content.styled(f" {name} ", "reverse bold" if page == self.page else "")
-            for page, name in enumerate(names)
+            Content.styled(f" {names[page]} ", "reverse bold" if page == self.page else "")
+            for page in self.pages
         )
         self.write(Content(" ").join(tabs), self._failure is not None)
 
@@ -159,14 +168,14 @@ class CostsView(View):
         """The reason that there is nothing yet."""
         failure, said = (
             self._failure,
-            ("Nothing was measured.", f"Press {key_for('costs.again')} to measure."),
+            ("Nothing measured yet.", f"Press {key_for('costs.again')} to measure."),
         )
         if self.recorded:
             said = "Not recorded up to here.", f"{self.needs_model}."
         elif failure is not None:
             said = visible(failure.message), visible(failure.hint)
         elif self.job.running:
-            said = "Being measured, on a copy of the KV cache.", ""
+            said = "Measuring, on a copy of the KV cache.", ""
         inks = on.rich_style if failure is None else on.ink("bad"), on.ink("muted")
         return centred([(text, ink) for text, ink in zip(said, inks, strict=True) if text], width, height)
 

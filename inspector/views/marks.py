@@ -12,10 +12,10 @@ from textual.widget import Widget
 
 from engine.protocol import Marked
 from inspector.display import pad, quoted, token_label, truncate, truncate_start, visible
-from inspector.keys import bare_key_for, key_for, with_keys
+from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolActions
 from inspector.state.branches import Branch
-from inspector.state.session_tree import CAPTION, NOTE, STAR, written
+from inspector.state.session_tree import CAPTION, NOTE, STAR, branches_words, written
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
@@ -72,7 +72,7 @@ NONE = (
     "or a caption, ⏎ on another candidate makes a branch."
 )
 SIGNS = (
-    "★ bookmark · ✎ name or note · ❝ caption · ├2 two branches part. "
+    "★ bookmark · ✎ name or note · ❝ caption · ├2 two branches start here. "
     "{previous_mark} and {next_mark} walk those of the path."
 )
 _SIGNS, _POSITION, _LEAST, _MORE = 7, 8, 24, 22
@@ -134,7 +134,7 @@ class MarksDialog(PickDialog[MarkedPlace]):
 # ---- the marks: branch points of the path, and bookmarks, notes and captions of the whole tree --
 
 FORK = "├"
-"""The sign of a branch point, before how many branches part there."""
+"""The sign of a branch point, before how many branches start there."""
 _AROUND = 24
 """Characters of the text at each side of a token, at most."""
 
@@ -153,8 +153,8 @@ def go(timeline: Timeline, by: int) -> str:
     """Select the next slot with a mark (or, with -1, the last one before), and describe it; printable."""
     found, slot = slots(timeline), timeline.slot
     if not found:
-        ways = f"{key_for('bookmark')} sets a bookmark, {key_for('name')} writes a caption"
-        return f"No mark on this path: {ways}, ⏎ on another candidate makes a branch"
+        ways = f"{key_for('bookmark')} sets a bookmark, {key_for('name')} writes a note"
+        return f"No marks on this path: {ways}, ⏎ on another candidate makes a branch"
     before, after = bisect_left(found, slot), bisect_right(found, slot)
     place = after if by > 0 else before - 1
     if not 0 <= place < len(found):
@@ -168,14 +168,10 @@ def go(timeline: Timeline, by: int) -> str:
 
 def _described(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
-    parts = [quoted(token_label(item.text, item.raw))]
+    words = quoted(token_label(item.text, item.raw))
     if item.node in timeline.tree.marks.of:
-        parts.append(written(timeline.tree.marks.of[item.node]))
-    if branches > 1:
-        parts.append(
-            f"one of {branches} branches: {key_for('previous_branch')} {bare_key_for('next_branch')}"
-        )
-    return ", ".join(parts)
+        words += f", {written(timeline.tree.marks.of[item.node])}"
+    return f"{words}. {branches_words(branches)}" if branches > 1 else words
 
 
 def places(timeline: Timeline) -> list[MarkedPlace]:

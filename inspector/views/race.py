@@ -21,7 +21,7 @@ from inspector.scales import milliseconds, ms, size
 from inspector.session.requests import failure_words
 from inspector.state.measured import Measured, RaceSoFar
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, fact_rows
 from inspector.widgets.charts import area, axis, bar, binned, round_top
 
 if TYPE_CHECKING:
@@ -43,12 +43,11 @@ TWO_CHARTS = 15
 """Lines from which on a lane shows its sum too."""
 LEVELS = {True: 0.15, False: 0.75}
 """Colours of the lane with the cache, and of the one without."""
-ABOUT = {
-    True: ("Keeps the keys and values of all tokens.", "A step runs one token."),
-    False: ("Keeps nothing.", "A step runs the whole sequence again."),
-}
-
-TOGETHER = "The same prompt and the same tokens in both lanes, one step of each in turn, both measured."
+ABOUT = "The same tokens twice, with the KV cache and without it: the time of each step, side by side."
+LANES = (
+    "With the cache, a step runs one token and keeps its keys and values.",
+    "Without it, a step runs the whole text again.",
+)
 
 
 # ---- figures ------------------------------------------------------------------------------------
@@ -113,7 +112,7 @@ RACE_KEYS = screen_table(
           lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
           hint=lambda own: "" if own.job.running else "length"),
     Action("race.again", "Again", "Start the race again.", lambda own: own.forget(), Needs.ENGINE, worth=4,
-           hint=lambda own: "anew" if own.steps and not own.job.running else ""),
+           hint=lambda own: "start over" if own.steps and not own.job.running else ""),
     back("race.leave", "Go back; a race under way pauses."),
 )  # fmt: skip
 
@@ -221,11 +220,14 @@ class RaceView(View):
 
     def show(self) -> None:
         """Show everything, now."""
+        self.set_class(not self.steps, "-empty")
         for cached, id in ((True, "#race-cached"), (False, "#race-uncached")):
             lane = self.query_one(id, DrawnPanel)
             cache = "" if 0 < lane.size.width < _TWO_FIGURES else " a KV cache" if cached else " a cache"
             lane.put(f"With{cache}" if cached else f"Without{cache}", partial(self._lane, cached))
-        self.query_one("#race-totals", DrawnPanel).put("Together", self._together)
+        self.query_one("#race-totals", DrawnPanel).put(
+            "Together" if self.steps else "With and without a KV cache", self._together
+        )
         name, span = self.model_name, f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
@@ -235,8 +237,7 @@ class RaceView(View):
         """One lane: its figures, and its times over the tokens."""
         steps = self.steps
         if not steps:
-            reason, more = ABOUT[cached]
-            return centred([(reason, on.rich_style), (more, on.ink("muted"))], width, height)
+            return []
         room = height - 3
         both = room >= TWO_CHARTS
         upper = room * 3 // 5 if both else room
@@ -260,7 +261,7 @@ class RaceView(View):
         """Both sums as bars, the factor, whether the tokens are the same, and the text."""
         muted, steps, race = on.ink("muted"), self.steps, self.race
         if race is None or not steps:
-            return centred([(TOGETHER, muted)], width, height)
+            return self.empty(on, width, height, ABOUT, *LANES)
         facts, bars = verdict(steps), list[Row]()
         if height >= _BARS:
             text = visible("".join(step.text for step in steps[-width:]))
@@ -293,9 +294,9 @@ class RaceView(View):
                 return "Getting ready"
             return progress(race.opened, race.steps[-1])
         if not self.steps:
-            return f"Press {go} to race to {self.last} tokens, ← → for another length"
+            return f"Press {go} to race this text to {self.last} tokens, ← → for another length"
         if self.over:
-            longer = f", → and {go} continues to more" if self.last < self.lengths[-1] else ""
+            longer = ", after → to more" if self.last < self.lengths[-1] else ""
             return f"{self.tokens} tokens reached. Press {go} to race again{longer}"
         paused = f"Paused at {self.tokens} of {self.last} tokens"
         return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"
@@ -303,7 +304,7 @@ class RaceView(View):
     @property
     def doing(self) -> str:
         """The word for the key that starts."""
-        return "pause" if self.job.running else "go on" if self.steps and not self.over else "start"
+        return "pause" if self.job.running else "continue" if self.steps and not self.over else "start"
 
 
 def _figures(on: Canvas, steps: Sequence[RaceStep], cached: bool, width: int) -> list[Row]:

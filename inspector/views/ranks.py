@@ -17,7 +17,7 @@ from inspector.scales import milliseconds, size
 from inspector.session.requests import failure_words
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
-from inspector.widgets.canvas import Canvas, PageView, Row, centred
+from inspector.widgets.canvas import Canvas, PageView, Row
 from inspector.widgets.charts import bar
 from inspector.widgets.rows import columns_that_fit
 
@@ -29,7 +29,7 @@ GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
 """The columns that are left out if there is no room, the first one first."""
 LEAST_BAR = 10
 WAITED = "▒"
-ALONE = "There are no ranks to measure: start with --ranks 2"
+ALONE = "This session runs in one process. Start with --ranks 2 to compare"
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -150,20 +150,23 @@ class RanksView(View):
         """The measurements of the session, live or recorded."""
         return self.timeline.of(Measured)
 
+    def refusal(self) -> str:
+        """That one process computes the model."""
+        if self.measured.ranks or self.measured.loaded:
+            return ""
+        return "No ranks were recorded up to here" if self.recorded else ALONE
+
     def show(self) -> None:
         """Show everything, now."""
         latest = self.measured.ranks or self.measured.loaded
-        count = len(latest.ranks) if latest is not None else 1
-        title = f"{count} ranks" if count > 1 else "One process"
+        title = f"{len(latest.ranks)} ranks" if latest is not None else ""
         self.query_one("#ranks-view", PageView).put(title, self._draw)
         self.write(" · ".join(filter(None, ("Ranks", "recorded" if self.recorded else "", self.model_name))))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        if self.measured.ranks is not None or self.measured.loaded is not None:
-            return page(on, self.measured.loaded, self.measured.ranks, width)
-        why = "No ranks were recorded up to here." if self.recorded else "One process computes this model."
-        advice = "Start with --ranks 2, or --hostfile FILE, to have several compute it together."
-        return centred([(why, on.rich_style), (advice, on.ink("muted"))], width, height)
+        measured = self.measured  # of another model there may be none any more
+        latest = measured.ranks or measured.loaded
+        return page(on, measured.loaded, measured.ranks, width) if latest is not None else []
 
     def situation(self) -> str:
         """The state of the measuring, and the keys that matter now."""

@@ -67,9 +67,10 @@ class SegmentsView(View):
         timeline, path = self.timeline, self.timeline.segments
         muted, told = on.ink("muted"), path.told
         if not path.several:
-            texts = ("There is no conversation here, so the tokens have no segments.",
-                     f"Press {key_for('prompt')} for a prompt through the chat template.")  # fmt: skip
-            return centred([(text, muted) for text in texts], width, height)
+            texts = (("The parts of a conversation, from the system's message to tool calls, with tokens, time and "
+                      "surprisal of each.", on.rich_style), ("", muted), ("This text has one part. Press "
+                      f"{key_for('prompt')} for a prompt through the chat template.", muted))  # fmt: skip
+            return centred(texts, width, height)
         checked = checks(timeline.of(Segments), path)
         words = {begin: call_words(each, path) for begin, each in checked.items()}
         wrong = [f"{WRONG} A tool call {each[2:]}" for each in words.values() if each.startswith(WRONG)]
@@ -108,7 +109,7 @@ class SegmentsView(View):
         timeline = self.timeline
         run = timeline.segments.at(timeline.slot)
         if run is None or run.kind is None:
-            return "Walk with ↑ ↓ from segment to segment"
+            return "↑ ↓ go from segment to segment"
         place = f"token {timeline.slot - run.begin + 1:,} of {run.end - run.begin:,}"
         return f"{run.kind.capitalize()}, {place}. ↑ ↓ go to others, {key_for('segments.fold')} folds it in the text"
 

@@ -29,7 +29,7 @@ from inspector.session.client import Request
 from inspector.state.beams import BeamHistory, BeamNode
 from inspector.state.branches import PROMPT, Branch, Branches, Sums
 from inspector.state.conditions import conditions
-from inspector.state.session_tree import NOTE, STAR, SessionTree, counted, numbered, written
+from inspector.state.session_tree import NOTE, STAR, SessionTree, numbered, written
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 from inspector.state.tree_rows import TreeFilter, TreeView, pruned
@@ -56,16 +56,13 @@ def logprob(value: float | None) -> str:
     """A logprob, or a sum or mean of some: two decimals, fewer if it is large."""
     if value is None:
         return "–"
-    return f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace("-inf", "-∞")
+    text = f"{value:.2f}" if value > -999.995 else f"{value:,.0f}".replace("inf", "∞")
+    return text.replace("-", "−")
 
 
 def perplexity(value: float | None) -> str:
-    """A perplexity: two decimals, none if it is large."""
-    if value is None:
-        return "–"
-    if value >= 99_999.5:
-        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
-    return f"{value:.2f}" if value < 999.995 else scales.count(round(value))
+    """A perplexity; a dash if it isn't known."""
+    return "–" if value is None else scales.perplexity(value)
 
 
 BranchColumn = tuple[str, int, Callable[[Branches, Branch], str]]
@@ -76,11 +73,11 @@ COLUMNS: tuple[BranchColumn, ...] = (
     ("logprob", 9, lambda _, branch: logprob(branch.sums.logprob if branch.sums.known else None)),
     ("mean", 8, lambda _, branch: logprob(branch.sums.mean)),
     ("perplexity", 12, lambda _, branch: perplexity(branch.sums.perplexity)),
-    ("from start", 12,
+    ("logprob from start", 20,
      lambda branches, branch: logprob(total.logprob if (total := branches.completion(branch)).known else None)),
 )  # fmt: skip
 """The branch's own tokens, except for the last column: the logprob of the completion up to the branch's end."""
-_DROPPED = ("logprob", "perplexity", "mean", "made", "from start", "tokens")
+_DROPPED = ("logprob", "perplexity", "mean", "made", "logprob from start", "tokens")
 """The order in which columns give way to a narrow panel."""
 
 
@@ -95,7 +92,7 @@ def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
 
 
 def sums_phrase(name: str, sums: Sums) -> str:
-    """Sums in one phrase: `this branch 12 tokens, logprob -8.21, mean -0.68, perplexity 1.98`."""
+    """Sums in one phrase: `branch: 12 tokens, logprob −8.21, mean −0.68, perplexity 1.98`."""
     tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
     if not sums.known:
         return f"{name} {tokens}"
@@ -104,6 +101,11 @@ def sums_phrase(name: str, sums: Sums) -> str:
         f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
         f"perplexity {perplexity(sums.perplexity)}"
     )
+
+
+def _branches(count: int) -> str:
+    """A number of branches: `1 branch`, `12 branches`."""
+    return f"{count:,} branch{'es' * (count != 1)}"
 
 
 # ---- notes on a branch: its conditions, its marks, and the outcome of its beam ------------------
@@ -146,9 +148,7 @@ def _inner_note(marks: Sequence[Marked]) -> str:
 
 # ---- the table ----------------------------------------------------------------------------------
 
-_MARK, _LEAST_TEXT = 2, 30
-_TEXT = 8
-"""Cells in which a row says how its branch begins, however much is noted of it."""
+_MARK, _LEAST_TEXT = 2, 36
 TIP, ON_PATH, OFF_PATH = "◆", "●", "○"
 
 
@@ -162,7 +162,7 @@ class TreeRowState(NamedTuple):
     """Number of the branch's tokens on the current path; -1 unless the path ends in the branch."""
     mark: Marked | None
     notes: tuple[str, ...]
-    """Its conditions, the marks further down in it, drafts at its end that were not taken, the outcome of its beam."""
+    """The outcome of its beam, its conditions, the marks further down in it, drafts at its end that were not taken."""
     gray: bool
     """True if its beam fell out."""
 
@@ -240,7 +240,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         if timeline is None or not self.view.count:
             return strip_of(self._notice(y), width, base)
         if y == 0:
-            text = " " * _MARK + pad("branch", self._room(width))
+            text = " " * _MARK + pad("text", self._room(width))
             text += "".join(pad(head, cells, right=True) for head, cells, _ in self._columns)
             return strip_of([Segment(text, self.ink("muted"))], width, base)
         row = self.scroll_offset.y + y - 1
@@ -258,7 +258,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         texts = why_empty(self.timeline, "The branches of what is tried appear here.")
         if self.view.filter:
             texts = (
-                f"No branch is {visible(self.view.filter.words())}.",
+                f"No branch {visible(self.view.filter.words())}.",
                 f"Press esc to show all, {key_for('filter')} to change it.",
             )
         inks = (self.rich_style, self.ink("muted"))
@@ -275,10 +275,10 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         ends = view.tip is not None and view.holding(timeline.tip) is branch
         beam = timeline.of(BeamHistory).nodes.get(branch.last)
         notes = (
+            _beam_note(beam),
             _made_with(timeline, branch),
             _inner_note(view.inner.get(branch.first, [])),
             timeline.of(Speculation).ghost_words(timeline.tip) if ends else "",
-            _beam_note(beam),
         )
         fell = beam is not None and beam.rank is None and beam.fell is not None
         return TreeRowState(
@@ -325,21 +325,28 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             Segment(f"{sign} ", here + Style.from_meta({"knot": branch.first})),
         ]
         mark = look.mark or Marked(branch.first)
-        name = truncate(visible(mark.name), max(0, (room - cell_len(guides)) // 2))
         if signs := " ".join(_signs(mark)):
             row.append(Segment(f"{signs} ", self._color("warn")))
-        if name:
+        if name := truncate(visible(mark.name), max(0, (room - cell_len(guides)) // 3)):
             row.append(Segment(f"{name} ", accent + Style(bold=True)))
 
         left = room - sum(segment.cell_length for segment in row)
-        notes = [*look.notes, f"+{folded:,} branch{'es' * (folded != 1)}" if folded else ""]
+        notes = [f"+{_branches(folded)}" if folded else "", *look.notes]
         if 0 <= look.reached < look.sums[0]:
-            notes.append(f"at {look.reached:,} of {look.sums[0]:,}")
-        least = cell_len(self._text(branch, min(_TEXT, left // 3)))
-        more = truncate("".join(f" · {note}" for note in notes if note), max(0, left - least))
+            notes.insert(0, f"at {look.reached:,} of {look.sums[0]:,}")
+        more = self._notes(notes, max(left // 3, left - cell_len(self._text(branch, left))))
         left -= cell_len(more)
         text = self._text(branch, left)
         return [*row, Segment(text), Segment(more, muted), Segment(" " * (left - cell_len(text)))]
+
+    @staticmethod
+    def _notes(notes: Sequence[str], cells: int) -> str:
+        """As many whole notes as fit after the text, the first ones first: the detail below the table has all."""
+        row = ""
+        for note in filter(None, notes):
+            if cell_len(f"{row} · {note}") <= cells:
+                row += f" · {note}"
+        return row
 
     def _text(self, branch: Branch, cells: int) -> str:
         branches, cells = self.view.branches, max(0, cells)
@@ -354,7 +361,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 # ---- the panel ----------------------------------------------------------------------------------
 
 KEYS_HERE = (
-    "⏎ go", "←→ fold", "{bookmark} bookmark", "{name} name", "{delete} delete", "{undo} undo", "{filter} filter",
+    "⏎ go", "←→ fold", "{bookmark} bookmark", "{name} name or note", "{delete} delete", "{undo} undo",
+    "{filter} filter",
 )  # fmt: skip
 FORK = ("{candidates}, then ↑↓ and ⏎, takes another candidate: a branch", "{reroll} draws again")
 _LOW, _HIGH = 9, 13
@@ -374,12 +382,14 @@ class TreeDetail(Canvas):
         branch, timeline = self._view.cursor, self.timeline
         if branch is None or timeline is None:
             return []
-        texts, branches = [sums_phrase("this branch:", branch.sums)], self._view.branches
-        if branches.made(branch) != PROMPT:
-            beam = timeline.of(BeamHistory).nodes.get(branch.last)
-            score = f", beam score {beam.score:.4f}" if beam else ""
-            whole = sums_phrase("completion to its end:", branches.completion(branch)) + score
+        texts, branches = [sums_phrase("branch:", branch.sums)], self._view.branches
+        beam = timeline.of(BeamHistory).nodes.get(branch.last)
+        if branches.made(branch) != PROMPT and (beam or branches.completion(branch) != branch.sums):
+            score = f", beam score {scales.decimal(beam.score, 4)}" if beam else ""
+            whole = sums_phrase("whole text:", branches.completion(branch)) + score
             texts = [whole] if width >= _ROOMY else [*texts, whole]  # a roomy table has all of its own
+        if notes := ", ".join(filter(None, (_beam_note(beam), _made_with(timeline, branch)))):
+            texts[0] += f", {notes}"
         if height > len(texts) + 1:
             texts = [line for text in texts for line in wrapped(text, width)][: height - 1]
         muted = self.ink("muted")
@@ -388,13 +398,18 @@ class TreeDetail(Canvas):
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
         marks, first = timeline.tree.marks, branch.first
-        inner = self._view.inner.get(first, ())
-        texts = [f"at {numbered(timeline.tree.nodes[mark.node])}: {written(mark)}" for mark in inner]
+        inner, texts = self._view.inner.get(first, ()), list[str]()
+        nodes, depth = timeline.tree.nodes, timeline.tree.branches.depth
+        for mark in inner:  # on a beam that the session was never at, maybe
+            item = nodes.get(mark.node)
+            place = numbered(item) if item is not None else f"token {depth(mark.node):,}"
+            texts.append(f"at {place}: {written(mark)}")
         if first in marks.of:
             texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        advice = FORK if timeline.tree.branches.count <= 2 else KEYS_HERE
+        tree = self._view.tree
+        advice = FORK if tree.ends + tree.beams <= 1 else KEYS_HERE
         return [Segment(joined_to_fit(map(with_keys, advice), width), self.ink("muted"))]
 
 
@@ -404,17 +419,18 @@ class TreePanel(Widget, can_focus=True):
     DEFAULT_CSS = panel_css("TreePanel") + "TreePanel { layout: vertical; padding: 0 0 0 1; }"
     DEFAULT_CSS += "TreePanel.-concealed > * { visibility: hidden; }"
 
-    class BranchChosen(ToolMessage):
-        """The user wants to go to a branch's end.
+    class BranchClicked(ToolMessage):
+        """A branch's row was clicked.
 
         Args:
             node: The branch's last node.
+            goes: Whether the user wants to go there.
         """
 
         tool = "tree"
 
-        def __init__(self, node: int) -> None:
-            self.node = node
+        def __init__(self, node: int, goes: bool) -> None:
+            self.node, self.goes = node, goes
             super().__init__()
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
@@ -447,11 +463,11 @@ class TreePanel(Widget, can_focus=True):
         self._table.show(timeline)
         self._detail.show(timeline)
         self.set_class(timeline.conceals("tree"), "-concealed")
-        view, branches, hidden = self._table.view, timeline.tree.branches, len(timeline.tree.marks.deleted)
-        title = f"Tree · {counted(len(branches), branches.count)}" if len(branches) else "Tree"
+        view, hidden = self._table.view, len(timeline.tree.marks.deleted)
+        beams = f"{view.tree.beams:,} beam{'s' * (view.tree.beams != 1)}" if view.tree.beams else ""
+        title = " · ".join(filter(None, ("Tree", _branches(view.tree.ends) if view.tree.ends else "", beams)))
         if view.filter:
-            words = visible(view.filter.words())
-            title = f"Tree · {view.tree.fit:,} of {branches.count:,} branches {words}: esc shows all"
+            title = f"Tree · {view.tree.fit:,} found {visible(view.filter.words())}: esc shows all"
         titles = title, f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else ""
         if titles != self._titles:
             self._titles = titles
@@ -487,8 +503,8 @@ class TreePanel(Widget, can_focus=True):
             view.toggle(row)
         else:
             view.put(row)
-            if again and view.cursor is not None:
-                self.post_message(self.BranchChosen(view.cursor.last))
+            if view.cursor is not None:
+                self.post_message(self.BranchClicked(view.cursor.last, again))
         if self._table.timeline is not None:
             self.show(self._table.timeline)
 
@@ -501,6 +517,11 @@ _LABEL = 24
 """Cells that a branch's text gets in an answer."""
 
 
+def _label(text: str, raw: bytes) -> str:
+    """The beginning of a text, short and printable, in quotation marks."""
+    return quoted(truncate(token_label(text, raw), _LABEL))
+
+
 class TreeActions(ToolActions):
     """Goes through the tree and writes on it."""
 
@@ -510,6 +531,8 @@ class TreeActions(ToolActions):
         super().__init__(host)
         self._leaving: Request[MoveTo] | None = None
         """The move away from a branch that is to be deleted."""
+        self._pointed: int | None = None
+        """The selected token, 0 for none, when the user moved the tree's cursor last; None since then elsewhere."""
 
     @property
     def panel(self) -> TreePanel:
@@ -523,25 +546,45 @@ class TreeActions(ToolActions):
 
     @property
     def is_current(self) -> bool:
-        """True if the panel is the current one."""
-        return self.host.arrangement.current == TREE
+        """True if the panel is the current one, and no view lies over it."""
+        return self.host.arrangement.current == TREE and self.host.open_view is None
 
     def show(self) -> None:
         """Show the branches; out of sight they follow another path alone, which unfolds those that it goes through."""
+        if not self.is_current:
+            self._pointed = None
         panel = self.panel
         if TREE in self.host.shown or not panel.follows(self.timeline):
             panel.show(self.timeline)
 
     def pressed(self, id: str) -> None:
-        """The key that follows the tip does so in the tree too, wherever it is pressed."""
+        """The key for the last token goes to its branch in the tree too, wherever it is pressed."""
         self.view.follow()
+        self._point()
 
     # ---- the cursor -------------------------------------------------------------------------
 
     def walk(self, move: Callable[..., None], *by: int) -> None:
         """Move the cursor."""
         move(*by)
+        self._point()
         self.host.answer()
+
+    def _point(self) -> None:
+        """The user points at the branch under the cursor, until another token is selected."""
+        self._pointed = self._selected if self.is_current else None
+        self.host.changed()  # the line of keys says what is written on
+
+    @property
+    def _selected(self) -> int:
+        """Node of the selected token; 0 at the end of the path."""
+        return self.timeline.selected.node if self.timeline.selected is not None else 0
+
+    @property
+    def branch(self) -> Branch | None:
+        """The branch that the user points at, for a mark; None if that is the selected token."""
+        pointed = self.is_current and self._pointed == self._selected
+        return self.view.cursor if pointed else None
 
     def choose(self) -> None:
         """Go to the end of the branch under the cursor."""
@@ -552,14 +595,17 @@ class TreeActions(ToolActions):
             self.walk(view.toggle, view.row)
 
     def hear(self, message: ToolMessage) -> None:
-        """Go to the branch that was clicked."""
-        if isinstance(message, TreePanel.BranchChosen) and self.controller.stepping:
-            self._go(message.node)
+        """Point at the branch that was clicked, or go there."""
+        if isinstance(message, TreePanel.BranchClicked):
+            self._point()
+            if message.goes and self.controller.stepping:
+                self._go(message.node)
 
     def _go(self, node: int) -> None:
         client = self.controller.client
         at_tip = node == self.timeline.tip and not client.outstanding
         self.timeline.select(None)
+        self._point()
         if not at_tip:
             client.do(MoveTo(node))
         self.host.answer(f"The path already ends here: {key_for('step')} takes a step" if at_tip else "")
@@ -590,48 +636,43 @@ class TreeActions(ToolActions):
 
     # ---- marks ------------------------------------------------------------------------------
 
-    def _here(self) -> int | None:
-        """Node to write on: the branch under the cursor, or elsewhere the selected token."""
-        if self.is_current:
-            branch = self.view.cursor
-            return branch.first if branch else None
-        timeline = self.timeline
-        item = timeline.selected or (timeline.items[-1] if timeline.items else None)
-        return item.node if item else None
-
-    def _label(self, node: int) -> str:
-        """The beginning of a branch, short and printable, in quotation marks."""
-        branches = self.timeline.tree.branches
-        if (branch := branches.of(node)) is None:
-            return quoted("")
-        text = branches.text(branch, _LABEL + 1) if branch.first == node else branches[node].text
-        return quoted(truncate(token_label(text, branches[node].raw), _LABEL))
+    def _here(self) -> tuple[int, str] | None:
+        """The node to write on and its words: the branch that the user points at, or else the selected token."""
+        timeline, branches = self.timeline, self.timeline.tree.branches
+        if (branch := self.branch) is not None:
+            text = branches.text(branch, _LABEL + 1)
+            return branch.first, f"branch {_label(text, branches[branch.first].raw)}"
+        if (item := timeline.selected or (timeline.items[-1] if timeline.items else None)) is None:
+            return None
+        return item.node, f"token {_label(item.text, item.raw)}, {numbered(item)}"
 
     def bookmark(self) -> None:
         """Set a bookmark, or take it off."""
-        if (node := self._here()) is None:
+        if (here := self._here()) is None:
             return
-        mark, label = self.timeline.tree.marks.at(node), self._label(node)
+        node, what = here
+        mark = self.timeline.tree.marks.at(node)
         self.controller.client.receive(replace(mark, bookmarked=not mark.bookmarked))
-        again = f"{key_for('bookmark')} removes it again"
         self.host.answer(
-            f"The bookmark at {label} is gone." if mark.bookmarked else f"Bookmarked {label}. {again}"
+            f"No bookmark any more on {what}."
+            if mark.bookmarked
+            else f"Bookmarked {what}. {key_for('bookmark')} removes it"
         )
 
     def name(self) -> None:
         """Ask for name, note and caption."""
         from inspector.main.dialogs.tree import NamingDialog
 
-        if (node := self._here()) is not None:
-            what = f"{'Branch' if self.is_current else 'Token'} {self._label(node)}"
-            mark, here = self.timeline.tree.marks.at(node), self.host.arrangement.current
-            self.host.open(NamingDialog(mark, what, self.host.stages, here), self._named)
+        if (here := self._here()) is not None:
+            node, what = here
+            mark, begins = self.timeline.tree.marks.at(node), "name" if self.branch else "note"
+            dialog = NamingDialog(mark, what, self.host.stages, self.host.arrangement.current, begins)
+            self.host.open(dialog, partial(self._named, what))
 
-    def _named(self, mark: Marked | None) -> None:
+    def _named(self, what: str, mark: Marked | None) -> None:
         if mark is not None:
             self.controller.client.receive(mark)
-            blank = mark == Marked(mark.node)
-            self.host.answer("Nothing is written here now." if blank else f"Kept: {written(mark)}")
+            self.host.answer(f"{'Nothing is written' if mark == Marked(mark.node) else 'Saved'} on {what}.")
 
     # ---- deletions --------------------------------------------------------------------------
 
@@ -687,13 +728,14 @@ class TreeActions(ToolActions):
             self.host.answer()
             return
         count, tokens = branches.size(branch)
-        deleted = counted(tokens - branches.place(node), count)
+        tokens -= branches.place(node)
+        deleted = f"{scales.counted(tokens, 'token')} in {_branches(count)}"
         self.controller.client.receive(Deleted(node))
         self.host.answer(f"Deleted {deleted}. {key_for('undo')} brings them back")
 
 
 _BRANCH = "Go from branch to branch."
-_ENDS = "Go to the first branch, or to the one in which the path ends."
+_ENDS = "Go to the first branch, or to the one with the last token."
 _FOLD = "Fold a branch, or go to the one above; unfold it, or go to the first below."
 _FILTER = "Show only branches with a text or a bookmark; show all again."
 TREE_PANEL = ActionTable(
@@ -713,7 +755,7 @@ TREE_PANEL = ActionTable(
         Action("filter", help=_FILTER, hint="filter", worth=5, place=60),
         Action("stop", help=_FILTER),
         Action("bookmark", hint="bookmark", worth=6, place=80),
-        Action("name", hint="name", worth=9, place=90),
+        Action("name", hint=lambda own: "name" if own.branch else "note", worth=9, place=90),
         Action("delete", hint="delete", worth=10, place=120),
         Action("undo", hint="undo", worth=7, place=130),
     ),

@@ -57,7 +57,7 @@ def why_empty(timeline: Timeline | None, empty: str) -> tuple[str, str]:
         case _ if recorded:
             return "Up to here nothing was generated.", f"{step.capitalize()} shows what came next."
         case _:
-            return "Nothing was generated yet.", f"Press {step} for one step, {key_for('run')} to run."
+            return "Nothing generated yet.", f"Press {step} for one step, {key_for('run')} to run."
 
 
 def centred(texts: Sequence[tuple[str, Style]], width: int, height: int) -> list[Row]:

@@ -274,7 +274,7 @@ def _screens() -> Iterator[Scenario]:
         "beams": ("escape", "4", "B"),
     }),))  # fmt: skip
     yield Scenario("screen-cost", (Screen(SESSION, {
-        "four": ("space",) * 4, "kv": ("5", "k"), "verify": ("v",), "segments": ("g",),
+        "four": ("space",) * 4, "kv": ("5", "k"), "verify": ("v",), "segments": ("1", "W"),
     }),))  # fmt: skip
     # alone beside the text: a dialog would lie over a part of the panel of times
     yield Scenario("screen-dialogs", (Screen(SESSION, {
@@ -290,7 +290,7 @@ def _screens() -> Iterator[Scenario]:
     }),))  # fmt: skip
     yield Scenario("screen-chat", (Screen(
         ("--chat", "--prompt", "Tell me a story.", "--prefill-step-size", "8", *DRAWN),
-        {"three": ("space",) * 3, "segments": ("5", "g"), "reply": ("escape", "4", "R")},
+        {"three": ("space",) * 3, "segments": ("1", "W"), "reply": ("escape", "4", "R")},
     ),))  # fmt: skip
     yield Scenario("screen-demonstration", (Screen(("replay",), {
         "one": ("space",), "four": ("space",) * 3, "why": ("2",), "tree": ("4", "t"), "steps": ("1", "t"),

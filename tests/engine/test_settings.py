@@ -42,6 +42,14 @@ def test_a_temperature_out_of_range_is_refused_with_the_range(temp: float) -> No
         BY_NAME["temp"].parse(str(temp))
 
 
+@pytest.mark.parametrize(
+    ("name", "bounds"),
+    [("top_k", "a whole number from 0 to 2147483647"), ("xtc_threshold", "a number from 0 to 0.5")],
+)
+def test_the_ends_of_a_range_are_named_as_they_are(name: str, bounds: str) -> None:
+    assert BY_NAME[name].bounds == bounds
+
+
 @pytest.mark.parametrize("temp", [0, LEAST_TEMP, 1, 100])
 def test_the_ends_of_the_range_are_in_it(temp: float) -> None:
     assert check(Settings(temp=temp)).temp == temp

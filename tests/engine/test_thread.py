@@ -216,7 +216,9 @@ def test_a_cancel_may_come_from_where_records_are_handed_out(ready: Engine) -> N
     assert ready.do(protocol.Run())[-1] == protocol.Ended("Run", cancelled=True)
 
 
-def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engine) -> None:
+def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(
+    ready: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def text(found: list[Record]) -> str:
         return "".join(record.text for record in found if isinstance(record, protocol.Step))
 
@@ -240,10 +242,14 @@ def test_a_session_beside_has_a_tree_of_its_own_and_the_same_weights(ready: Engi
     assert (before, between, after) == (",", " was", " there")
     (verified,) = (each for each in ready.do(protocol.Verify()) if isinstance(each, protocol.Verified))
     assert verified.largest_difference <= 1e-3 + verified.rounding
+    left: list[bool] = []
+    monkeypatch.setattr("engine.worker.Worker.leave", lambda worker, last: left.append(last))
     assert beside.close()
     while 1 in ready.thread._receivers:  # it is dropped behind what was sent before
         ready.do(protocol.TakeStep())
+    ready.do(protocol.TakeStep())
     assert came.empty()
+    assert left == [False]
 
 
 def test_an_id_is_in_use_until_its_command_has_ended(ready: Engine) -> None:

@@ -435,7 +435,7 @@ class ScreenNumbers:
             self._same((shown[1], shown[2]), sizes, lines[0])
             if shown := re.search(rf"  ({COUNT}) tokens", lines[0]):
                 self._same(plain(shown[1]), kv.offset, lines[0])
-        if not (shown := re.search(rf"KV cache · ({COUNT}) tokens", lines[0])):
+        if not (shown := re.search(rf"KV cache · ({COUNT}) (?:of (?:{COUNT}) )?tokens", lines[0])):
             return
         self._same(plain(shown[1]), kv.offset, lines[0])
         if len(lines) == 1:  # its frame alone, where the test gave one to a panel of one line

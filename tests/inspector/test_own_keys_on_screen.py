@@ -64,7 +64,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     screen = rig.app.top
     assert isinstance(screen, RaceView)
     text = rig.screen_text()
-    assert "Press g to race to" in text
+    assert "Press g to race this text to" in text
     assert (
         text.splitlines()[-1].strip()
         == "g start  ←f8 length  ⇥ next view  1-7 tabs  : find  ? help  esc back"

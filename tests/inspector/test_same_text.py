@@ -50,7 +50,7 @@ async def screen_ids(sampling: Sequence[str]) -> tuple[list[int], str]:
 @pytest.mark.parametrize(
     ("sampling", "settings", "header"),
     [
-        ((), {}, "T 0.8  top-p 0.95  seed 21  model's"),
+        ((), {}, "model's defaults T 0.8  top-p 0.95  seed 21"),
         (("--temp", "0.9", "--top-p", "0.9"), {"temp": 0.9, "top_p": 0.9}, "T 0.9  top-p 0.9  seed 21 "),
     ],
 )

@@ -17,7 +17,7 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
 
 from engine.errors import EngineError
-from engine.models_on_disk.download import DownloadProgress, download
+from engine.model.download import DownloadProgress, download
 from engine.models_on_disk.models import listed
 from engine.settings import BY_NAME
 from inspector import keys
@@ -351,6 +351,6 @@ KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     "resume": sessions.names,
     "preset": lambda: Presets().names,
     "model": lambda: ("pocket",),
-    "views": lambda: (*show.VIEWS, "race", "profile"),
+    "views": lambda: (*show.VIEWS, *show.MEASURED),
 }
 """Values that are known beforehand, by the name of their argument."""

@@ -1,4 +1,4 @@
-"""`inspector show`: what the layers of a model compute for one token, a race, and a profile."""
+"""`inspector show`: what the layers of a model compute for one token; a race, the time of a step, and the cache."""
 
 from __future__ import annotations
 
@@ -24,28 +24,41 @@ if TYPE_CHECKING:
     from inspector.cli.driver import Summary
 
 VIEWS = (
-    "attention", "lens", "contributions", "gradients", "scores", "heads", "interventions", "steering", "patching",
-    "modules", "experts", "positions",
+    "map", "attention", "lens", "contributions", "gradients", "scores", "heads", "positions", "experts", "switch-off",
+    "patching", "steering",
 )  # fmt: skip
-USUAL = VIEWS[:3]
+"""The words of the tabs on the screen, and of the pages of these views."""
+OTHER_WORDS = {
+    "modules": "map", "parts": "contributions", "why": "scores", "interventions": "switch-off",
+    "switch off": "switch-off",
+}  # fmt: skip
+"""The view by other words for it: those of earlier versions, and as the screen writes it."""
+USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
+MEASURED = ("race", "time", "cache")
+"""The views with flags of their own."""
+ELSEWHERE = {
+    "batch": "batch is a subcommand: inspector batch", "drafts": "drafts are a flag: inspector generate --draft lookup",
+    "profile": "profile has become two views: inspector show time, inspector show cache",
+}  # fmt: skip
+"""What is typed instead of a view that is none here."""
 LENS = 6
 """Positions that the lens shows by default."""
 
 
 def show_parser() -> flags.Parser:
-    """Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each layer
-    would predict, what each part adds to a logit, what changes without a part or at a wrong position, which experts a
-    mixture took, and what the model is made of. The model computes the token again and each view is compared with the
-    model's own numbers: a view whose check fails is not shown."""
+    """Show what the layers of a model compute for one token of a prompt: a map of the model, where each head looks
+    (attention) and why (scores), what each layer would predict (lens), what each part adds to a logit (contributions),
+    what changes without a part (switch-off) or at a wrong position, and which experts a mixture took. The model
+    computes the token again, and each view is compared with its own numbers: a view whose check fails is not shown."""
     made = flags.command_parser(
         "show",
         show_parser.__doc__,
-        "Two more views measure, and have flags of their own: inspector show race --help, inspector show profile "
-        f"--help. {flags.EXIT_STATUS} 3 if the check of a view failed.",
+        f"Three more views measure, and have flags of their own: {', '.join(MEASURED)} (inspector show race "
+        f"--help). {flags.EXIT_STATUS} 3 if the check of a view failed.",
     )
     made.intermixed = True  # VIEW may come after flags
-    shown = f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)}); or race or profile"
+    shown = f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)}); or {', '.join(MEASURED)}"
     made.add_argument("views", type=_views, metavar="VIEW,...", nargs="?", help=shown)
     group = made.add_argument_group("token")
     add = group.add_argument
@@ -102,7 +115,7 @@ def _add_readings(parser: flags.Parser) -> None:
     texts = "for heads: score the heads also on COUNT texts of LENGTH random tokens, each repeated once, drawn with " \
             "SEED (default: 50,10,0)"  # fmt: skip
     add("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
-    add = parser.add_argument_group("scores").add_argument
+    add = parser.add_argument_group("scores: why a head looks there").add_argument
     head = "the head, such as L6 h1 (default: the one that looks most at a single token)"
     add("--head", type=_head, metavar="HEAD", help=head)
     key = "the token that the head looks at, counted from 0 with the prompt; negative counts from the end (default: " \
@@ -185,12 +198,14 @@ def facing_from(text: str) -> Facing:
 
 def _views(text: str) -> tuple[str, ...]:
     """The views that a list names."""
-    named = tuple(part.strip() for part in text.split(","))
+    named = tuple(OTHER_WORDS.get(part.strip(), part.strip()) for part in text.split(","))
     unknown = [name for name in named if name not in VIEWS]
-    if unknown and unknown[0] in ("race", "profile"):
+    if unknown and unknown[0] in ELSEWHERE:
+        raise argparse.ArgumentTypeError(ELSEWHERE[unknown[0]])
+    if unknown and unknown[0] in MEASURED:
         raise argparse.ArgumentTypeError(f"{unknown[0]} comes first, and alone: inspector show {unknown[0]}")
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(VIEWS)}")
+        raise argparse.ArgumentTypeError(f"there is no view {unknown[0]!r}: choose from {', '.join(VIEWS)}")
     return named
 
 
@@ -335,24 +350,48 @@ def run_show_race(args: Namespace) -> int:
     return report(request, RaceTable, SoFar(Measured()), [protocol.Race(args.first, args.last)])
 
 
-# ---- inspector show profile ------------------------------------------------------------------
+# ---- inspector show time, and cache ------------------------------------------------------------
 
 BEFORE = 16
-"""Tokens decoded before the step that is measured."""
+"""Tokens decoded before what is measured."""
 
 
-def show_profile_parser() -> flags.Parser:
-    """Measure one step: each part of the model, evaluated on its own; prefill and decode against the machine's
-    roofline; and the same text with a quantized KV cache."""
-    made = flags.command_parser("show profile", show_profile_parser.__doc__)
-    add, default = made.add_argument_group("profile").add_argument, protocol.Profile()
+def show_time_parser() -> flags.Parser:
+    """Measure one step: each part of the model, evaluated on its own, and prefill and decode against the machine's
+    roofline."""
+    made = flags.command_parser("show time", show_time_parser.__doc__)
+    add, default = made.add_argument_group("time").add_argument, protocol.Profile()
     repeats = f"how often to measure the step (default: {default.repeats})"
     add("--repeats", type=flags.whole, metavar="N", default=default.repeats, help=repeats)
     trace = "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace"
     add("--metal-trace", metavar="FILE", help=trace)
+    return _add_text(made)
+
+
+def run_show_time(args: Namespace) -> int:
+    """Run `inspector show time`. A trace of Metal is recorded alone: it slows a step down."""
+    if args.metal_trace is not None:
+        os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
+        return _measure(args, protocol.CaptureMetal(args.metal_trace))
+    return _measure(args, protocol.Profile(args.repeats), protocol.MeasureRoofline())
+
+
+def show_cache_parser() -> flags.Parser:
+    """Measure the KV cache of one text at the model's own precision, 8 and 4 bits: its bytes, and how far the logits
+    change."""
+    return _add_text(flags.command_parser("show cache", show_cache_parser.__doc__))
+
+
+def run_show_cache(args: Namespace) -> int:
+    """Run `inspector show cache`."""
+    return _measure(args, protocol.CompareKV())
+
+
+def _add_text(made: flags.Parser) -> flags.Parser:
+    """Add the flags of the text that something is measured on."""
     flags.add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("before that step")
-    tokens = f"tokens to decode before the measured step (default: {BEFORE})"
+    sampling = made.add_argument_group("before that")
+    tokens = f"tokens to decode before what is measured (default: {BEFORE})"
     read = BY_NAME["max_tokens"].parse
     sampling.add_argument("--max-tokens", "-m", type=read, metavar="N", default=BEFORE, help=tokens)
     flags.add_named(sampling, "temp", "top_p", "seed")
@@ -361,15 +400,10 @@ def show_profile_parser() -> flags.Parser:
     return made
 
 
-def run_show_profile(args: Namespace) -> int:
-    """Run `inspector show profile`; its default prompt is the screen's. A trace of Metal is recorded alone: it slows a
-    step down."""
+def _measure(args: Namespace, *commands: Command) -> int:
+    """Run a text, by default the screen's prompt, and measure."""
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.measured import ProfileTables
 
     request = request_from(args, default_prompt=True)
-    then = [protocol.Run(), protocol.Profile(args.repeats), protocol.MeasureRoofline(), protocol.CompareKV()]
-    if args.metal_trace is not None:
-        os.environ.setdefault("MTL_CAPTURE_ENABLED", "1")  # which Metal reads when MLX is imported
-        then = [protocol.Run(), protocol.CaptureMetal(args.metal_trace)]
-    return report(request, ProfileTables, EndFigures(), then)
+    return report(request, ProfileTables, EndFigures(), [protocol.Run(), *commands])

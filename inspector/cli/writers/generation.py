@@ -208,7 +208,8 @@ def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -
     if summary.facts is not None:
         lines.append(("model", _model(summary.facts)))
     if (prefilled := summary.prefilled) is not None:
-        lines.append(("prompt", f"{len(prefilled.tokens)} tokens, {prompt_rate(prefilled.prompt_tps)}"))
+        tokens = f"{len(prefilled.tokens)} tokens", prompt_rate(prefilled.prompt_tps)
+        lines.append(("prompt", ", ".join(filter(None, tokens))))
         cold = f", {COLD}" if prefilled.cold else ""
         lines.append(("first token", milliseconds(prefilled.ttft_ms) + cold))
     if (tpot := summary.tpot) is None:

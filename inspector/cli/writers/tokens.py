@@ -156,8 +156,9 @@ class ScoreTable(PlainText[Score]):
 
     def _costs(self, summary: Summary) -> list[tuple[str, str]]:
         score = self._figures.figures
-        rate = f" for {score.scored} tokens, {prompt_rate(score.tps)}" if score.scored and score.ms else ""
-        return [*super()._costs(summary), ("took", milliseconds(score.ms) + rate)]
+        tokens = f" for {score.scored} tokens" if score.scored and score.ms else ""
+        rate = f", {prompt_rate(score.tps)}" if tokens and score.tps else ""
+        return [*super()._costs(summary), ("took", milliseconds(score.ms) + tokens + rate)]
 
 
 def score_row(token: PromptToken) -> str:

@@ -28,7 +28,7 @@ from inspector.widgets.actions import (
 )
 
 if TYPE_CHECKING:
-    from engine.models_on_disk.download import DownloadProgress
+    from engine.model.download import DownloadProgress
     from inspector.main.screen import MainScreen
 
 PROMPT_KEYS = dialog_table(
@@ -89,7 +89,7 @@ class Downloads:
         self.spec, self.progress, self.outcome = spec, None, ""
 
         def work() -> EngineError | None:
-            from engine.models_on_disk.download import download  # not before one is wanted
+            from engine.model.download import download  # not before one is wanted
 
             worker = get_current_worker()  # the program's end cancels it
             try:

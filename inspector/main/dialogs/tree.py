@@ -57,8 +57,8 @@ class FilterDialog(FieldDialog[TreeFilter]):
             self.say("No filter: all branches are shown.")
             return
         fit = self._fit(wanted)
-        fits = f"{fit:,} branch{'es fit' if fit != 1 else ' fits'}"
-        self.say(f"{fits}; those above them are shown, too.", wrong=not fit)
+        found = f"{fit:,} row{'s' * (fit != 1)} found"
+        self.say(f"{found}; the rows above are shown, too.", wrong=not fit)
 
     def apply(self) -> None:
         self.dismiss(self.wanted)
@@ -67,10 +67,11 @@ class FilterDialog(FieldDialog[TreeFilter]):
 # ---- name, note and caption of a branch ---------------------------------------------------------
 
 FIELDS = (
-    ("name", "name: shown in the tree"),
-    ("note", "note: for yourself"),
-    ("caption", "caption: for an audience, in a replay"),
+    ("name", "name in the tree", "ending A"),
+    ("note", "private note", "why this token?"),
+    ("caption", "caption for an audience, in a replay", "watch the entropy here"),
 )
+"""Each with its label and an example."""
 
 
 class NamingDialog(Dialog[Marked]):
@@ -81,32 +82,33 @@ class NamingDialog(Dialog[Marked]):
         what: The branch or token that they are for, printable.
         stages: Ids and titles of the panels that the caption can be about.
         here: Id of the current one.
+        begins: Name of the field that has the focus first.
     """
 
     HEADING: ClassVar[str] = "Name and note"
-    APPLY: ClassVar[str] = "Keep"
+    APPLY: ClassVar[str] = "Save"
 
-    def __init__(self, mark: Marked, what: str, stages: Sequence[tuple[str, str]], here: str) -> None:
+    def __init__(
+        self, mark: Marked, what: str, stages: Sequence[tuple[str, str]], here: str, begins: str = "name"
+    ) -> None:
         super().__init__()
-        self.mark, self.what = mark, what
+        self.mark, self.what, self._begins = mark, what, begins
         self.stages = [id for id, _ in stages]
         self._titles = [title for _, title in stages]
         self._here = mark.tool if mark.tool in self.stages else here
 
     def body(self) -> Iterable[Widget]:
-        yield Static(Content.styled(self.what, "bold"), id="naming-what")
-        for name, label in FIELDS:
+        yield Static(Content.styled(f"On {self.what}", "bold"), id="naming-what")
+        for name, label, example in FIELDS:
             yield Label(label, classes="field-label", markup=False)
-            yield SafeInput(getattr(self.mark, name), "none", id=f"naming-{name}")
-        yield Label("panel: that the caption is about", classes="field-label", markup=False)
+            yield SafeInput(getattr(self.mark, name), example, id=f"naming-{name}")
+        yield Label("panel the caption refers to", classes="field-label", markup=False)
         yield Choice(self._titles, self.stages.index(self._here), id="naming-tool")
 
     def on_mount(self) -> None:
-        """Begin in the name."""
-        self.query_one("#naming-name", SafeInput).focus()
+        self.query_one(f"#naming-{self._begins}", SafeInput).focus()
 
     def apply(self) -> None:
-        """Keep what was typed."""
-        texts = {name: self.query_one(f"#naming-{name}", SafeInput).value.strip() for name, _ in FIELDS}
+        texts = {name: self.query_one(f"#naming-{name}", SafeInput).value.strip() for name, *_ in FIELDS}
         tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if texts["caption"] else ""
         self.dismiss(replace(self.mark, **texts, tool=tool))

@@ -217,11 +217,12 @@ class HeaderLine(Canvas):
         versions = [[first, *(Segment(f"  {text}") for text in on[:kept])] for kept in range(len(on), -1, -1)]
         for left_out, version in enumerate(versions):
             version += [Segment(f"  +{left_out}", self.ink("muted"))] * bool(left_out)
-        whose = Segment(f"  {defaults_of(facts, settings)}".rstrip(), self.ink("muted"))
+        of = defaults_of(facts, settings)
+        whose = [Segment(f"{of} defaults ", self.ink("muted"))] if of else []
         if greedy:
-            return [[*versions[0], whose], *versions, *([] if on else [[]])]
+            return [[*whose, *versions[0]], *versions, *([] if on else [[]])]
         seeded = [*versions[0], Segment(f"  seed {settings.seed}", self.ink("muted"))]
-        return [[*seeded, whose], seeded, *versions]
+        return [[*whose, *seeded], seeded, *versions]
 
 
 def _type(facts: ModelFacts) -> str:

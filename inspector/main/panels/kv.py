@@ -42,8 +42,8 @@ def kv_facts(timeline: Timeline, kv: KVReading) -> Iterator[Fact]:
     for group in kv.groups:
         if group.limit is not None and group.kind != "recurrent":
             gone = max(0, kv.offset - group.held)
-            fate = f"{count(gone)} dropped" if gone else "none dropped yet"
-            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {fate}"
+            dropped = f"{count(gone)} dropped" if gone else "none dropped yet"
+            yield "window", f"{layers_of(group)}: the last {count(group.limit)} tokens at most; {dropped}"
     for group in kv.groups:
         if group.kind == "recurrent":
             each, all_of_them = size(group.used_bytes), size(len(group.layers) * group.used_bytes)
@@ -54,7 +54,7 @@ def kv_facts(timeline: Timeline, kv: KVReading) -> Iterator[Fact]:
         yield "full window", f"{size(full)} at {count(window)} tokens; {share}"
     per_token, spare = facts.kv_bytes_per_token, facts.free_bytes
     if per_token and spare is not None:
-        there = f"{size(spare)} {FREE[facts.memory_of]} beside the weights when they were loaded"
+        there = f"{size(spare)} {FREE[facts.memory_of]} once the weights were loaded"
         yield "memory", f"{there}: room for about {amount(spare // per_token)} tokens"
     # the tokens that branches have in common went through the model once
     branches = timeline.tree.branches
@@ -178,9 +178,9 @@ class KVPanel(PanelCanvas, can_focus=True):
             return self._empty(timeline, kv, width, height)
         window = timeline.facts.context_window if timeline.facts else None
         loaded = timeline.of(Measured).loaded
-        ends = [f"over {len(loaded.ranks)} ranks"] if loaded is not None and len(loaded.ranks) > 1 else []
-        ends += [f"{percent(kv.offset / window)} of the window of {count(window)}"] if window else []
-        self.title(Content(f"KV cache · {count(kv.offset)} tokens"), Content(" · ".join(ends)))
+        ranks = f"over {len(loaded.ranks)} ranks" if loaded is not None and len(loaded.ranks) > 1 else ""
+        of_window = f" of {count(window)}" if window else ""
+        self.title(Content(f"{self.NAME} · {count(kv.offset)}{of_window} tokens"), Content(ranks))
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)

@@ -91,7 +91,7 @@ def facts(items: Sequence[Item], slot: int) -> str:
 
 GUTTER = 2
 """Cells at the left that distinguish the prompt from the completion."""
-BOUNDARY = "▏"
+BOUNDARY = "┊"
 
 Key = tuple[int, int, bool, str, str | None]
 """Two tokens with the same key look the same: node, id, whether it is a step, the signs of its marks, and the words of

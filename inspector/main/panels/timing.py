@@ -13,6 +13,7 @@ from textual.content import Content
 
 from engine.protocol import Memory, Prefilled, Step
 from inspector import scales
+from inspector.display import first_fitting
 from inspector.keys import key_for
 from inspector.main.panels.steps import MOST, StepFigures, step_shown
 from inspector.scales import COLD, count, milliseconds, size
@@ -73,16 +74,16 @@ def cause(timeline: Timeline, place: int, median: float) -> str:
     beyond = SHARE * (step.ms.total - median)
     known: list[str] = []
     if step.ms.cold:
-        known.append(f"{COLD}: the model's first step since it was loaded")
+        known.append("warm-up: the model's first step since it was loaded")
     if grown > 0 and not step.kv.passed_tokens:
         known.append(f"the KV cache grew by {size(grown)}")
     if step.ms.collecting > beyond:
         known.append(f"garbage collection, {milliseconds(step.ms.collecting)}")
     if step.ms.drawing > beyond:
-        known.append(f"the screen was drawn beside it, {milliseconds(step.ms.drawing)}")
+        known.append(f"the screen was drawn at the same time, {milliseconds(step.ms.drawing)}")
     if known:
         return " and ".join(known)
-    parts = {"the model": step.ms.forward, "the sampler": step.ms.sample, "what is shown": step.ms.inspect}
+    parts = {"the model": step.ms.forward, "the sampler": step.ms.sample, "the readings": step.ms.inspect}
     return f"cause not known; most of it in {max(parts, key=parts.__getitem__)}"
 
 
@@ -163,10 +164,11 @@ class TimingPanel(PanelCanvas, can_focus=True):
             return self._empty(timeline, width, height)
         step, prompts = timeline.step, timeline.prompts
         memory = step.memory if step else timeline.memory
-        # the prompt logprobs are no part of the numbers in the panel
-        spent = f" · prompt logprobs +{milliseconds(prompts.readings_ms)}" if prompts.readings_ms else ""
+        # the prompt's probabilities are no part of the numbers in the panel
+        extra = f" · prompt probabilities took {milliseconds(prompts.readings_ms)} extra"
+        title = first_fitting(width, self.NAME + extra * bool(prompts.readings_ms), self.NAME)
         taken = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}" if memory else ""
-        self.title(Content(self.NAME + spent), Content(taken))
+        self.title(Content(title), Content(taken))
         if not (prompts.chunks or prompts.prefilled):
             return self._empty(timeline, width, height)
         self._figures.update(timeline)
@@ -222,14 +224,13 @@ class TimingPanel(PanelCanvas, can_focus=True):
         pieces: list[Row] = []
         if step is not None:
             took = self._pair(f"step {count(step.index + 1)} took", milliseconds(step.ms.total))
-            pieces.append([*took, *[Segment(f" {COLD}", self.ink("warn"))] * step.ms.cold])
+            pieces.append([*took, *[Segment(f" ({COLD})", self.ink("warn"))] * step.ms.cold])
         if prefilled is None:
-            prompt = self._pair("prompt", scales.prompt_rate(timeline.prompts.tps))
-            pieces += [self._prefilling(timeline), prompt]
+            pieces += [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
         else:
             pieces += [[Segment(scales.rate(tpot.tps), self.ink("strong"))]] if tpot else []
             pieces += [self._pair("first token", milliseconds(prefilled.ttft_ms))]
-            pieces += [self._pair("prompt", scales.prompt_rate(prefilled.prompt_tps))] if step is None else []
+            pieces += self._prompt_rate(prefilled.prompt_tps) if step is None else []
         first, *rest = pieces
         row = side_by_side([self.named(first) if self.frameless else first, *rest], width)
         left = width - Segment.get_line_length(row) - GAP
@@ -251,38 +252,44 @@ class TimingPanel(PanelCanvas, can_focus=True):
             deep: Whether the slowest hundredth is shown.
         """
         prefilled, tpot = timeline.prompts.prefilled, self._figures.tpot()
-        tps = timeline.prompts.tps if prefilled is None else prefilled.prompt_tps
-        prompt = "prompt", scales.prompt_rate(tps)
         if prefilled is None:
-            return [self._prefilling(timeline), self._pairs(prompt)]
+            return [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
+        prompt = self._prompt_rate(prefilled.prompt_tps)
         if tpot is None:
-            return [self._cold_times(prefilled, width), self._pairs(prompt)]
+            return [self._cold_times(prefilled, width), *prompt]
         ttft = "first token", milliseconds(prefilled.ttft_ms)
-        first = self._pairs(ttft, mark=COLD if prefilled.cold else "")
-        then = {"then": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": scales.ms(tpot.p95)}
+        first = self._pairs(ttft, mark=f"({COLD})" if prefilled.cold else "")
+        slow = scales.ms(tpot.p95)
+        then = {"each token": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": slow}
         if deep:
             then["p99"] = scales.ms(tpot.p99)
-        for drop in ("", "p50", "p99", "p95", "then"):
+        for drop in ("", "p50", "p99", "p95", "each token"):
             then.pop(drop, None)
             row = [*first, *self._pairs(*then.items())]
             if Segment.get_line_length(row) <= width + GAP:
                 break
-        return [row, self._pairs(prompt, ("generation", scales.rate(tpot.tps)))]
+        below = [*prompt, self._pair("generation", scales.rate(tpot.tps))]
+        below += [self._pair("p95", slow)] if "p95" not in then else []
+        return [row, side_by_side(below, width)]
+
+    def _prompt_rate(self, tokens_a_second: float) -> list[Row]:
+        """The throughput of the prefill; none if all of it was warm-up."""
+        return [self._pair("prompt", scales.prompt_rate(tokens_a_second))] if tokens_a_second else []
 
     def _cold_times(self, prefilled: Prefilled, width: int) -> Row:
-        """Time to the first token, and of a step that is a cold start, where that is the only one."""
+        """Time to the first token, and of a step with warm-up, if that is the only one."""
         first = "first token", milliseconds(prefilled.ttft_ms)
-        row = self._pairs(first, mark=COLD if prefilled.cold else "")
+        row = self._pairs(first, mark=f"({COLD})" if prefilled.cold else "")
         if not self._figures.ms:
             return row
         then = "then", milliseconds(self._figures.ms[0])
-        row += self._pairs(then, mark=COLD)
+        row += self._pairs(then, mark=f"({COLD})")
         if prefilled.cold and Segment.get_line_length(row) > width + GAP:
-            return self._pairs(first, then, mark=f"both {COLD}")
+            return self._pairs(first, then, mark=f"(both {COLD})")
         return row
 
     def _pairs(self, *pairs: tuple[str, str], mark: str = "") -> Row:
-        """Names in grey and numbers in bold, side by side, and perhaps a mark behind them."""
+        """Names in grey and numbers in bold, side by side, and perhaps a mark after them."""
         muted, strong = self.ink("muted"), self.ink("strong")
         row: Row = []
         for name, value in pairs:

@@ -15,7 +15,7 @@ import pytest
 from engine.errors import Cancelled, EngineError, StepError
 from engine.inside import attention
 from engine.inside import attention as heads_module
-from engine.inside.attention import ROWS, read_attention, read_triangle, score_heads
+from engine.inside.attention import ROWS, check_attention, read_attention, read_triangle, score_heads
 from engine.inside.taps import AttentionRun, Taps
 from engine.inside.view import LESS, QUANTIZED, SHORTER
 from engine.model.load import load
@@ -246,6 +246,17 @@ def test_a_head_looks_at_the_kite_while_the_model_says_ball(session: Session) ->
     says = session.next.candidates[0]
     assert says.text == " ball"
     assert says.prob > 0.7
+
+
+@pytest.mark.parametrize(("kind", "bound"), [("softmax", 0.01), ("fused", ROWS), ("quantized", ROWS)])
+def test_rows_that_the_model_rounds_itself_may_be_off_by_as_much_as_its_type_rounds(
+    kind: Any, bound: float
+) -> None:
+    run = AttentionRun(0, kind, mx.full((1, 1, 4), 0.251), None, 1, None, None, 0.0, None)
+    worst: dict[Any, Any] = {}
+    check_attention(worst, run, 0.01)
+    assert worst["rows"].error == pytest.approx(0.004, rel=1e-3)
+    assert worst["rows"].bound == bound
 
 
 # ---- the triangle -----------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from engine.inside.attention import read_attention
 from engine.inside.lens import attribute, read_lens
 from engine.model.load import load
-from engine.protocol import Attribute, ReadAttention, ReadLens
+from engine.protocol import Attribute, LensCell, LensColumn, ReadAttention, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from tests.engine.inside.looking import answer
@@ -72,3 +72,10 @@ def test_the_lens_wavers_between_max_and_her_and_two_heads_push_max(session: Ses
     first, second = sorted(heads, key=lambda each: -heads[each])[:2]
     assert {first, second} == {(6, 0), (6, 1)}
     assert heads[second] > 3 > 4 * sorted(heads.values())[-3]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "layer"), [((1, 1, 1), 0), ((2, 1, 1), 1), ((1, 3, 1), 2), ((9, 1, 2), 3), ((2, 2, 1), 2)]
+)
+def test_a_token_leads_from_the_cell_on_from_which_it_is_first(ranks: tuple[int, ...], layer: int) -> None:
+    assert LensColumn(1, tuple(LensCell((), 0.0, rank) for rank in ranks)).leads_from == layer

@@ -153,6 +153,17 @@ def test_of_a_long_path_some_keys_are_kept_at_their_own_positions(zoo: Zoo, monk
     assert rows(kept, "by_key") == pytest.approx(rows(whole, "by_key")[:, places], abs=1e-4)
 
 
+def test_of_a_layers_arguments_hidden_states_are_joined_and_masks_left_out() -> None:
+    hidden = mx.arange(9.0).reshape(1, 3, 3)
+    chunks = [hidden[:, :2], hidden[:, 2:]]
+    joined = scores._joined(
+        [{"x": (chunk, mx.ones((2, 2)), 7), "mask": mx.array(True), "kind": "causal"} for chunk in chunks],
+        (2, 1),
+    )
+    assert mx.array_equal(joined["x"][0], hidden)
+    assert (joined["x"][1:], joined["mask"], joined["kind"]) == ((None, 7), None, None)
+
+
 def test_beyond_a_bound_heads_are_folded_into_their_attention(zoo: Zoo, monkeypatch: Any) -> None:
     session = begun(zoo.load("pocket", dtype="float32"), KITE, steps=2)
     whole = read_of(session, 6, 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 from engine import protocol
 from engine.lockstep.second import PathReader, both_models
-from engine.lockstep.texts import compared
+from engine.lockstep.texts import _diverged, compared
 from engine.protocol import LockstepRead, LockstepSpan, WaysParted
 from engine.settings import LoadSettings, Settings
 from tests import synthetic
@@ -137,6 +138,7 @@ def test_each_its_own_way_until_they_part(zoo: Zoo) -> None:
     assert list(apart.ids) == steps
     assert apart.parted is not None
     assert apart.ids[: apart.parted] == apart.other_ids[: apart.parted]
+    assert apart.ids[apart.parted] != apart.other_ids[apart.parted]
     assert "".join(part.text for part in apart.parts) == two.session.tokens.join(steps)
     assert node(two) == before
 
@@ -151,6 +153,25 @@ def test_the_other_goes_on_where_one_has_ended(zoo: Zoo) -> None:
     ended = two.one(protocol.PartWays(node(two), tokens=6), WaysParted)
     assert (ended.ids, ended.other_ids) == (ways.ids[: place + 1], ways.other_ids)
     assert "".join(part.text for part in ended.parts) == two.session.tokens.join(list(ways.ids[:place]))
+
+
+@pytest.mark.parametrize(
+    ("ids", "other_ids", "parted"),
+    [
+        (("ab", "c"), ("a", "bc"), None),
+        (("ab", "c"), ("x", "bc"), 0),
+        (("ab", "cd"), ("a", "bxd"), 1),
+        (("ab", "c"), ("a", "bcd"), 2),
+        (("ab", "cd"), ("abc",), 1),
+    ],
+)
+def test_they_part_at_the_token_with_the_first_byte_that_differs(
+    ids: tuple[str, ...], other_ids: tuple[str, ...], parted: int | None
+) -> None:
+    mine, theirs = (
+        SimpleNamespace(ids=each, tokens=SimpleNamespace(raw=str.encode)) for each in (ids, other_ids)
+    )
+    assert _diverged(mine, theirs) == parted  # type: ignore[arg-type]
 
 
 def test_ways_meet_where_several_words_are_the_same_again() -> None:

@@ -68,7 +68,7 @@ def test_a_busy_machine_is_told_with_the_widest_spread() -> None:
 def test_what_is_above_the_roof_is_told() -> None:
     assert list(_above(figures(DECODE, 4.0))) == []
     (told,) = _above(figures(DECODE, 0.5))  # 2 GFLOP/s at 2 operations a byte: twice what 0.5 GB/s allow
-    assert told.startswith("Decode is at 200% of the roof, which was measured twice")
+    assert told.startswith("Decode reaches 2.0 times the roof, which was measured twice")
 
 
 def test_a_roof_that_is_exceeded_is_measured_again(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_a_roof_that_is_exceeded_is_measured_again(zoo: Zoo, monkeypatch: pytest
     assert isinstance(last, RooflineMeasured)
     assert (last.bandwidth_gbs, last.bandwidth_how) == (1e6, "a quiet one")
     assert last.share(last.decode) < 1
-    assert not any("of the roof" in note for note in last.notes)
+    assert not any("times the roof" in note for note in last.notes)
 
 
 def test_rates_are_of_the_best_repeat() -> None:

@@ -16,7 +16,7 @@ from engine.errors import PromptError
 from engine.model import chat_template as chat_template
 from engine.model import chat_template_process
 from engine.model.tokens import Tokens
-from engine.protocol import NO_OPTIONS, Message
+from engine.protocol import NO_OPTIONS, Message, ReplyMark
 from tests.system import peak
 
 # ruff: noqa: E501
@@ -187,3 +187,25 @@ def test_without_a_process_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/no/such/program")
     with pytest.raises(PromptError, match="can't be filled: No such file or directory"):
         chat_template.render("x", {})
+
+
+@pytest.mark.parametrize("template", ["a [THINK] b", "a [/THINK] b", "[THINK][/THINK]"])
+def test_one_mark_of_a_thinking_in_a_template_tells_both(template: str) -> None:
+    marks = chat_template.reply_format(template, None, dict).marks
+    assert marks == (ReplyMark("answer", "[THINK]", "thinking"), ReplyMark("thinking", "[/THINK]", "answer"))
+
+
+@pytest.mark.parametrize(
+    ("content", "ends", "end"),
+    [
+        ("cd", [1, 6, 7], 6),
+        ("other", [6], 6),
+        ("cd", [1], 4),
+        ("cd", None, 4),
+        ("other", [1], 2),
+        ("other", None, 2),
+    ],
+)
+def test_a_string_ends_at_its_mark_or_after_its_text(content: str, ends: list[int] | None, end: int) -> None:
+    found = None if ends is None else [(0, True, at) for at in ends]
+    assert chat_template._end("abcdefgh", content, 2, found) == end

@@ -11,10 +11,12 @@ from typing import Any
 import mlx.nn as nn
 import pytest
 from mlx_lm import utils
+from msgspec.structs import replace
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer
 
 from engine import pocket
+from engine.memory import Room
 from engine.model import facts as module
 from engine.model.facts import (
     BLOCK,
@@ -29,6 +31,12 @@ from engine.model.load import load
 from engine.model.tokens import Tokens, plain_tokenizer
 from engine.protocol import SpecialToken
 from engine.settings import LoadSettings
+
+
+def test_the_room_for_another_model_is_known_where_the_free_bytes_are() -> None:
+    facts = load(LoadSettings()).facts
+    assert replace(facts, free_bytes=None).room is None
+    assert replace(facts, free_bytes=7).room == Room(7, facts.memory_of)
 
 
 @pytest.fixture

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
 
-import huggingface_hub
 import mlx.core as mx
 import numpy as np
 import pytest
-from huggingface_hub import errors
 from mlx.utils import tree_flatten
 from mlx_lm import utils
 from mlx_lm.models.cache import make_prompt_cache
@@ -26,6 +24,7 @@ from engine.model.load import cannot_run, load, load_tokenizer, prepare, read_we
 from engine.protocol import NO_OPTIONS, Loading, conversation
 from engine.settings import LoadSettings
 from tests import broken_models, synthetic
+from tests.engine.models_on_disk.hub import FakeHub, serving
 from tests.engine.sessions import begun
 from tests.engine.unthreaded import Unthreaded
 from tests.zoo import CONFIGS, Zoo
@@ -224,6 +223,16 @@ def test_a_broken_directory_gets_one_clear_sentence(zoo: Zoo, tmp_path: Path, ca
     assert "\n" not in str(error.value)
 
 
+def test_what_no_tokenizer_reads_is_no_obstacle(zoo: Zoo, tmp_path: Path) -> None:
+    path = copied(zoo, tmp_path)
+    (path / "old.json").mkdir()
+    os.mkfifo(path / "pipe")
+    assert load(LoadSettings(model=str(path))).facts.layers == 2
+    os.mkfifo(path / "more.txt")
+    with pytest.raises(LoadError, match=r"more\.txt"):
+        load(LoadSettings(model=str(path)))
+
+
 def test_a_long_path_hides_no_reason(zoo: Zoo, tmp_path: Path) -> None:
     """mlx_lm's sentence names the path first; the hub's cache on a Mac makes long ones."""
     path = copied(zoo, tmp_path / ("long" * 50))
@@ -241,7 +250,7 @@ def test_a_long_path_hides_no_reason(zoo: Zoo, tmp_path: Path) -> None:
         ("a/b/c", "No such directory: a/b/c."),
         (
             "some-one/some-model",
-            "There is no directory some-one/some-model, and it is not in the hub's cache",
+            "There is no directory some-one/some-model. some-one/some-model can't be downloaded: HF_HUB_OFFLINE",
         ),
         ("two words", "two words is neither a directory nor a hub id."),
         ("", "The model's name is empty."),
@@ -323,20 +332,6 @@ def test_without_a_vocabulary_in_the_config_no_id_is_refused(bare: Path) -> None
                 tokens.encode("Once upon")
         else:
             assert tokens.encode("Once upon") == load(LoadSettings()).tokens.encode("Once upon")
-
-
-def test_only_the_tokenizers_files_are_downloaded(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-
-    def download(spec: str, *, allow_patterns: list[str], **_: Any) -> str:
-        asked.append(allow_patterns)
-        return str(zoo.path("llama"))
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    load_tokenizer(LoadSettings(model="some-one/some-model"))
-    load(LoadSettings(model="some-one/some-model"))
-    assert "*.json" in asked[0]
-    assert set(asked[1]) - set(asked[0]) == {"model*.safetensors"}
 
 
 @pytest.mark.parametrize(
@@ -438,56 +433,47 @@ def test_an_adapter_of_another_model_is_refused(zoo: Zoo, tmp_path: Path) -> Non
         load(LoadSettings(model="pocket", adapter_path=path))
 
 
-def test_a_download_is_told_in_bytes(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-    def download(spec: str, *, tqdm_class: Any, **_: Any) -> str:
-        bar = tqdm_class(desc="Downloading", total=0, initial=0, unit="B", unit_scale=True)
-        bar.total = 3000
-        for _ in range(3):
-            bar.update(1000)
-        bar.close()
-        return str(zoo.path("llama"))
+@pytest.fixture
+def hub(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    """A hub that has a llama, and an empty cache."""
+    files = {each.name: each.read_bytes() for each in zoo.path("llama").iterdir()}
+    with serving(FakeHub(files)) as made:
+        for name, value in made.environ(tmp_path / "cache").items():
+            monkeypatch.setenv(name, value)
+        yield made
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+
+def test_a_model_of_the_hub_is_downloaded_and_found_again_without_it(hub: FakeHub) -> None:
     told: list[Loading] = []
-    facts = load(LoadSettings(model="some-one/some-model"), told.append).facts
-    assert facts.family == "llama"
-    downloaded = [(each.done, each.total) for each in told if each.stage == "download"]
-    assert downloaded == [(0, 0), (1000, 3000), (2000, 3000), (3000, 3000)]
+    settings = LoadSettings(model="some/tiny")
+    assert load_tokenizer(settings).encode("Once") == load(LoadSettings()).tokens.encode("Once")
+    assert not any(path.endswith(".safetensors") for path, *_ in hub.asked)
+    assert load(settings, told.append).facts.family == "llama"
+    done = [(each.done, each.total) for each in told if each.stage == "download"]
+    assert done[0] == (0, 0)
+    assert done[-1] == (sum(map(len, hub.files.values())),) * 2
+    hub.asked.clear()
+    load(settings)
+    assert not any("/resolve/" in path for path, *_ in hub.asked)
+    hub.status = 503
+    assert load(settings).facts.family == "llama"
 
 
-def test_a_download_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    cancel = Event()
+def test_a_model_whose_bytes_are_not_the_hubs_is_not_loaded(hub: FakeHub) -> None:
+    hub.wrong = {"model.safetensors": bytes(len(hub.files["model.safetensors"]))}
+    with pytest.raises(LoadError, match="another hash than the hub states"):
+        load(LoadSettings(model="some/tiny"))
 
-    def download(spec: str, *, tqdm_class: Any, **_: Any) -> str:
-        bar = tqdm_class(total=10, unit="B")
-        cancel.set()
-        bar.update(1)
-        return "never"
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+def test_a_download_can_be_stopped(hub: FakeHub) -> None:
+    hub.hold, cancel = Event(), Event()
+
+    def emit(now: Loading) -> None:
+        if now.done:
+            cancel.set()
+
     with pytest.raises(Cancelled):
-        load(LoadSettings(model="some-one/some-model"), cancel=cancel)
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (
-            errors.LocalEntryNotFoundError("Got: ConnectError"),
-            "it is not in the hub's cache and can't be downloaded",
-        ),
-        (OSError("No space left on device"), "can't be downloaded now (No space left on device)"),
-        (errors.HFValidationError("Repo id must be"), "is neither a directory nor a hub id"),
-    ],
-)
-def test_what_the_hub_raises_is_said(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
-    def download(*_: Any, **__: Any) -> str:
-        raise error
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    with pytest.raises(LoadError) as raised:
-        load(LoadSettings(model="some-one/some-model"))
-    assert message in raised.value.message
+        load(LoadSettings(model="some/tiny"), emit, cancel)
 
 
 def test_a_load_leaves_nothing_behind_in_the_state_of_random_numbers(zoo: Zoo, tmp_path: Path) -> None:

@@ -191,6 +191,25 @@ def test_a_task_that_rank_0_waits_for_in_idle_time_is_that_of_all_and_only_there
     assert (got.cancel.own is task.cancel) == (rank == 0)
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_aside_of_rank_0_is_taken_by_all_between_two_steps(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    aside, inbox = Task(protocol.Explain(1), 8, session=0), RanksInbox()
+    joined = SimpleNamespace(
+        first=lambda own: (aside.command, aside.id, False),
+        first_flags=lambda waits, cancelled: [waits, cancelled],
+    )
+    monkeypatch.setattr(group, "joined", lambda: joined)
+    inbox._running = running = group.SharedCancel(Event(), None)
+    running.own.set()
+    if waits:
+        inbox.put(aside)
+    taken = inbox.take_interleavable(0)
+    assert (taken and (taken.command, taken.id)) == ((aside.command, 8) if waits else None)
+    assert running.known  # the run's own cancel came with the same exchange
+
+
 @pytest.mark.parametrize("size", [0, 1, 4060, 4070, 4080, 4090, 20_000])
 def test_objects_of_all_sizes_are_gathered_from_every_rank(
     monkeypatch: pytest.MonkeyPatch, size: int

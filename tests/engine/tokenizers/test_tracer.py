@@ -223,6 +223,7 @@ def test_a_wordpiece_takes_the_longest_from_the_left() -> None:
         (b"un", b"happy"),
         (0, 2),
     )
+    assert [way.lengths for way in taken.words[0].ways] == [(2, 5)]
     assert TokenizerTracer(made).trace("unhappyx").words[0].ids == (4,) == (taken.unknown,)
 
 

@@ -56,7 +56,7 @@ REFUSED = {
         "--to 513": "exceeds the model's context window of 512. Race to 512 tokens or fewer.",
         "--no-kv-cache --kv-bits 8": "--no-kv-cache: there is no KV cache for --kv-bits to change.",
     },
-    "show profile": {
+    "show time": {
         "--repeats x": "--repeats: must be a whole number",
         "--repeats 0": "must be a whole number of at least 1, not 0",
     },
@@ -66,8 +66,10 @@ REFUSED = {
         "--at p1": "--at p1 is no prompt token that has a token before it.",
         "--at 0": "--at: tokens are counted from 1",
         "--at x": "--at: must be a whole number, not 'x'.",
-        "lens,colours": "VIEW,...: 'colours' is not one of attention, lens, contributions, gradients, scores",
+        "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions",
         "lens,race": "race comes first, and alone: inspector show race",
+        "drafts": "drafts are a flag: inspector generate --draft lookup",
+        "profile": "profile has become two views: inspector show time, inspector show cache",
         "--positions 0": "--positions: must be 1 or more",
         "heads --texts 1,2": "1 to 100 texts of twice 2 to 512 tokens",
         "heads --texts 1,2,3,4": "--texts: give a length, a count and a seed.",

@@ -82,8 +82,9 @@ SLOW = {
     "inspector lesson record my-lesson.md": "my-lesson.trace.zst",
     "inspector open FILE --check --model MODEL": "largest difference of a logprob",
     "inspector open FILE [N]": "reply",
-    "inspector show profile": "attention",
+    "inspector show cache": "KV cache of",
     "inspector show race": "cache",
+    "inspector show time": "attention",
     "inspector train": "open it ",
     "inspector train --text FILE": "open it ",
 }

@@ -65,7 +65,7 @@ def offered(line: str, environment: dict[str, str], folder: Path) -> list[str]:
         ("inspector show r", ["race"]),
         ("inspector show lens --posi", ["--positions"]),
         ("inspector show race --fro", ["--from"]),
-        ("inspector show profile --rep", ["--repeats"]),
+        ("inspector show time --rep", ["--repeats"]),
         ("inspector generate --preset cre", ["creative"]),
         ("inspector replay ", ["20260101-000000-pocket", "20260102-000000-qwen"]),
         ("inspector --resume 20260102", ["20260102-000000-qwen"]),

@@ -28,7 +28,7 @@ PROMPT = "$ inspector "
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MEASURED = ("first token ", "each token ", "memory ", "took ", "seed ")
 """Beginnings of lines of which no more than that is compared."""
-MACHINES = re.compile(r",? cold start|(?<=OpenBLAS) [\d.]+|[\d.,]+ m?s\b")
+MACHINES = re.compile(r",? with warm-up|(?<=OpenBLAS) [\d.]+|[\d.,]+ m?s\b")
 NUMBER = re.compile(r"\d[\d,]*\.\d+|\d[\d,]*")
 OTHERS = {
     "pip", "pytest", "ssh", "ruff", "mypy", "python", "pytest-xdist",

@@ -1,4 +1,4 @@
-"""`inspector show race` and `show profile`: their output, from records by hand and as a user runs them."""
+"""`inspector show race`, `show time` and `show cache`: their output, from records by hand and as a user runs them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.show import show_profile_parser, show_race_parser
+from inspector.cli.subcommands.show import show_race_parser, show_time_parser
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.json_lines import EndFigures, SoFar
 from inspector.cli.writers.measured import ProfileTables, RaceTable
@@ -119,7 +119,7 @@ def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
     assert "\x1b" not in printed.out
 
 
-# ---- inspector show profile -----------------------------------------------------------------------
+# ---- inspector show time, and cache -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("columns", "width"), [(10, 40), (42, 40), (43, 41), (102, 100), (300, 100)])
@@ -128,7 +128,7 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     out = io.StringIO()
-    request = request_from(parsed(show_profile_parser(), ["-p", "Once"]))
+    request = request_from(parsed(show_time_parser(), ["-p", "Once"]))
     writer = ProfileTables(out, None, request, EndFigures())
     writer.take(protocol.KVCompared(1, 8, (), "word " * 200, last=True), "")
     lines = [line for line in out.getvalue().splitlines() if "word" in line]
@@ -138,22 +138,22 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
 
 @pytest.mark.slow
 def test_the_bundled_model_is_profiled(capsys: pytest.CaptureFixture[str], events: Events) -> None:
-    argv = ["show", "profile", "--max-tokens", "4", "--repeats", "1", "--seed", "1"]
+    text = ["--max-tokens", "4", "--seed", "1"]
+    argv = ["show", "time", "--repeats", "1", *text]
     assert cli.main(argv) == 0
     printed = capsys.readouterr()
     assert "One step after 8 tokens" in printed.out
     assert "Roofline, 7.34 M parameters in a token" in printed.out
-    assert "KV cache of 8 tokens" in printed.out
+    assert cli.main(["show", "cache", *text]) == 0
+    assert "KV cache of 8 tokens" in capsys.readouterr().out
     found = events(*argv, "--jsonl")
-    assert [*dict.fromkeys(each["event"] for each in found)][-3:] == [
-        "Profiled", "RooflineMeasured", "KVCompared",
-    ]  # fmt: skip
+    assert [*dict.fromkeys(each["event"] for each in found)][-2:] == ["Profiled", "RooflineMeasured"]
     [profile] = of_kind(found, protocol.Profiled)
     parts = sum(part.ms for part in profile.parts)
     assert parts + profile.other_ms == pytest.approx(profile.fenced_ms)
 
 
 def test_a_capture_of_metal_is_refused_without_metal(complaint: Complaint) -> None:
-    assert complaint("show", "profile", "-m", "1", "--metal-trace", "x.gputrace") == (
+    assert complaint("show", "time", "-m", "1", "--metal-trace", "x.gputrace") == (
         "This MLX has no Metal: no step can be captured. Capture one on a Mac."
     )

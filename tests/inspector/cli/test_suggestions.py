@@ -31,7 +31,7 @@ FLAGS = [
     ("replay --sped 2", "inspector replay has no flag --sped. Did you mean --speed?"),
     ("export --format md", "inspector export has no flag --format. Did you mean --to?"),
     ("sessions --jsnol", "inspector sessions has no flag --jsnol. Did you mean --jsonl?"),
-    ("show profile --repeat 1", "inspector show profile has no flag --repeat. Did you mean --repeats?"),
+    ("show time --repeat 1", "inspector show time has no flag --repeat. Did you mean --repeats?"),
     ("generate --num-beams 4", "inspector generate has no flag --num-beams. --width is a flag of inspector beam, "),
     ("sessions --tmep 1", "inspector sessions has no flag --tmep. --temp is a flag of inspector, "),
     ("generate --nonesuch", "inspector generate has no flag --nonesuch. See `inspector generate --help`."),

@@ -80,15 +80,15 @@ def test_a_cold_start_is_marked_and_in_no_rate() -> None:
     run = Run(answers, jsonl=False)
     run.go()
     told = run.err.getvalue()
-    assert re.search(r"^prompt +5 tokens, cold start$", told, re.MULTILINE)
-    assert re.search(r"^first token .*, cold start$", told, re.MULTILINE)
+    assert re.search(r"^prompt +5 tokens$", told, re.MULTILINE)
+    assert re.search(r"^first token .*, with warm-up$", told, re.MULTILINE)
     assert re.search(
-        r"^each token  \d\.\d ms .* tok/s; without the first, 900 ms, cold start$", told, re.MULTILINE
+        r"^each token  \d\.\d ms .* tok/s; without the first, 900 ms, with warm-up$", told, re.MULTILINE
     )
     answers = {kind: cold_start(told) for kind, told in script(steps=1).items()}
     run = Run(answers, jsonl=False)
     run.go()
-    assert "each token  900 ms, cold start\n" in run.err.getvalue()
+    assert "each token  900 ms, with warm-up\n" in run.err.getvalue()
     assert "tok/s" not in run.err.getvalue()
 
 

@@ -32,7 +32,7 @@ async def test_probabilities_are_hidden_in_all_panels_and_the_heat_is_off(learne
     learner.play.begin(2)
     await learner.phase(LessonPhase.ASKING)
     await learner.until(lambda: "Steps · hidden until you predict" in learner.text())
-    assert "%" not in learner.text().replace("% of the window", "").replace("% full", "")
+    assert "%" not in learner.text().replace("% full", "")
     assert "surprisal ≥" not in learner.text()
     await learner.press("2")
     await learner.phase(LessonPhase.REVEALED)

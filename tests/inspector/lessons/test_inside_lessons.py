@@ -23,11 +23,11 @@ from inspector.state.beams import BeamHistory
 from inspector.views.attention import AttentionView
 from inspector.views.batch import BatchDialog, BatchView
 from inspector.views.beams import BeamsView
+from inspector.views.drafts import DraftsView
 from inspector.views.grammar_dialog import GrammarDialog
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
 from inspector.views.second_model import SecondModelView
-from inspector.views.speculation import SpeculationView
 from inspector.views.steering import DirectionDialog, SteeringView
 from tests.inspector.lessons.playing import LearnerKeys
 
@@ -54,6 +54,7 @@ async def test_a_screen_opens_at_its_key_and_closes_with_the_beat(learner: Learn
 async def test_a_search_is_begun_by_its_form(learner: LearnerKeys) -> None:
     await learner.press("1", "4", "B")
     await learner.until(lambda: isinstance(learner.app.top, BeamsView))
+    await learner.press("enter")
     await learner.until(lambda: learner.app.focused is not None)
     await learner.press(
         "backspace", "2", "down", "backspace", "backspace", "backspace", "1", "6", "enter", "r"
@@ -241,9 +242,9 @@ async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
 @pytest.mark.lesson(listed=find("speculation"), size=(80, 24))
 async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
     """Rounds that were had done are the screen's, too: it goes on with their draft."""
-    await learner.press("3", "5", "S")
-    await learner.until(lambda: isinstance(learner.app.top, SpeculationView))
-    await learner.press("d", "space")
+    await learner.press("3", "5", "d")
+    await learner.until(lambda: isinstance(learner.app.top, DraftsView))
+    await learner.press("m", "space")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {0: True}
     await learner.press("enter")
@@ -251,8 +252,8 @@ async def test_a_round_is_taken_by_its_keys(learner: LearnerKeys) -> None:
         await learner.beat(guess=0)
     await learner.beat(guess=0)
     await learner.phase(LessonPhase.ASKING)
-    view = learner.app.main.view_at("inspector.views.speculation:SpeculationView")
-    assert isinstance(view, SpeculationView)
+    view = learner.app.main.view_at("inspector.views.drafts:DraftsView")
+    assert isinstance(view, DraftsView)
     assert view.settings == SpeculationSettings("lookup", num_draft_tokens=3)
 
 

@@ -72,7 +72,7 @@ async def test_typing_goes_on_at_the_end_and_replaces_what_was_selected(rig: Rig
     await rig.press("p", "H", "i", "ctrl+s")
     assert rig.engine.sent == [protocol.Prefill("Once upon a time,Hi", False, None, None)]
     rig.engine.sent.clear()
-    await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "ctrl+s")
+    await rig.press("p", "ctrl+a", "H", "i", "exclamation_mark", "enter")
     assert rig.engine.sent == [protocol.Prefill("Hi!", False, None, None)]
 
 

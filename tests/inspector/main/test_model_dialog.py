@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.errors import Cancelled, LoadError
 from engine.memory import MemoryOf
-from engine.models_on_disk import download as downloading
+from engine.model import download as downloading
+from engine.model.download import DownloadProgress
 from engine.models_on_disk import models as places
-from engine.models_on_disk.download import DownloadProgress
 from engine.models_on_disk.models import DiskModel
 from inspector.main.dialogs.model import ChosenModel, ModelDialog
 from inspector.widgets.fields import SafeInput

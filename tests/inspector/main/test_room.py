@@ -164,7 +164,7 @@ def test_the_screen_is_found_as_it_was_left(config: Path) -> None:
         await rig.ready()
         assert not rig.app.current_theme.dark
         assert "entropy ≥" in rig.screen_text()
-        assert "pace 20 a second" in rig.screen_text()
+        assert "20 steps/s" in rig.screen_text()
         assert str(rig.timeline.items[0].id) in rig.screen_text()
         assert region(rig, "text").width == 46
         await rig.press("0")

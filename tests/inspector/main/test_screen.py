@@ -75,10 +75,10 @@ async def test_r_runs_and_space_and_escape_and_r_pause(rig: Rig) -> None:
 async def test_the_pace_is_told_and_used(rig: Rig) -> None:
     await rig.ready()
     await rig.press("minus", "minus")
-    assert rig.status == "Runs go at 10 a second"
+    assert rig.status == "Pace: 10 steps a second"
     await rig.press("r")
     assert rig.engine.last(protocol.Run).pace == 10
-    assert rig.status.startswith("Running at 10 a second")
+    assert rig.status.startswith("Running at 10 steps a second")
     await rig.press("equals_sign")
     assert rig.engine.last(protocol.Run).pace == 20
 

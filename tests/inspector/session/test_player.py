@@ -15,7 +15,7 @@ from inspector.recordings import sessions
 from inspector.session import player as module
 from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
 from tests.inspector.fakes import Session
-from tests.inspector.views.speculation.made import draft_round
+from tests.inspector.views.drafts.made import draft_round
 
 
 class Clock:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from engine.protocol import Beam, BeamEnded, BeamOpened, BeamStep, Deleted, Hypothesis, Marked, Undeleted
 from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
-from inspector.state.session_tree import Marks, SessionTree, counted
+from inspector.state.session_tree import Marks, SessionTree
 from inspector.state.timeline import Timeline
 from tests.inspector.fakes import Session, session
 from tests.inspector.state.from_tokens import branches_of
@@ -294,8 +294,3 @@ def test_beams_are_in_the_tree_and_no_children_until_they_are_stepped():
     last = Hypothesis(tip + 12, (7, 7, 8), " x x", -3.0, -1.0, 3, "eos")
     timeline.apply(BeamEnded((last,), last, (), 3, "finished", 9.0))
     assert timeline.tree.branches.of(tip + 12) is timeline.tree.branches.of(tip + 9)
-
-
-def test_counts_are_told_in_words():
-    assert counted(1, 1) == "1 token in 1 branch"
-    assert counted(1234, 2) == "1,234 tokens in 2 branches"

@@ -17,7 +17,7 @@ from inspector.state.capability import MOST
 from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
 from tests.engine.recording.made_records import made
 from tests.inspector.fakes import Session
-from tests.inspector.views.speculation.made import draft_round
+from tests.inspector.views.drafts.made import draft_round
 
 
 def told(*fates: str, plain: float = 10.0, ms: float = 30.0) -> Speculation:
@@ -50,9 +50,9 @@ def test_before_the_first_round_there_is_nothing_to_sum() -> None:
 @pytest.mark.parametrize(
     ("ms", "words"),
     [
-        (60.0, "1.5 times slower than plain steps here"),
-        (20.0, "2.0 times faster than plain"),
-        (40.4, "As fast as"),
+        (60.0, "Here drafting is 1.5 times slower: a round costs 6.00 steps"),
+        (20.0, "Here drafting is 2.0 times faster: a round"),
+        (40.4, "Here drafting is as fast as plain steps: "),
     ],
 )
 def test_the_verdict_says_whether_it_paid(ms: float, words: str) -> None:
@@ -70,7 +70,7 @@ def test_the_parts_of_the_verdict_make_up_its_result() -> None:
     assert totals.slower == pytest.approx(totals.round_ms / totals.plain_ms / totals.tokens_a_forward)
     said = verdict(totals)
     result, steps, tokens = (float(each) for each in re.findall(r"([0-9.]+) (?:times|steps \(|tokens)", said))
-    assert said.startswith(f"{steps / tokens:.1f} times slower")
+    assert said.startswith(f"Here drafting is {steps / tokens:.1f} times slower")
     assert result == pytest.approx(steps / tokens, abs=0.05)
 
 

@@ -110,12 +110,10 @@ def test_the_full_window_is_set_against_weights_and_machine():
     timeline.facts = replace(timeline.facts, free_bytes=2 * GIB)
     told = facts_of(timeline)
     assert told["full window"].startswith("4 MiB at 512 tokens; 28.57 %")
-    assert told["memory"].startswith(
-        "2 GiB free beside the weights when they were loaded: room for about 262 k"
-    )
+    assert told["memory"].startswith("2 GiB free once the weights were loaded: room for about 262 k")
     for of, where in (("gpu", "free on the GPU"), ("metal", "free of what Metal recommends")):
         timeline.facts = replace(timeline.facts, memory_of=of)
-        assert facts_of(timeline)["memory"].startswith(f"2 GiB {where} beside the weights")
+        assert facts_of(timeline)["memory"].startswith(f"2 GiB {where} once the weights")
     timeline.facts = replace(timeline.facts, free_bytes=None)
     assert "memory" not in facts_of(timeline)
     timeline.facts = replace(timeline.facts, context_window=None)
@@ -173,11 +171,11 @@ def test_slow_steps_have_their_causes_where_they_are_known():
     }
     timeline = slowed(slow)
     found = [cause(timeline, place, 10.0) for place in (0, 4, 6, 8)]
-    assert found[0].startswith("cold start: the model's first step")
+    assert found[0].startswith("warm-up: the model's first step")
     assert found[1:] == [
         "cause not known; most of it in the sampler",
         "garbage collection, 15.0 ms",
-        "garbage collection, 7.0 ms and the screen was drawn beside it, 18.0 ms",
+        "garbage collection, 7.0 ms and the screen was drawn at the same time, 18.0 ms",
     ]
     told = dict(slow_steps(timeline, figures(timeline), 10.0))
     assert [name for name in told if name.startswith("  step")] == ["  step 1", "  step 5", "  step 7"]

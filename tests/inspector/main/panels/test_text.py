@@ -19,7 +19,7 @@ async def test_prompt_and_completion_are_told_apart() -> None:
     async with shown(TextPanel()) as (panel, pilot):
         panel.show(session(17).timeline())
         await pilot.pause()
-        assert "▎ Once upon a time,▏ there was" in screen(pilot)
+        assert "▎ Once upon a time,┊ there was" in screen(pilot)
         assert style_at(pilot, "Once").color != style_at(pilot, "there").color
 
 

@@ -44,7 +44,7 @@ async def test_borders_stand_between_tokens_and_neighbours_differ_in_ground() ->
         panel.metric, panel.view = "off", "borders"
         panel.show(session(10).timeline())
         await pilot.pause()
-        assert "▎ Once│␣upon│␣a│␣time│,│▏␣there│␣was│" in screen(pilot)
+        assert "▎ Once│␣upon│␣a│␣time│,│┊␣there│␣was│" in screen(pilot)
         assert style_at(pilot, "upon").bgcolor != style_at(pilot, "Once").bgcolor
         assert style_at(pilot, "time").bgcolor == style_at(pilot, "upon").bgcolor
 
@@ -348,9 +348,7 @@ async def test_the_mouse_on_a_token_tells_its_marks_and_among_borders_its_bytes(
         panel.show(timeline)
         await pilot.pause()
         await pilot.hover(offset=find(pilot, item.text.strip()))
-        assert (
-            str(panel.tooltip) == "❝ watch [b]this[/b]\n├ one of 2 branches here: 1 [ and ] go to the others"
-        )
+        assert str(panel.tooltip) == "❝ watch [b]this[/b]\n├ 2 branches start here: 1 [ and ] switch."
         await pilot.hover(offset=find(pilot, "Once"))
         assert panel.tooltip is None
         panel.view = "borders"
@@ -366,6 +364,6 @@ async def test_the_mouse_on_a_step_tells_its_marks() -> None:
         panel.show(timeline)
         await pilot.pause()
         await pilot.hover(offset=find(pilot, "├"))
-        assert "one of 2 branches" in str(panel.query_one(StepsTable).tooltip)
+        assert "2 branches start here" in str(panel.query_one(StepsTable).tooltip)
         await pilot.hover(offset=find(pilot, "was"))
         assert panel.query_one(StepsTable).tooltip is None

@@ -16,6 +16,7 @@ from engine.protocol import (
     StartBatch,
     Take,
 )
+from inspector.state.batch import EXAMPLES
 from inspector.views.batch import BatchDialog, BatchView, laid_out, typed_prompts
 from inspector.widgets.fields import SafeTextArea
 from tests.inspector.rig import Rig
@@ -26,7 +27,7 @@ SIZES = ((120, 40), (80, 24), (40, 12))
 
 async def opened(rig: Rig) -> BatchView:
     await rig.ready()
-    await rig.press("Z")
+    await rig.do("batch")
     assert isinstance(rig.app.top, BatchView)
     return rig.app.top
 
@@ -44,13 +45,24 @@ async def began(rig: Rig) -> BatchView:
 async def test_it_says_what_it_is_and_asks_for_prompts(rig: Rig) -> None:
     await opened(rig)
     assert rig.engine.sent == []
-    assert "one forward for all" in rig.said()
+    assert "one forward pass for all" in rig.said()
     await rig.press("n")
     assert "3 prompts" in rig.screen_text()
     await rig.press("ctrl+s")
     command = rig.engine.last(StartBatch)
     assert isinstance(command, StartBatch)
     assert (len(command.prompts), command.size, command.static, command.steps) == (3, 8, False, 0)
+
+
+@pytest.mark.parametrize(("key", "asked"), [("space", ["StartBatch"]), ("r", ["StartBatch", "AdvanceBatch"])])
+async def test_an_empty_batch_offers_an_example(rig: Rig, key: str, asked: list[str]) -> None:
+    await opened(rig)
+    assert "Press space for an example of 3 prompts" in rig.said()
+    await rig.press(key)
+    assert rig.engine.names == asked
+    command = rig.engine.last(StartBatch)
+    assert isinstance(command, StartBatch)
+    assert [prompt.text for prompt in command.prompts[1:]] == [*EXAMPLES]
 
 
 async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
@@ -125,10 +137,10 @@ async def test_lanes_come_and_go_while_the_others_run(rig: Rig) -> None:
 
 async def test_the_lanes_beside_their_prompts_alone(rig: Rig) -> None:
     await began(rig)
-    await rig.press("v")
+    await rig.press("c")
     assert "Run the batch to its end first" in rig.screen_text()
     await rig.push(REST)
-    await rig.press("v")
+    await rig.press("c")
     assert rig.engine.last(CompareBatch) == CompareBatch()
     await rig.push(COMPARED)
     await rig.end("CompareBatch")
@@ -157,11 +169,11 @@ async def test_a_lane_opens_in_the_session(rig: Rig) -> None:
 async def test_draws_are_no_batch_of_prompts(rig: Rig) -> None:
     await rig.ready()
     await rig.push(draws(rig.timeline.tip))
-    await rig.press("Z")
+    await rig.do("batch")
     text = rig.said()
     assert "draw 0" not in text
-    assert "one forward for all" in text
-    assert "Press n to give prompts" in text
+    assert "one forward pass for all" in text
+    assert "n for your own" in text
 
 
 async def test_a_batch_that_draws_took_the_place_of_is_shown_and_does_nothing_more(rig: Rig) -> None:
@@ -169,11 +181,11 @@ async def test_a_batch_that_draws_took_the_place_of_is_shown_and_does_nothing_mo
     await rig.press("escape")
     await rig.push(draws(rig.timeline.tip))
     rig.engine.sent.clear()
-    await rig.press("Z")
+    await rig.do("batch")
     text = rig.screen_text()
     assert "Once [b]upon" in text
-    assert "Draws took the place of this batch. n begins another batch" in text
-    for key in ("space", "r", "x", "v"):
+    assert "Draws took the place of this batch. n starts another batch" in text
+    for key in ("space", "r", "x", "c"):
         await rig.press(key)
         assert "Draws took the place of this batch. Press n" in rig.screen_text()
     assert rig.engine.sent == []
@@ -183,8 +195,6 @@ async def test_a_batch_that_draws_took_the_place_of_is_shown_and_does_nothing_mo
 
 async def test_what_goes_wrong_is_told(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("space")
-    assert "Press n to give prompts first" in rig.screen_text()
     await rig.press("n", "ctrl+s")
     await rig.push([Failure("StartBatch", "300 lanes at once are out of range.", "Give 1 to 256.")])
     await rig.end("StartBatch")

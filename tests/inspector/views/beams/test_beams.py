@@ -23,7 +23,7 @@ from inspector.documents.beams import (
     state_phrase,
 )
 from inspector.state.beams import BeamHistory
-from inspector.views.beams import likelihood, wrapped
+from inspector.views.beams import likelihood
 from tests.inspector.fake_beams import Maker, search
 from tests.inspector.fakes import session
 
@@ -179,7 +179,7 @@ def test_words_for_how_a_beam_stands(beams: BeamHistory):
         "pruned at step 2",
     ]
     assert [state_phrase(entry, short=True) for entry in entries(beams, 2)] == ["greedy", "live", "pruned 2"]
-    assert [state_phrase(entry) for entry in entries(beams, 6)] == ["length", "greedy, eos"]
+    assert [state_phrase(entry) for entry in entries(beams, 6)] == ["limit", "greedy, eos"]
     assert settings_phrase(beams.search) == "width 2 · max tokens 6 · length penalty 1 · early stopping off"
 
 
@@ -189,13 +189,13 @@ def test_beside_greedy_tells_the_parting_and_the_gap(beams: BeamHistory):
     told = beside_greedy(beams, live[1], 4)
     # -0.2 -0.7 -0.1 -1.0 = -2.0 against -0.2 -0.6 -0.15 -0.2 = -1.15
     assert told == (
-        "Beam 2 parts from greedy at token 2: “␣cat” −0.70, greedy “␣dog” −0.60; "
+        "Beam 2 diverges from greedy at token 2: “␣cat” −0.70, greedy “␣dog” −0.60; "
         "0.850 behind in logprob after 4 tokens"
     )
     best = entries(beams, 6)[0]
     # " too" -0.5 against "<eos>" -0.3, after five tokens each
     assert beside_greedy(beams, best, 6) == (
-        "Hypothesis 1 parts from greedy at token 5: “␣too” −0.50, greedy “<eos>” −0.30; "
+        "Hypothesis 1 diverges from greedy at token 5: “␣too” −0.50, greedy “<eos>” −0.30; "
         "0.200 behind in logprob after 5 tokens"
     )
 
@@ -254,11 +254,6 @@ def test_a_window_is_never_too_wide_and_keeps_the_order(text: list[tuple[str, bo
     assert sum(cell_len(piece) for piece, _ in shown) <= cells
     kept = iter(text)
     assert len(shown) == 1 or all(piece in kept for piece in shown if piece[0] != "…")
-
-
-def test_a_text_is_wrapped_at_blanks_and_after_line_ends():
-    text = [(" one", False), (" t", True), ("wo", True), (".↵", False), ("three", True)]
-    assert ["".join(piece for piece, _ in line) for line in wrapped(text, 8)] == [" one", "two.↵", "three"]
 
 
 # ---- the tree of columns --------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ async def opened(rig: Rig, steps: int = 3) -> BeamsView:
 async def begun(rig: Rig, count: int = 1) -> BeamsView:
     """A search that took some steps and waits."""
     screen = await opened(rig)
-    await rig.press("enter")
+    await rig.press("space")
     await rig.push([*search(rig.timeline.tip)[: count + 1], Ended("SearchBeams")])
     return screen
 
@@ -44,10 +44,39 @@ def status(rig: Rig) -> str:
 # ---- settings -------------------------------------------------------------------------------------
 
 
+async def test_one_key_starts_and_another_searches_to_the_end(rig: Rig) -> None:
+    await opened(rig)
+    assert "Beam search follows several continuations" in rig.screen_text()
+    assert status(rig) == "Space starts, r searches to the end, ⏎ changes the settings"
+    await rig.press("space")
+    assert rig.engine.sent == [SearchBeams(BeamSettings(), steps=1)]
+    await rig.push([*search(rig.timeline.tip)[:2], Ended("SearchBeams")])
+    await rig.press("n", "r")
+    assert rig.engine.sent[1:] == [SearchBeams(BeamSettings())]
+
+
+async def test_keys_are_typed_into_a_field_only_once_it_is_open(rig: Rig) -> None:
+    screen = await opened(rig)
+    width = screen.query_one("#beam-width", SafeInput)
+    await rig.press("8", "9")
+    assert width.value == "4"
+    await rig.press("B")
+    screen = rig.app.top
+    assert isinstance(screen, BeamsView)
+    for key, hints in (
+        ("enter", ("⏎ start", "esc done")),
+        ("escape", ("space start", "⏎ settings", "esc back")),
+    ):
+        await rig.press(key)
+        assert rig.app.top is screen
+        assert all(hint in rig.screen_text().splitlines()[-1] for hint in hints)
+    await rig.press("1")
+    assert (rig.app.main.tab, width.value) == ("1", "4")
+
+
 async def test_enter_starts_with_the_settings_as_they_stand_and_takes_a_step(rig: Rig) -> None:
     screen = await opened(rig)
-    assert rig.app.focused is screen.query_one("#beam-width")
-    await rig.press("3", "down", "9", "down", "0", ".", "5", "down", "right", "enter")
+    await rig.press("enter", "3", "down", "9", "down", "0", ".", "5", "down", "right", "enter")
     (sent,) = rig.engine.sent
     assert sent == SearchBeams(BeamSettings(3, 0.5, True, 9), steps=1)
     await rig.push([*search(rig.timeline.tip)[:2], Ended("SearchBeams")])
@@ -58,7 +87,7 @@ async def test_enter_starts_with_the_settings_as_they_stand_and_takes_a_step(rig
 
 async def test_settings_are_remembered_while_the_program_runs(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("7", "enter")
+    await rig.press("enter", "7", "enter")
     await rig.push([*search(rig.timeline.tip), Ended("SearchBeams")])
     await rig.press("escape", "B", "n")
     assert rig.app.top.query_one("#beam-width", SafeInput).value == "7"
@@ -76,12 +105,12 @@ WRONG = (
 async def test_a_wrong_setting_is_told_at_its_field_and_starts_nothing(rig: Rig) -> None:
     await rig.ready()
     for keys, told in WRONG:
-        await rig.press("B", *keys)
+        await rig.press("B", "enter", *keys)
         assert rig.engine.sent == []
-        assert told in rig.screen_text()
+        assert str(rig.app.top.query_one("#beam-remark").render()) == told
         wrong = [field.id for field in rig.app.screen.query(SafeInput) if field.has_class("-wrong")]
         assert [rig.app.focused.id] == wrong
-        await rig.press("escape")
+        await rig.press("escape", "escape")
 
 
 # ---- where it begins --------------------------------------------------------------------------------
@@ -93,7 +122,7 @@ async def test_at_an_older_token_it_begins_there_and_the_session_stays_where_it_
     tip, before, slot = rig.timeline.tip, rig.timeline.before, rig.timeline.slot
     await rig.press("B")
     assert "in place of “␣a”, step 3" in rig.screen_text()
-    await rig.press("enter")
+    await rig.press("space")
     assert rig.engine.sent == [MoveTo(before), SearchBeams(BeamSettings(), steps=1), MoveTo(tip)]
     move = rig.session.move
     await rig.push([move(before), Ended("MoveTo"), *search(before)[:2], Ended("SearchBeams"), move(tip)])
@@ -149,7 +178,7 @@ async def test_esc_pauses_and_goes_back_and_b_goes_on_with_what_waits(rig: Rig) 
 async def test_an_older_step_is_looked_at_and_space_walks_back(rig: Rig) -> None:
     await begun(rig, 5)
     await rig.press("left", "left")
-    assert status(rig) == "Looking at step 3 of 5. end goes back to the last one"
+    assert status(rig) == "Step 3 of 5. End returns to the last one"
     assert "Beams after step 3" in rig.screen_text()
     sent = len(rig.engine.sent)
     await rig.press("space")
@@ -165,9 +194,9 @@ async def test_the_end_shows_the_ranking_and_nothing_goes_on(rig: Rig) -> None:
     await begun(rig, 7)
     text = rig.screen_text()
     assert "Ranking" in text
-    assert "Over after 6 steps, 30.0 ms: max tokens" in text
+    assert "Done: 6 steps, 30.0 ms, max tokens reached" in text
     assert "greedy, eos" in text
-    assert "Hypothesis 1 parts from greedy at token 5" in text
+    assert "Hypothesis 1 diverges from greedy at token 5" in text
     sent = len(rig.engine.sent)
     await rig.press("space", "r")
     assert len(rig.engine.sent) == sent
@@ -238,7 +267,7 @@ async def test_a_failure_is_said_in_the_view(rig: Rig) -> None:
 
 async def test_a_search_that_never_began_says_why(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("enter")
+    await rig.press("space")
     await rig.push(
         [Failure("SearchBeams", "The context\x1b[31m is full.", "Take back."), Ended("SearchBeams")]
     )
@@ -285,7 +314,7 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
         control = app.controller
         idle = lambda: not control.client.outstanding  # noqa: E731
         await until(lambda: control.timeline.prompts.prefilled and idle())
-        await pilot.press("4", "B", "4", "down", "1", "2", "enter")
+        await pilot.press("4", "B", "enter", "4", "down", "1", "2", "enter")
         await until(lambda: control.timeline.of(BeamHistory).search is not None and idle())
         assert settings_phrase(control.timeline.of(BeamHistory).search).startswith("width 4 · max tokens 12")
         await pilot.press("space")
@@ -303,7 +332,7 @@ async def test_on_the_pocket_model_the_winner_is_gone_to_and_width_one_is_greedy
         assert {step.origin for step in control.timeline.steps} == {"beam"}
         assert control.timeline.tip == ended.ranking[0].node
 
-        await pilot.press("1", "home", "4", "B", "n", "1", "enter")
+        await pilot.press("1", "home", "4", "B", "n", "enter", "1", "enter")
         await until(lambda: control.timeline.of(BeamHistory).search.opened.width == 1 and idle())
         await pilot.press("r")
         await until(lambda: control.timeline.of(BeamHistory).search.ended is not None and idle())

@@ -17,13 +17,14 @@ from inspector.documents.compare import (
     LEAST,
     MOST,
     Comparison,
-    Meeting,
+    Match,
     Pair,
     Rule,
+    Totals,
     _runs,
     compare,
     lines,
-    meetings,
+    matches,
     nearest,
     others,
     pairs,
@@ -33,13 +34,14 @@ from inspector.documents.compare import (
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.views.compare import (
+    COMPARED,
     FORMS,
-    LEAST_FIGURE,
     TOKEN_CELLS,
     axis,
     cells_of,
     columns,
     difference,
+    figure_lines,
     fitting,
     halves,
 )
@@ -65,7 +67,7 @@ def longest(left: Sequence[object], right: Sequence[object]) -> int:
 @given(IDS, IDS)
 def test_meetings_are_common_runs_in_the_same_order(left: list[int], right: list[int]) -> None:
     here = there = 0
-    for met in meetings(left, right):
+    for met in matches(left, right):
         assert met.length >= LEAST
         assert met.left >= here
         assert met.right >= there
@@ -76,7 +78,7 @@ def test_meetings_are_common_runs_in_the_same_order(left: list[int], right: list
 
 @given(IDS, IDS)
 def test_meetings_seen_from_the_other_side_are_the_same(left: list[int], right: list[int]) -> None:
-    assert meetings(right, left) == tuple(each.mirrored for each in meetings(left, right))
+    assert matches(right, left) == tuple(each.mirrored for each in matches(left, right))
 
 
 @given(IDS, IDS)
@@ -85,31 +87,31 @@ def test_no_way_to_align_them_has_more_windows(left: list[int], right: list[int]
         return [tuple(ids[n : n + LEAST]) for n in range(len(ids) - LEAST + 1)]
 
     most = longest(windows(left), windows(right))
-    met = meetings(left, right)
+    met = matches(left, right)
     assert bool(met) == bool(most)
     assert sum(each.length - LEAST + 1 for each in met) <= most
 
 
 def test_a_text_that_goes_on_alike_meets_for_all_of_it() -> None:
     rest = list(range(100, 160))
-    [met] = meetings([1, 2, *rest], [3, *rest])
-    assert met == Meeting(2, 1, 60)
+    [met] = matches([1, 2, *rest], [3, *rest])
+    assert met == Match(2, 1, 60)
     assert met.shift == -1
 
 
 def test_a_loop_is_met_in_the_loop() -> None:
-    [met] = meetings([9, *[1, 2, 3] * 20], [8, 7, *[1, 2, 3] * 20])
-    assert met == Meeting(1, 2, 60)
+    [met] = matches([9, *[1, 2, 3] * 20], [8, 7, *[1, 2, 3] * 20])
+    assert met == Match(1, 2, 60)
 
 
 def test_two_tokens_alike_are_no_meeting() -> None:
-    assert meetings([1, 5, 6, 2], [3, 5, 6, 4]) == ()
-    assert meetings([], [1, 2, 3]) == ()
+    assert matches([1, 5, 6, 2], [3, 5, 6, 4]) == ()
+    assert matches([], [1, 2, 3]) == ()
 
 
 @given(IDS, IDS)
 def test_every_token_stands_in_one_pair_in_order(left: list[int], right: list[int]) -> None:
-    met = meetings(left, right)
+    met = matches(left, right)
     made = list(pairs(len(left), len(right), met))
     assert [pair.left for pair in made if pair.left is not None] == list(range(len(left)))
     assert [pair.right for pair in made if pair.right is not None] == list(range(len(right)))
@@ -122,9 +124,9 @@ def test_thousands_of_tokens_take_no_time_and_more_are_bounded() -> None:
     left = [n * 7919 % 2003 for n in range(20_000)]
     right = [5, *left]
     begun = time.perf_counter()
-    [met] = meetings(left, right)
+    [met] = matches(left, right)
     assert time.perf_counter() - begun < 2  # 0.06 s on a machine that has nothing else to do
-    assert met == Meeting(0, 1, MOST - 1)
+    assert met == Match(0, 1, MOST - 1)
 
 
 # ---- figures ----------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def test_both_sides_are_treated_alike(left: int, right: int) -> None:
     here, there = compare(one, other), compare(other, one)
     assert here.shared == there.shared == len(one) - left == len(other) - right
     assert here.pairs == tuple(map(mirrored, there.pairs))
-    assert here.meetings == tuple(each.mirrored for each in there.meetings)
+    assert here.matches == tuple(each.mirrored for each in there.matches)
     assert here.totals == there.totals[::-1]
     assert here.gap == pytest.approx([-gap for gap in there.gap])
     assert here.turns == there.turns
@@ -175,7 +177,7 @@ def test_the_gap_is_the_difference_of_the_sums() -> None:
     assert made.cumulative[1][-1] == pytest.approx(made.totals[1].logprob)
 
 
-def test_totals_are_those_of_the_tokens_after_the_parting() -> None:
+def test_totals_are_those_of_the_tokens_after_the_divergence() -> None:
     one, other = paths(9, 4)
     steps = [item for item in one[8:] if isinstance(item, Step)]
     left = compare(one, other).totals[0]
@@ -272,22 +274,22 @@ def retold(shift: int, tail: int = 5) -> Comparison:
     return compare(one, again)
 
 
-def test_the_lines_say_where_they_part_and_meet_again() -> None:
+def test_the_lines_say_where_they_diverge_and_match_again() -> None:
     assert words(retold(2)) == [
-        "they part here, after 8 shared tokens",
-        "they meet again: the same 5 tokens, 2 later on the right",
+        "they diverge here, after 8 shared tokens",
+        "they match again: the same 5 tokens, 2 later on the right",
     ]
-    assert words(retold(0))[1] == "they meet again: the same 5 tokens"
+    assert words(retold(0))[1] == "they match again: the same 5 tokens"
     one, other = paths(4, 4)
     parted = compare(one, other)
-    if not parted.meetings:
-        assert summary(parted) == "they share no 3 tokens in a row after the parting"
-    assert summary(retold(1)) == "they meet again once, for 5 tokens"
+    if not parted.matches:
+        assert summary(parted) == "no further run of 3 shared tokens"
+    assert summary(retold(1)) == "1 match, 5 tokens"
     assert words(compare(one, one[:8])) == ["the right one ends here, after 8 shared tokens"]
     assert words(compare(one, one)) == ["nothing differs: it is the same path"]
 
 
-def test_the_turns_are_the_parting_and_both_ends_of_a_meeting() -> None:
+def test_the_turns_are_the_divergence_and_both_ends_of_a_match() -> None:
     made = retold(2)
     assert made.turns[0] == made.shared
     assert made.pairs[made.turns[1]].joined
@@ -341,8 +343,18 @@ def test_the_columns_go_through_all_steps_in_order(steps: int, cells: int) -> No
 
 
 @given(st.floats(-9999, 9999), st.sampled_from([0, 2]))
-def test_a_difference_leaves_a_space_before_itself_in_its_column(value: float, digits: int) -> None:
-    assert len(difference(value, digits)) < LEAST_FIGURE
+def test_a_large_difference_has_fewer_decimals(value: float, digits: int) -> None:
+    assert len(difference(value, digits)) < 7
+
+
+@pytest.mark.parametrize("width", [22, 37, 54, 80])
+@given(st.floats(-9999, -1), st.floats(-9999, -1))
+def test_figures_never_touch(width: int, left: float, right: float) -> None:
+    both = [Totals(3, 0, value, value, math.exp(min(-value, 700.0)), 1.0, 9.0) for value in (left, right)]
+    for figure, line in zip(COMPARED, list(figure_lines(COMPARED, *both, width))[1:], strict=True):
+        texts = [figure.format(figure.value(side)) for side in both]
+        assert "".join(line).removeprefix(figure.name).split()[:2] == texts
+        assert len("".join(line).split()) == len(figure.name.split()) + 3
 
 
 def test_a_run_that_overlaps_the_one_before_begins_behind_it() -> None:

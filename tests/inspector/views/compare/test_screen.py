@@ -8,7 +8,9 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
 from inspector.documents.compare import LEFT, RIGHT
-from inspector.views.compare import ALONE, FIGURES, CompareView
+from inspector.keys import with_keys
+from inspector.views.compare import ALONE, COMPARED, CompareView
+from inspector.widgets.canvas import DrawnPanel
 from tests.inspector.fakes import HOSTILE, Session
 from tests.inspector.rig import Rig
 from tests.inspector.views.sampler.test_what_if_real import until
@@ -31,7 +33,7 @@ async def compared(rig: Rig) -> CompareView:
     screen = rig.app.top
     assert isinstance(screen, CompareView)
     await rig.until(lambda: screen.takes_keys)
-    await rig.pilot.pause()  # it begins at the parting after its first paint
+    await rig.pilot.pause()  # it begins at the divergence after its first paint
     return screen
 
 
@@ -43,7 +45,7 @@ async def test_where_there_is_one_branch_it_says_how_to_make_another(rig: Rig) -
     await rig.ready()
     await rig.do("compare")
     assert rig.app.top is rig.app.main
-    assert rig.status == ALONE
+    assert rig.status == with_keys(ALONE)
     assert rig.engine.sent == []
 
 
@@ -57,18 +59,18 @@ async def test_a_screen_that_is_left_before_it_is_painted_begins_nothing(rig: Ri
     assert rig.app.top is rig.app.main
 
 
-async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
+async def test_it_opens_at_the_divergence_with_both_sides_told(rig: Rig) -> None:
     old, _ = await forked(rig)
     screen = await compared(rig)
     assert screen.other == old
     text = rig.screen_text()
     assert "this path · 13 tokens" in text
     assert "the other · 13 tokens" in text
-    assert "they part here, after 8 shared tokens" in text
+    assert "they diverge here, after 8 shared tokens" in text
     assert "Logprob gap" in text
-    assert "Since the parting" in text
+    assert "Since they diverged" in text
     assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
-    assert status(screen).endswith("token 9 of this branch")
+    assert status(screen).endswith("step 4 of this branch")
     await rig.press("escape")
     assert rig.app.top is rig.app.main
     assert rig.engine.sent == []
@@ -79,12 +81,14 @@ async def test_it_opens_at_the_parting_with_both_sides_told(rig: Rig) -> None:
 async def test_the_figures_have_whole_names(rig: Rig, size: tuple[int, int]) -> None:
     await forked(rig)
     panel = (await compared(rig)).totals
+    if not panel.size.area:
+        await rig.press("v")
     rows = [panel.render_line(y).text for y in range(panel.size.height)]
     names = [row[:20].strip() for row in rows[1:]]
     assert any(name.startswith("perplexity") for name in names)
     assert not any("…" in row for row in rows), rows
-    if panel.size.height > len(FIGURES):
-        assert any("model entropy" in row for row in rows)
+    if panel.size.height > len(COMPARED):
+        assert any("entropy, bits" in row for row in rows)
 
 
 async def test_enter_goes_to_the_token_on_the_other_branch(rig: Rig) -> None:
@@ -110,9 +114,9 @@ async def test_a_token_beyond_the_end_of_this_path_is_looked_at_when_the_move_is
 async def test_on_its_own_side_enter_looks_and_moves_nothing(rig: Rig) -> None:
     _, new = await forked(rig)
     screen = await compared(rig)
-    await rig.press("o", "down")
+    await rig.press("left", "down")
     assert screen.table.side == LEFT
-    assert status(screen).endswith("token 10 of this path")
+    assert status(screen).endswith("step 5 of this path")
     await rig.press("enter")
     assert rig.engine.sent == []
     assert (rig.timeline.tip, rig.timeline.slot) == (new, 9)
@@ -130,7 +134,7 @@ async def test_a_side_without_a_token_there_says_so(rig: Rig) -> None:
     assert rig.engine.sent == []
 
 
-async def test_home_goes_to_the_parting_and_then_to_the_first_token(rig: Rig) -> None:
+async def test_home_goes_to_the_divergence_and_then_to_the_first_token(rig: Rig) -> None:
     await forked(rig)
     screen = await compared(rig)
     await rig.press("end", "home")
@@ -138,14 +142,14 @@ async def test_home_goes_to_the_parting_and_then_to_the_first_token(rig: Rig) ->
     await rig.press("home")
     assert screen.table.cursor == 0
     assert screen.step == 0
-    await rig.press("n")
+    await rig.press(".")
     assert screen.table.cursor == 8
     assert screen.step == 1
-    await rig.press("N")
-    assert "neither meet nor part before" in status(screen)
+    await rig.press(",")
+    assert "neither match nor diverge before" in status(screen)
 
 
-async def test_brackets_go_through_all_other_branches(rig: Rig) -> None:
+async def test_one_key_goes_through_all_other_branches(rig: Rig) -> None:
     old, new = await forked(rig)
     step = rig.timeline.steps[5]
     await rig.push(rig.session.choose(step.parent, step.choice.candidates[-1].id))
@@ -153,19 +157,19 @@ async def test_brackets_go_through_all_other_branches(rig: Rig) -> None:
     assert screen.other == new
     seen = [screen.other]
     for _ in range(2):
-        await rig.press("right_square_bracket")
+        await rig.press("o")
         seen.append(screen.other)
     assert seen == [new, old, new]
     assert "other 2 of 2" in rig.screen_text()
-    await rig.press("left_square_bracket")
+    await rig.press("O")
     assert screen.other == old
-    assert "they part here, after 8 shared tokens" in rig.screen_text()
+    assert "they diverge here, after 8 shared tokens" in rig.screen_text()
 
 
 async def test_two_branches_have_no_third(rig: Rig) -> None:
     await forked(rig)
     screen = await compared(rig)
-    await rig.press("right_square_bracket")
+    await rig.press("o")
     assert status(screen) == "There is no third branch to compare with."
 
 
@@ -186,10 +190,34 @@ async def test_a_click_points_at_a_side(rig: Rig) -> None:
     await forked(rig)
     screen = await compared(rig)
     shown = rig.screen_text().split("\n")
-    y = next(n for n, line in enumerate(shown) if "they part here" in line) + 1
+    y = next(n for n, line in enumerate(shown) if "they diverge here" in line) + 1
     await rig.pilot.click(offset=(screen.area.x + 10, y))
     await rig.pilot.pause()
     assert (screen.table.side, screen.table.pair.left) == (LEFT, 8)
+
+
+@pytest.mark.wide(1)
+@pytest.mark.parametrize(("size", "beside"), [((120, 40), True), ((80, 24), False), ((60, 20), False)])
+async def test_both_texts_are_read_as_texts_with_the_difference_marked(
+    rig: Rig, size: tuple[int, int], beside: bool
+) -> None:
+    await forked(rig)
+    screen = await compared(rig)
+    one, other = (screen.query_one(id, DrawnPanel) for id in ("#compare-left", "#compare-right"))
+    assert (one.region.y == other.region.y) is beside
+    assert (one.region.x == other.region.x) is not beside
+    accent = screen.table.ink("accent").color
+    for panel, side in ((one, LEFT), (other, RIGHT)):
+        cells = [part for y in range(panel.size.height) for part in panel.render_line(y)]
+        text = "".join(part.text.rstrip("\n") for part in cells)
+        assert "Once upon a time," in text
+        path = (screen.comparison.left, screen.comparison.right)[side]
+        words = {item.text.strip() for item in path[screen.comparison.shared :]}
+        marked = {part.text.strip() for part in cells if part.style.color == accent and part.text.strip()}
+        assert marked <= words
+        assert marked
+    await rig.press("right", "down")
+    assert (screen.table.side, screen.table.cursor) == (RIGHT, 9)
 
 
 @pytest.mark.screen(session=Session(story=HOSTILE))
@@ -203,14 +231,16 @@ async def test_hostile_tokens_stay_text(rig: Rig) -> None:
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(40, 10), (60, 20), (80, 24)])
-async def test_every_size_shows_the_parting_and_how_to_go_back(rig: Rig, size: tuple[int, int]) -> None:
+async def test_every_size_shows_the_divergence_and_how_to_go_back(rig: Rig, size: tuple[int, int]) -> None:
     await forked(rig, steps=30, fork=10, more=20)
     screen = await compared(rig)
-    await rig.until(lambda: "they part here" in rig.screen_text())
+    if not screen.table.display:
+        await rig.press("v")
+    await rig.until(lambda: "they diverge here" in rig.screen_text())
     screen.table.reveal()  # as each look at the tree does
     await rig.pilot.pause()
     text = rig.screen_text()
-    assert "they part here" in text
+    assert "they diverge here" in text
     assert "esc back" in text
     assert all(len(line) <= size[0] for line in text.split("\n"))
 
@@ -255,9 +285,12 @@ async def test_the_tokens_keep_their_room(
 ) -> None:
     await forked(rig)
     screen = await compared(rig)
+    if not screen.table.display:
+        assert screen.texts.size.height >= 11
+        await rig.press("v")
     assert screen.totals.size.area > 0 if figures else not screen.totals.size.area
     assert screen.gap.size.width >= 12 if chart else not screen.gap.size.area
     assert screen.table.scrollable_size.height >= 7
     rows = rig.screen_text().split("\n")
-    assert "Compare" in rows[screen.area.y], "no empty line above it"
+    assert "╮" in rows[screen.area.y], "no empty line above it"
     assert not any("…" in row[screen.area.x :] for row in rows)

@@ -32,7 +32,7 @@ from inspector.views.breakpoints import SURPRISE
 from tests.inspector.cold import cold_start
 from tests.inspector.fakes import HOSTILE, Session, session
 from tests.inspector.story import STORY
-from tests.inspector.views.speculation.made import draft_round
+from tests.inspector.views.drafts.made import draft_round
 
 BLOCKED = """
 import sys
@@ -343,11 +343,11 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
     steps = [item for item in recording.items if isinstance(item, Step)]
     mean = sum(step.ms.total for step in steps[1:]) / 8
     known = dict(totals(recording.timeline, recording.items))
-    assert known["prompt"] == "5 tokens, cold start"
-    assert known["first token"] == "45.5 ms, cold start"
+    assert known["prompt"] == "5 tokens"
+    assert known["first token"] == "45.5 ms, with warm-up"
     assert known["each token"].startswith(f"{mean:.1f} ms (p50 ")
-    assert known["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, cold start")
-    assert "without the first, 900 ms, cold start" in FORMATS["md"].make(recording)
+    assert known["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, with warm-up")
+    assert "without the first, 900 ms, with warm-up" in FORMATS["md"].make(recording)
     assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
     found = page_data(recording)["tokens"]
     assert isinstance(found, dict)
@@ -362,8 +362,8 @@ def test_rounds_of_speculation_are_told_on_their_path_and_stay_as_they_were() ->
     timeline.apply(draft_round(timeline.tip - 2, timeline.tip))
     report = FORMATS["md"].make(taken)
     assert "| speculation | draft self-4bit, 3 tokens a round |" in report
-    assert "| rounds | 1, 2.00 tokens a forward |" in report
-    assert "As fast as plain steps here" in report
+    assert "| rounds | 1, 2.00 tokens a forward pass |" in report
+    assert "Here drafting is as fast as plain steps" in report
     assert "speculation" not in FORMATS["md"].make(told())
 
 

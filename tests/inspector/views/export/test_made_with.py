@@ -21,7 +21,7 @@ from inspector.views.copy import copyables
 from inspector.views.export import KINDS, LESSON, PICTURE
 from tests.inspector.fakes import Session
 from tests.inspector.fakes import session as session_of
-from tests.inspector.views.speculation.made import draft_round
+from tests.inspector.views.drafts.made import draft_round
 
 FIRST = Settings(temp=0.8, seed=7)
 OFF = (Intervention("head", 5, 0), Intervention("mlp", 2))

@@ -37,7 +37,7 @@ def test_marks_of_the_path_are_branch_points_and_what_was_written():
     assert go(timeline, 1).startswith("No mark after this token, 3 before it.")
     assert go(timeline, -1).endswith("”, ❝ see")
     assert timeline.slot == first + 4
-    assert "one of 2 branches: 1 [ ]" in go(timeline, -1)
+    assert "2 branches start here: 1 [ and ] switch." in go(timeline, -1)
     assert timeline.slot == first + 2
     assert go(timeline, -1).endswith("”, ★ bookmarked")
     assert go(timeline, -1) == "No mark before this token, 2 after it. 4 k lists those of all branches"
@@ -47,7 +47,7 @@ def test_a_path_without_marks_says_how_to_make_one():
     made = Session()
     made.load()
     made.open()
-    assert go(made.timeline(), 1).startswith("No mark on this path: 4 b sets a bookmark")
+    assert go(made.timeline(), 1).startswith("No marks on this path: 4 b sets a bookmark")
 
 
 def test_the_list_has_the_path_first_then_other_branches_and_nothing_deleted():

@@ -53,22 +53,20 @@ async def test_it_says_what_it_is_before_it_starts(rig: Rig) -> None:
     await began(rig)
     assert rig.engine.sent == []
     text = rig.screen_text()
-    assert "A step runs one token." in text
-    assert "A step runs the whole" in text
-    assert "sequence again." in text
-    assert "Press space to race to 128 tokens" in text
+    assert "The same tokens twice, with the KV cache and without it" in rig.said()
+    assert "Press space to race this text to 128 tokens" in rig.said()
+    assert "─ With ─" not in text
 
 
-@pytest.mark.screen(size=(90, 30))
-async def test_wide_lanes_say_what_a_step_does(rig: Rig) -> None:
+@pytest.mark.screen(size=(60, 20))
+async def test_narrow_lanes_keep_their_figures(rig: Rig) -> None:
     await began(rig)
     await rig.press("space")
     await rig.push([opened(rig), *steps(16, 64)])
     text = rig.screen_text()
-    assert "Race · the same tokens with and without a KV cache · pocket · 16 to 128 tokens" in text
-    assert "5.0 ms a step   240 ms so far" in text
-    assert "64 tokens a step, 256 KiB dropped" in text
-    assert "1 token a step, 256 KiB kept" in text
+    assert "5.0 ms · 240 ms in all" in text
+    assert "64 tokens, 256 KiB dropped" in text
+    assert "1 token, 256 KiB kept" in text
 
 
 async def test_both_lanes_grow_and_the_factor_is_told(rig: Rig) -> None:
@@ -79,9 +77,9 @@ async def test_both_lanes_grow_and_the_factor_is_told(rig: Rig) -> None:
     assert "Getting ready: warm-up 0/16" in rig.screen_text()
     await rig.push([opened(rig), *steps(16, 64)])
     text = rig.screen_text()
-    assert "5.0 ms · 240 ms in all" in text
-    assert "64 tokens, 256 KiB dropped" in text
-    assert "1 token, 256 KiB kept" in text
+    assert "5.0 ms a step   240 ms so far" in text
+    assert "64 tokens a step, 256 KiB dropped" in text
+    assert "1 token a step, 256 KiB kept" in text
     assert "64/128 tokens" in text
     assert "[b]x" in text
     await rig.push([*steps(16, 128)[48:], RaceEnded(112, 1.0, 2.0, (), 0.0)])
@@ -140,7 +138,7 @@ async def test_the_length_stays_within_the_window_and_beyond_what_was_passed(rig
     await rig.press("right")
     assert screen.last == 32  # not while it runs
     await rig.end("Race")
-    assert "→ and space continues to more" in rig.screen_text()
+    assert "Press space to race again, after → to more" in rig.screen_text()
     await rig.press("right", "left", "right", "space")
     assert (racing(rig).first, racing(rig).last) == (32, 64)
 
@@ -173,7 +171,7 @@ async def test_escape_cancels_and_what_was_measured_is_there_again_for_the_same_
     await rig.press("escape")
     await rig.push([rig.session.step()])
     await rig.press("z")
-    assert "Press space to race" in rig.screen_text()
+    assert "Press space to race this text" in rig.screen_text()
 
 
 async def test_a_failure_stands_in_the_view(rig: Rig) -> None:

@@ -248,7 +248,7 @@ async def test_a_caption_goes_to_its_panel_and_opens_its_tool_and_leaves_it(repl
 
 @pytest.mark.parametrize("path", [[[*BEGINNING, *REST, *COMPARED]]], indirect=True)
 async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, path: Path) -> None:
-    await replay.press("Z")
+    await replay.do("batch")
     assert isinstance(replay.app.top, BatchView)
     text = replay.screen_text()
     assert "Batch · recorded · step 3" in text
@@ -259,12 +259,15 @@ async def test_a_recorded_batch_is_shown_as_far_as_the_replay_is(replay: Rig, pa
     assert "lanes equal" not in replay.screen_text()
     await settle(replay, "space")
     assert "Batch · recorded · step 3" in replay.screen_text()
-    for key in ("n", "a", "x", "v", "m", "left", "enter"):
-        await replay.press("escape", "Z", key)
+    for key in ("n", "a", "x", "c", "m", "left", "enter"):
+        await replay.press("escape")
+        await replay.do("batch")
+        await replay.press(key)
         assert "needs a live model" in replay.app.top.said
     await settle(replay, *["backspace"] * 12)
-    assert "one forward for all" in replay.answer_words()
-    await replay.press("escape", "Z")
+    assert "one forward pass for all" in replay.answer_words()
+    await replay.press("escape")
+    await replay.do("batch")
     assert replay.status == with_keys(REFUSED)
     assert replay.engine.sent == replay.engine.asked == []
 

@@ -236,7 +236,7 @@ async def test_where_another_panel_is_the_current_one_the_keys_are_the_pace(rig:
     await rig.press("minus")
     assert "sampler" in rig.app.main.shown
     assert rig.timeline.trial is None
-    assert rig.status == "Runs go at 20 a second"
+    assert rig.status == "Pace: 20 steps a second"
 
 
 async def test_a_turn_outlives_a_look_at_other_tokens_and_ends_with_the_panel(rig: Rig) -> None:

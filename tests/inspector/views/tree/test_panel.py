@@ -72,8 +72,27 @@ async def test_every_branch_has_a_row_with_its_lines_text_and_numbers():
         assert new.split()[-6:-4] == ["chosen", "3"]
         assert new.split()[-2] == f"{branch.sums.perplexity:.2f}"
         for number in numbers:
-            assert f"{number:.2f}" in new
-        assert "Tree · 12 tokens in 4 branches" in screen(pilot)
+            assert f"{number:.2f}".replace("-", "−") in new
+        assert "Tree · 2 branches ─" in screen(pilot), "two texts: a prompt and what they share are none"
+
+
+@on_screen
+async def test_notes_leave_the_text_two_thirds_of_its_room_and_are_never_cut():
+    made, timeline = forked()
+    timeline.apply(
+        Marked(timeline.tree.branches.of(timeline.tip).first, name="a name as long as a sentence " * 3)
+    )
+    made.steps(20)
+    for record in made.records[-20:]:
+        timeline.apply(record)
+    async with shown(TreePanel(), (58, 20)) as (panel, pilot):
+        table = panel._table
+        panel.show(timeline)
+        await pilot.pause()
+        room, row = table._room(table.scrollable_size.width), rows(pilot)[-1]
+        assert room >= 40
+        assert cell_len(row.partition("… ")[2].partition(" · ")[0]) >= room // 3
+        assert table._notes(("a note", "of a branch"), 12) == " · a note"
 
 
 @on_screen
@@ -195,10 +214,11 @@ async def test_clicks_select_go_and_fold():
         pilot.app.CLICK_CHAIN_TIME_THRESHOLD = 0.0  # two clicks, not a double click
         x, y = find(pilot, "␣a little")
         await pilot.click(offset=(x, y))
-        assert not heard(pilot, TreePanel.BranchChosen)
+        assert not heard(pilot, TreePanel.BranchClicked)[-1].goes
         await pilot.click(offset=(x, y))
         await pilot.pause()
-        (chosen,) = heard(pilot, TreePanel.BranchChosen)
+        chosen = heard(pilot, TreePanel.BranchClicked)[-1]
+        assert chosen.goes
         assert chosen.node == timeline.tree.branches.of(chosen.node).last
         x, y = find(pilot, "● ␣there")
         await pilot.click(offset=(x, y))
@@ -252,7 +272,8 @@ async def test_beams_tell_what_became_of_them():
         panel.view.move(-2)
         panel.show(timeline)
         await pilot.pause()
-        assert "beam score -0.5000" in screen(pilot)
+        assert "beam score −0.5000" in screen(pilot)
+        assert "Tree · 1 branch · 2 beams ─" in screen(pilot)
         panel.view.move(9)
         panel.view.fold()
         panel.show(timeline)
@@ -351,13 +372,13 @@ def test_deep_trees_keep_room_for_text():
 
 def test_columns_give_way_to_the_text():
     assert fitting(200, 30) == COLUMNS
-    assert [head for head, _, _ in fitting(78, 30)] == ["made", "tokens", "mean", "from start"]
+    assert [head for head, _, _ in fitting(78, 30)] == ["made", "tokens", "mean", "logprob from start"]
     assert fitting(30, 30) == ()
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(None, "–"), (-0.5, "-0.50"), (-1234.5, "-1,234"), (-math.inf, "-∞"), (0.0, "0.00")],
+    [(None, "–"), (-0.5, "−0.50"), (-1234.5, "−1,234"), (-math.inf, "−∞"), (0.0, "0.00")],
 )
 def test_logprobs_as_text(value: float | None, text: str):
     assert logprob(value) == text
@@ -371,13 +392,13 @@ def test_perplexities_as_text(value: float | None, text: str):
 def test_sums_in_words_tell_what_is_known():
     assert sums_phrase("branch", Sums(1, 0, 0.0)) == "branch 1 token"
     assert sums_phrase("branch", Sums(3, 2, -2.0)) == (
-        "branch 3 tokens, logprob of the 2 known -2.00, mean -1.00, perplexity 2.72"
+        "branch 3 tokens, logprob of the 2 known −2.00, mean −1.00, perplexity 2.72"
     )
 
 
 def test_an_impossible_token_is_told_so():
     (branch,) = branches_of([Token(1, 0, "x", b"x", -math.inf)])
-    assert logprob(branch.sums.logprob) == "-∞"
+    assert logprob(branch.sums.logprob) == "−∞"
     assert perplexity(branch.sums.perplexity) == "∞"
 
 

@@ -93,7 +93,7 @@ async def test_the_tree_makes_room_for_another_answer_and_comes_back_with_its_ta
 
 async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
     [panel] = TREE.contexts
-    words = [action.hint for action in panel.actions if action.hint]
+    words = [action.hint for action in panel.actions if isinstance(action.hint, str) and action.hint]
     assert words
 
     await forked(rig)
@@ -101,7 +101,7 @@ async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
     assert "↑↓ branch" in rig.screen_text()
     assert rig.status == "↑ ↓ to a branch, ⏎ goes to its end, esc goes back"
     await rig.press("1")
-    assert "↑↓ candidate" in rig.screen_text()
+    assert "↑↓ branch" not in rig.screen_text()
 
 
 # ---- going ------------------------------------------------------------------------------------
@@ -153,13 +153,13 @@ async def test_a_click_on_a_row_makes_the_tree_the_current_panel(rig: Rig) -> No
 async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig: Rig) -> None:
     await forked(rig)
     first = rig.app.main.panel(TreePanel).view.cursor.first
-    await rig.press("b")
+    await rig.press("end", "b")
     assert rig.timeline.tree.marks.at(first) == Marked(first, bookmarked=True)
-    assert rig.status.startswith("Bookmarked ")
-    assert rig.status.endswith(". b removes it again")
+    assert rig.status.startswith("Bookmarked branch “")
+    assert rig.status.endswith("”. b removes it")
     await rig.press("b")
     assert rig.timeline.tree.marks.of == {}
-    assert rig.status.endswith("is gone.")
+    assert rig.status.startswith("No bookmark any more on branch “")
     await rig.pilot.click("#text")
     await rig.press("left", "b", "left", "right")
     item = rig.timeline.selected
@@ -173,9 +173,9 @@ async def test_bookmarks_go_on_and_off_in_the_tree_and_on_the_selected_token(rig
 async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
     await forked(rig)
     first = rig.app.main.panel(TreePanel).view.cursor.first
-    await rig.press("N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
+    await rig.press("end", "N", *"ab", "tab", *"cd", "tab", *"ef", "enter")
     assert rig.timeline.tree.marks.at(first) == Marked(first, "ab", False, "cd", "ef", "tree")
-    assert rig.status == "Kept: ab ✎ cd ❝ ef"
+    assert rig.status.startswith("Saved on branch “")
     await rig.press("N")
     assert isinstance(rig.app.top, NamingDialog)
     assert rig.app.top.query_one("#naming-note", SafeInput).value == "cd"
@@ -184,7 +184,28 @@ async def test_one_dialog_asks_for_name_note_and_caption(rig: Rig) -> None:
     await rig.press("N", "backspace", "backspace", "tab", "backspace", "backspace", "tab", "backspace",
                     "backspace", "ctrl+s")  # fmt: skip
     assert rig.timeline.tree.marks.of == {}
-    assert rig.status == "Nothing is written here now."
+    assert rig.status.startswith("Nothing is written on branch “")
+
+
+async def test_a_note_goes_to_the_selected_token_until_the_trees_cursor_is_moved(rig: Rig) -> None:
+    await forked(rig)
+    view = rig.app.main.panel(TreePanel).view
+    await rig.press("up", "1", "left")
+    item = rig.timeline.selected
+    await rig.press("4")
+    assert view.cursor.first != item.node
+    assert "N note" in rig.screen_text()
+    await rig.press("N")
+    assert f"step {item.index + 1}" in rig.screen_text()
+    await rig.press(*"why", "enter")
+    assert rig.timeline.tree.marks.of == {item.node: Marked(item.node, note="why")}
+    assert rig.status.endswith(f", step {item.index + 1}.")
+    await rig.press("up")
+    assert "N name" in rig.screen_text()
+    await rig.press("N", *"B", "enter")
+    assert rig.timeline.tree.marks.at(view.cursor.first).name == "B"
+    await rig.press("left_curly_bracket", "b")  # another token is selected
+    assert rig.timeline.tree.marks.at(rig.timeline.selected.node).bookmarked
 
 
 async def test_marks_come_as_records_that_others_hear(rig: Rig) -> None:

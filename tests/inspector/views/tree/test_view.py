@@ -173,16 +173,16 @@ async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size:
     await rig.push([Marked(nodes[3], bookmarked=True)])
     await rig.press("F", *"little")
     assert isinstance(rig.app.top, FilterDialog)
-    assert "2 branches fit" in rig.screen_text()
+    assert "2 rows found" in rig.screen_text()
     await rig.press("tab", "right", "enter")
     assert isinstance(rig.app.top, FilterDialog)
     await rig.press("ctrl+s")
     panel = rig.app.main.panel(TreePanel)
-    assert str(panel.border_title) == "Tree · 1 of 4 branches bookmarked with ‹little›: esc shows all"
+    assert str(panel.border_title) == "Tree · 1 found bookmarked with “little”: esc shows all"
     assert panel.view.cursor is not None
     await rig.press("escape")
     assert rig.status == "All branches are shown again"
-    assert str(panel.border_title).startswith("Tree · 12 tokens in 4 branches")
+    assert str(panel.border_title).startswith("Tree · 2 branches")
     assert not panel.view.filter
     await rig.press("escape")
     assert rig.app.main.arrangement.current == "text"
@@ -191,9 +191,9 @@ async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size:
 async def test_where_nothing_fits_the_tree_says_so(rig: Rig) -> None:
     await rig.ready(steps=2)
     await rig.press("F", *"zzz")
-    assert "0 branches fit" in rig.screen_text()
+    assert "0 rows found" in rig.screen_text()
     await rig.press("enter")
-    assert "No branch is with ‹zzz›." in rig.screen_text()
+    assert "No branch with “zzz”." in rig.screen_text()
     assert "Press esc to show all, F to change it." in rig.screen_text()
     await rig.press("enter", "up", "down", "enter", "asterisk")  # there is no row to fold or to go to
-    assert "No branch is with ‹zzz›." in rig.screen_text()
+    assert "No branch with “zzz”." in rig.screen_text()

@@ -1,4 +1,4 @@
-"""Speculative decoding: one round with the fate of its drafts, the totals of all rounds, and whether they paid."""
+"""Speculative decoding: one round with the outcome of its drafts, the totals of all rounds, and whether they paid."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from engine import protocol
 from engine.protocol import DraftRound, LoadDraft, Record, SpeculationVerified
 from engine.settings import DRAFT_KINDS, MOST_DRAFTS, DraftKind, LoadSettings, SpeculationSettings
 from inspector.display import (
+    first_fitting,
     joined_to_fit,
     pad,
     token_label,
@@ -40,44 +41,46 @@ if TYPE_CHECKING:
 
 PLAIN_STEPS = 5
 """Plain steps that a run begins with if none was measured yet."""
-_WIDE = 76
-"""Cells from which the fate of a draft is written beside it."""
-_FATE = 12
-"""Cells from which on a word tells its fate."""
+_OUTCOME = 12
+"""Cells from which on a word tells its outcome."""
 _SLIM = 50
 """Cells below which a token has less room."""
 _NEXT = {"proposed": "verify", "verified": "take"}
 """The verb for the key of the next stage, by the stage of the round."""
-_FATES = {
+_OUTCOMES = {
     "drafted": ("faint", "not verified yet"),
     "accepted": ("good", "accepted: the draw's token"),
     "refused": ("bad", "refused: not the draw's"),
     "unseen": ("faint", "not checked"),
 }
-"""Ink and words of each fate."""
+"""Ink and words of each outcome."""
+ABOUT = (
+    "A cheap draft guesses the next tokens, and one forward pass of the model checks them all: which were accepted, "
+    "and whether that was faster than plain steps."
+)
 
-SPECULATION_KEYS = screen_table(
-    "In speculation",
+DRAFT_KEYS = screen_table(
+    "With drafts",
     Action("speculation.round", "Round", "Take a round, or the rest of one; during a run, pause.",
            lambda own: own.take(inside=False), Needs.ENGINE, hint="round", worth=11, place=1),
-    Action("speculation.inside", "Inside", "Go to the next stage of a round: propose, verify, take.",
-           lambda own: own.take(inside=True), Needs.ENGINE, hint="inside", worth=9, place=2),
+    Action("speculation.inside", "Next stage", "Go to the next stage of a round: propose, verify, take.",
+           lambda own: own.take(inside=True), Needs.ENGINE, hint="stage", worth=9, place=2),
     Action("speculation.run", "Run", "Take rounds until a stop or a breakpoint; again to pause.",
            lambda own: own.run(), Needs.ENGINE, worth=8, place=3,
            hint=lambda own: "pause" if own.job.running else "run"),
-    Action("speculation.draft", "Draft", "Draft by lookup, by the model itself in 4 bits, or by the model that you "
-        "named.",
-           lambda own: own.change_draft(), Needs.ENGINE, hint="draft", worth=7, place=5),
+    Action("speculation.draft", "Other draft",
+           "Draft by lookup, by the model itself in 4 bits, or by the model that you named.",
+           lambda own: own.change_draft(), Needs.ENGINE, hint="other draft", worth=7, place=5),
     Action("speculation.model", "Draft model", "Name a model for drafting; it must have the same tokens as this one.",
            lambda own: own.ask_model(), Needs.ENGINE, hint="draft model", worth=4, place=7),
     *both(("speculation.fewer", "speculation.more"), ("Fewer", "More"), "Draft fewer tokens for a round, or more.",
           lambda own, by: own.change_number(by), needs=Needs.ENGINE, hint="number", worth=5, place=6),
-    Action("speculation.verify", "Verify",
+    Action("speculation.verify", "Compare",
            "Decode the same tokens again by plain steps, in separate caches, and compare.",
            lambda own: own.verify(), Needs.ENGINE, worth=6, place=4,
-           hint=lambda own: "verify" if own.state.rounds else ""),
-    Action("speculation.anew", "Count anew", "Reset the counts, from the next round on.", lambda own: own.count_anew(),
-           Needs.ENGINE, hint="anew", worth=3, place=8),
+           hint=lambda own: "compare" if own.state.rounds else ""),
+    Action("speculation.anew", "Start over", "Reset the counts, from the next round on.", lambda own: own.start_over(),
+           Needs.ENGINE, hint=lambda own: "start over" if own.state.rounds else "", worth=3, place=8),
     back("speculation.leave", "Go back; a run under way pauses.", worth=10),
     text="A drafted token is accepted if the draw of its position takes the same token from the model's "
         "distribution, so the text is that of plain steps. `✓` accepted, `✗` refused, `?` after a refused one: not "
@@ -86,12 +89,12 @@ SPECULATION_KEYS = screen_table(
 )  # fmt: skip
 
 
-class SpeculationView(View):
-    """Takes rounds of the session itself: their tokens are those of the text. The timeline has what came of them."""
+class DraftsView(View):
+    """Takes rounds of the session itself: their tokens are those of the text. The timeline has the results."""
 
     TOOL: ClassVar[str] = "speculation"
-    ACTIONS: ClassVar[ActionTable] = SPECULATION_KEYS
-    MEASURES: ClassVar[str] = "Speculation"
+    ACTIONS: ClassVar[ActionTable] = DRAFT_KEYS
+    MEASURES: ClassVar[str] = "Drafting"
     STARTS = (LoadDraft, protocol.TakeRound, protocol.RunRounds, protocol.VerifySpeculation)
     TELLING = (DraftRound, SpeculationVerified)
 
@@ -111,8 +114,8 @@ class SpeculationView(View):
             self.drafting_model = record.settings.draft_model or self.drafting_model
 
     def body(self) -> ComposeResult:
-        yield DrawnPanel(id="speculation-round")
-        yield DrawnPanel(id="speculation-totals")
+        yield DrawnPanel(id="drafts-round")
+        yield DrawnPanel(id="drafts-totals")
 
     @property
     def state(self) -> Speculation:
@@ -130,27 +133,27 @@ class SpeculationView(View):
     def show(self) -> None:
         """Show everything, now."""
         latest, settings = self.state.latest, self.settings
+        self.set_class(latest is None, "-empty")
         stage = "" if latest is None else f" · {latest.stage}"
-        self.query_one("#speculation-round", DrawnPanel).put(f"The round{stage}", self._round)
-        self.query_one("#speculation-totals", DrawnPanel).put("All rounds", self._totals)
-        drafts = f"draft {visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
+        self.query_one("#drafts-round", DrawnPanel).put(f"The round{stage}", self._round)
+        self.query_one("#drafts-totals", DrawnPanel).put("All rounds", self._totals)
+        drafts = f"{visible(settings.name)}, {settings.num_draft_tokens} tokens a round"
         recorded = "recorded · " if self.recorded else ""
-        self.write(f"Speculation · {recorded}{drafts} · {self.model_name}", self.state.failure is not None)
+        self.write(f"Drafts · {recorded}{drafts} · {self.model_name}", self.state.failure is not None)
 
     def _round(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The latest round, token by token."""
         state, timeline, muted = self.state, self.timeline, on.ink("muted")
         if (latest := state.latest) is None:
-            about = "A draft guesses the next tokens, one forward of the model checks them all."
-            return centred([(about, on.rich_style), (self._idle(), muted)], width, height)
+            return self.empty(on, width, height, ABOUT)
         ghosts = truncate(state.ghost_words(timeline.tip), width // 2)
         text = visible("".join(item.text for item in timeline.items[-width:]))
         text = truncate_start(text, max(4, width - cell_len(ghosts) - 1))
         label = 16 if width >= _SLIM else 10
-        fate = "its fate" if width >= label + 40 else "outcome" if width >= label + 33 else ""
+        outcome = "outcome" if width >= label + 33 else ""
         rows: list[Row] = [
             [Segment(text, on.rich_style), Segment(f" {ghosts}", on.ink("faint"))],
-            [Segment(f"  {'token':<{label}} {'draft':>8} {'sampler':>8}  {fate}", muted)],
+            [Segment(f"  {'token':<{label}} {'draft':>8} {'sampler':>8}  {outcome}", muted)],
         ]
         for sign, ink, name, draft, model, words in _lines(latest):
             row = [
@@ -159,7 +162,11 @@ class SpeculationView(View):
                 Segment(f" {draft:>8} {model:>8}  ", on.rich_style),
             ]
             room = width - sum(part.cell_length for part in row)
-            words = words if width >= _WIDE else words.partition(":")[0] if room >= _FATE else ""
+            words = (
+                first_fitting(room, words, words.partition(" · ")[0], words.partition(":")[0])
+                if room >= _OUTCOME
+                else ""
+            )
             rows.append([*row, Segment(truncate_words(words, room), muted)])
         left, times = height - len(rows), _times(on, latest, state.totals.plain_ms, width)
         rows += [[], *times] if left > len(times) else times[-left:] if left > 0 else []
@@ -171,7 +178,7 @@ class SpeculationView(View):
         """The totals of the rounds, whether they paid, and the acceptance by other rules."""
         muted = on.ink("muted")
         if not self.state.rounds:
-            words = "Tokens a forward, acceptance by place in the draft and the time against plain steps come here."
+            words = "Here come tokens a forward pass, acceptance by place in the draft, and time against plain steps."
             return centred([(words, muted)], width, height)
         totals = self.state.totals
         rows = paragraph(on.ink("strong"), width, verdict(totals)) if verdict(totals) else []
@@ -194,7 +201,7 @@ class SpeculationView(View):
         if self.recorded:
             return self.needs_model
         step, inside, run = map(key_for, ("speculation.round", "speculation.inside", "speculation.run"))
-        return f"Press {step} for a round, {inside} for its first stage, {run} to run."
+        return f"Press {step} for a round of this text, {inside} for its first stage, {run} to run"
 
     def situation(self) -> str:
         """The state of the rounds, and the keys that matter now; printable."""
@@ -208,16 +215,19 @@ class SpeculationView(View):
             return failure_words(state.failure)
         run, verify = key_for("speculation.run"), key_for("speculation.verify")
         if self.job.running:
-            return f"At work. Press {run} to pause"
+            return f"Running. Press {run} to pause"
         if latest is not None and latest.stage in _NEXT:
             step, inside = key_for("speculation.round"), key_for("speculation.inside")
             verb = _NEXT[latest.stage]
             return f"The drafts are {latest.stage}. Press {inside} to {verb} them, {step} for all the rest"
         if state.verified is not None and latest is not None and state.verified.end == latest.end:
             return proof(state.verified)
+        if not state.rounds:
+            return self._idle()
         if (finished := self.timeline.finished.get(self.timeline.tip)) is not None:
-            return f"Ended: {ending(finished)}. Press {verify} to compare with plain steps, {run} to continue"
-        return f"Press {verify} to compare with plain steps" if state.rounds else self._idle()
+            why = ending(finished)
+            return f"{why[0].upper()}{why[1:]}. Press {verify} to compare with plain steps, {run} to continue"
+        return f"Press {verify} to compare with plain steps"
 
     # ---- rounds -----------------------------------------------------------------------------
 
@@ -247,10 +257,10 @@ class SpeculationView(View):
         else:
             self.job.start(protocol.VerifySpeculation(begin))
 
-    def count_anew(self) -> None:
+    def start_over(self) -> None:
         """Count from the next round on."""
         self.state.forget()
-        self.say("The figures were reset: they count from the next round on")
+        self.say("The figures start over with the next round")
 
     # ---- settings ---------------------------------------------------------------------------
 
@@ -290,19 +300,19 @@ def _lines(latest: DraftRound) -> Iterator[tuple[str, str, str, str, str, str]]:
     """The tokens of a round: the known one, the drafts, and the one that was taken instead of a refused one.
 
     Yields:
-        The sign and its ink, the token's label, its probabilities by draft and by model, and its fate.
+        The sign and its ink, the token's label, its probabilities by draft and by model, and its outcome.
     """
     known = token_label(latest.first_text) if latest.first_text else f"id {latest.first}"
     yield "●", "accent", known, "", "", "known before: the sampler's pick"
     for each in latest.drafts:
-        ink, fate = _FATES[each.fate]
+        ink, outcome = _OUTCOMES[each.fate]
         rank = f" · rank {count(each.rank)}" if each.rank is not None else ""
-        yield FATE_SIGNS[each.fate], ink, *_figures(each), fate + rank
+        yield FATE_SIGNS[each.fate], ink, *_figures(each), outcome + rank
         if each.fate == "refused" and latest.instead is not None:
             yield "→", "accent", *_figures(latest.instead), "taken instead: the draw's token"
     if not latest.drafts:
         lookup = latest.settings.draft == "lookup"
-        why = "the last tokens did not occur before" if lookup else "nothing can follow here"
+        why = "nothing repeats here" if lookup else "nothing can follow here"
         yield "–", "faint", "", "", "", f"no draft: {why}. A plain step"
 
 

@@ -15,7 +15,7 @@ from huggingface_hub import snapshot_download
 from mlx_lm.utils import DEFAULT_ALLOW_PATTERNS
 
 from engine.errors import Cancelled, LoadError
-from engine.models_on_disk.download import PATTERNS, DownloadProgress, download
+from engine.model.download import PATTERNS, DownloadProgress, download
 from engine.models_on_disk.models import listed
 from tests.engine.models_on_disk import made_up
 from tests.engine.models_on_disk.hub import COMMIT, FakeHub, serving
@@ -148,7 +148,7 @@ def test_a_hub_that_is_slow_is_waited_for_and_its_bytes_are_told(hub: FakeHub, t
 def test_its_process_ends_with_whoever_started_it(hub: FakeHub, tmp_path: Path) -> None:
     hub.hold = threading.Event()
     script = (
-        "import os, sys; from engine.models_on_disk.download import download\n"
+        "import os, sys; from engine.model.download import download\n"
         "tell = lambda progress: (print('going', flush=True), os._exit(0)) if progress.done else None\n"
         f"download({SPEC!r}, tell, lambda: False)"
     )
@@ -241,6 +241,7 @@ NAMES = (
     "\x1b[2J.json",
     "a\\..\\b.json",
     "\u202eevil.json",
+    f"{'evil' * 64}.json",
 )
 
 
@@ -284,6 +285,7 @@ def test_what_the_hub_answers_is_one_line(
         "",
         {"sha": COMMIT, "siblings": ["config.json"]},
         {"sha": COMMIT, "siblings": {"a": 1}},
+        {"id": SPEC, "sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40}] * 10_001},
         {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": [1]}]},
         {"sha": COMMIT, "siblings": [{"rfilename": "a", "size": 1, "blobId": "0" * 40, "lfs": 5}]},
     ],

@@ -18,7 +18,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatch
 from functools import partial
@@ -30,7 +30,6 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from engine.errors import Cancelled, LoadError, first_line
-from engine.models_on_disk.models import hub_cache
 from engine.processes import python_command
 
 PATTERNS = (
@@ -41,8 +40,10 @@ PATTERNS = (
 RATE_SECONDS = 5.0
 """Over which the rate is taken."""
 REPORT_SECONDS = 0.2
-TIMEOUT = 20.0
-"""Seconds until the hub's list must come."""
+TIMEOUT = 10.0
+"""Seconds until the hub's list must come, and huggingface_hub's own patience: a model on the disk waits as long."""
+LONGEST_NAME = 255
+"""Bytes of the name of a file."""
 MEMORY = 2 * 2**30
 """Bytes of address space of the process: a list without an end is given up."""
 MOST_FILES = 10_000
@@ -81,13 +82,40 @@ class DownloadProgress(Struct, frozen=True):
         return (self.total - self.done) / self.rate if self.rate else None
 
 
-def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]) -> Path:
+def hub_cache() -> Path:
+    """The hub's cache, as huggingface_hub finds it."""
+    environ = os.environ
+    if place := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(os.path.expanduser(place))
+    above = os.path.expanduser(environ.get("XDG_CACHE_HOME") or "~/.cache")
+    return Path(os.path.expanduser(environ.get("HF_HOME") or f"{above}/huggingface"), "hub")
+
+
+def _folder(spec: str) -> Path:
+    return hub_cache() / f"models--{spec.replace('/', '--')}"
+
+
+def cached(spec: str) -> Path | None:
+    """The latest snapshot of a model that the hub's cache knows, whole or not; None if there is none."""
+    with suppress(OSError, ValueError):
+        snapshot = _folder(spec) / "snapshots" / (_folder(spec) / "refs" / "main").read_text().strip()
+        return snapshot if snapshot.is_dir() else None
+    return None
+
+
+def download(
+    spec: str,
+    tell: Callable[[DownloadProgress], None],
+    stopped: Callable[[], bool],
+    weights: bool = True,
+) -> Path:
     """Download what is missing of a model.
 
     Args:
         spec: Its hub id.
         tell: Receives the progress.
         stopped: Polled ten times a second: whether to end; files that came whole stay.
+        weights: Whether its weights are wanted.
 
     Returns:
         The directory of the model, whole.
@@ -98,11 +126,11 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise LoadError(f"{spec} can't be downloaded: HF_HUB_OFFLINE is set.", "Unset it to download.")
-    folder = hub_cache() / f"models--{spec.replace('/', '--')}"
+    folder = _folder(spec)
     last: dict[str, Any] = {"error": "busy"}
     if not _discard_parts(folder):
         try:
-            last = _last_written(spec, tell, stopped)
+            last = _last_written(f"{spec!r}, {weights}", tell, stopped)
         finally:
             _discard_parts(folder)
     if "path" in last:
@@ -112,13 +140,13 @@ def download(spec: str, tell: Callable[[DownloadProgress], None], stopped: Calla
 
 
 def _last_written(
-    spec: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
+    given: str, tell: Callable[[DownloadProgress], None], stopped: Callable[[], bool]
 ) -> dict[str, Any]:
     """Run the process, and return the last JSON object that it writes, if it is no progress."""
     # Xet would keep files by hashes of another list, whose names are not checked
     own = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_OFFLINE": "0"}
     environment = {**os.environ, **own, "HF_HUB_CACHE": str(hub_cache())}
-    call = f"from engine.models_on_disk.download import fetch; fetch({spec!r})"
+    call = f"from engine.model.download import fetch; fetch({given})"
     try:
         # in a session of its own: a Ctrl-C of the terminal is answered here
         pipes: dict[str, Any] = {"bufsize": 0, "stdin": PIPE, "stdout": PIPE, "stderr": DEVNULL}
@@ -171,15 +199,16 @@ def _discard_parts(folder: Path) -> bool:
 # ---- the process that downloads ---------------------------------------------------------------
 
 
-def fetch(spec: str) -> None:
+def fetch(spec: str, weights: bool) -> None:
     """Download in this process, which ends with its standard input: its parent can't leave it behind.
 
     Args:
         spec: A hub id; the environment says which hub, which cache and whose token.
+        weights: Whether its weights are wanted.
     """
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(1)), daemon=True).start()
     try:
-        _tell(path=str(_fetched(spec)))
+        _tell(path=str(_fetched(spec, weights)))
     except Exception as error:
         _refuse(*_reason(error))
     os._exit(0)  # the thread waits for standard input
@@ -200,7 +229,7 @@ def _refuse(kind: str, why: str) -> NoReturn:
     os._exit(0)
 
 
-def _fetched(spec: str) -> Path:
+def _fetched(spec: str, weights: bool) -> Path:
     """Download what is missing, and compare it with the hub's list; returns the directory of the model."""
     from huggingface_hub import constants, get_session, snapshot_download
 
@@ -208,9 +237,9 @@ def _fetched(spec: str) -> Path:
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     get_session().timeout = TIMEOUT
     constants.DOWNLOAD_CHUNK_SIZE = 2**16  # of the usual 10 MB nothing is on the disk for seconds
-    commit, files = _listed(spec)
-    cache = Path(constants.HF_HUB_CACHE)
-    folder = cache / f"models--{spec.replace('/', '--')}"
+    patterns = [each for each in PATTERNS if weights or not each.endswith(".safetensors")]
+    commit, files = _listed(spec, patterns)
+    cache, folder = Path(constants.HF_HUB_CACHE), _folder(spec)
     snapshot = folder / "snapshots" / commit
     missing = {name: file for name, file in files.items() if not (snapshot / name).exists()}
     left = sum(size for size, _ in missing.values())
@@ -219,7 +248,7 @@ def _fetched(spec: str) -> Path:
         _refuse("disk", f"{left:,} bytes are to come, and the disk has {free:,}")
     threading.Thread(target=_report, args=(snapshot, files), daemon=True).start()
     get_session().event_hooks["response"].append(partial(_check, commit, files))
-    snapshot_download(spec, revision=commit, allow_patterns=list(PATTERNS))
+    snapshot_download(spec, revision=commit, allow_patterns=patterns)
     for name, (size, digest) in missing.items():
         git = hashlib.sha1(b"blob %d\0" % size)
         with open(snapshot / name, "rb") as file:
@@ -264,20 +293,21 @@ def _report(snapshot: Path, files: Files) -> NoReturn:
         time.sleep(REPORT_SECONDS)
 
 
-def _listed(spec: str) -> tuple[str, Files]:
+def _listed(spec: str, patterns: Sequence[str]) -> tuple[str, Files]:
     """The latest commit of a model, and the files of it that are wanted."""
     from huggingface_hub import HfApi
 
     info = HfApi().model_info(spec, files_metadata=True, timeout=TIMEOUT)
-    wanted = (each for each in info.siblings if any(fnmatch(each.rfilename, name) for name in PATTERNS))
+    wanted = (each for each in info.siblings if any(fnmatch(each.rfilename, name) for name in patterns))
     files = {each.rfilename: (each.size, each.lfs.sha256 if each.lfs else each.blob_id) for each in wanted}
     known = (type(size) is int and size >= 0 and _HASH.fullmatch(digest) for size, digest in files.values())
     if not all(known) or len(info.siblings) > MOST_FILES or not _HASH.fullmatch(info.sha):
         raise ValueError("its list of files is none that can be kept")
     for name in files:
-        if not name.isprintable() or "\\" in name or {"", ".", ".."}.intersection(name.split("/")):
+        odd = not name.isprintable() or "\\" in name or len(name.encode()) > LONGEST_NAME
+        if odd or {"", ".", ".."}.intersection(name.split("/")):
             _refuse("wrong", f"a file has the name {ascii(name)[:80]}")
-    if not any(name.endswith(".safetensors") for name in files):
+    if not any(each.rfilename.endswith(".safetensors") for each in info.siblings):
         _refuse("wrong", "it has no weights in safetensors files")
     return info.sha, files
 
