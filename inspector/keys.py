@@ -43,9 +43,9 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
-        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
-        "steering": "S", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
-        "next_mark": "}", "marks": "k", "reply": "R",
+        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "second_model": "h",
+        "close_second": "H", "steering": "S", "filter": "F", "bookmark": "b", "name": "N",
+        "delete": "x delete", "previous_mark": "{", "next_mark": "}", "marks": "k", "reply": "R",
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
@@ -85,9 +85,9 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",
         "more": "right +", "verify": "c", "anew": "n", "leave": "escape",
     },
-    "lockstep": {
-        "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
-        "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
+    "second_model": {
+        "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
+        "measure": "m", "next_flip": ".", "flip_before": ",", "largest": "g", "why_first": "y", "why_second": "Y",
         "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
@@ -144,18 +144,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "compare_back": "C", "alone": "d", "method": "m", "baseline": "b", "fewer": "-", "more": "+", "experts": "x",
     },
     "interventions": {
-        "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
-        "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
-        "release": "x",
+        "later_layer": "up", "earlier_layer": "down", "unit_before": ",", "next_unit": ".", "heads": "enter",
+        "together": "a", "clear": "A", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
+        "release": "o",
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
+        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "d",
     },
     "patching": {
-        "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e", "next_token": "f", "token_before": "F", "compare": "v", "compare_back": "V",
-        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
+        "later_layer": "up", "earlier_layer": "down", "position_before": ",", "next_position": ".", "source": "o",
+        "part": "m", "edit": "e", "next_token": "l", "token_before": "L", "compare": "v", "compare_back": "V",
+        "facing": "a", "unface": "n", "usual": "d", "pairs": "w",
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",

@@ -11,7 +11,7 @@ from inspector.main.layout import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -277,7 +277,7 @@ def lacking(action: Action, controller: Controller) -> str:
     if action.lacks is None:
         return ""
     timeline = controller.timeline
-    looked = timeline.of(LockstepSoFar).looked
+    looked = timeline.of(SecondModelSoFar).looked
     facts = timeline.facts if looked is None else looked.facts
     return "" if facts is None or getattr(facts, action.lacks.fact) else with_keys(action.lacks.why)
 

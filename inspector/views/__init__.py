@@ -35,8 +35,8 @@ from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, foun
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.speculation import Speculation
 from inspector.views.grammar import GrammarActions, GrammarPanel
 from inspector.views.lookahead import LookAheadActions
@@ -243,18 +243,28 @@ SPECULATION = Tool(
     ),
 )  # fmt: skip
 
-LOCKSTEP = Tool(
-    "lockstep",
-    "Lockstep",
+
+def _close_second(own: ToolActions) -> None:
+    view = own.host.view_at("inspector.views.second_model:SecondModelView")
+    own.host.answer(view.close_second())  # type: ignore[attr-defined]  # not imported before it is opened
+
+
+SECOND_MODEL = Tool(
+    "second_model",
+    "Second model",
     actions=(
-        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
-            opens="inspector.views.lockstep:LockstepView", view="models",
+        Action("second_model", "Second model",
+            "Compare with a second model: one text, both models' candidates at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(SecondModelSoFar).opened is not None, looks=True,
+            opens="inspector.views.second_model:SecondModelView", view="second model",
             synonyms="two models, second model, other model, compare models, quantized model, "
             "close the second model, compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model"),
+        Action("close_second", "Close second model",
+            "Close the second model and free its memory; while it is loading, stop that.", _close_second, Needs.ENGINE,
+            looks=True, synonyms="close the second model, unload the second model, remove model b, one model again"),
     ),
-    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+    exports=("inspector.documents.second_model:SECOND_MODEL_PART",),
 )  # fmt: skip
 
 RACE = Tool(
@@ -691,7 +701,7 @@ TOOLS: tuple[Tool, ...] = (
     SEGMENTS,
     MERGES,
     SPECULATION,
-    LOCKSTEP,
+    SECOND_MODEL,
     RACE,
     BATCH,
     DRAWS,
@@ -737,16 +747,16 @@ def with_lesson(
     return tuple(begun if tool is LESSONS else tool for tool in TOOLS)
 
 
-def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
+def with_second_model(second: OpenLockstep) -> tuple[Tool, ...]:
     """The tools of a program that begins with a second model.
 
     Args:
-        against: The second model.
+        second: The second model.
     """
-    from inspector.views.lockstep import SecondModelAtStart
+    from inspector.views.second_model import SecondModelAtStart
 
-    begins = replace(LOCKSTEP, make=lambda host: SecondModelAtStart(host, against))
-    return tuple(begins if tool is LOCKSTEP else tool for tool in TOOLS)
+    begins = replace(SECOND_MODEL, make=lambda host: SecondModelAtStart(host, second))
+    return tuple(begins if tool is SECOND_MODEL else tool for tool in TOOLS)
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:

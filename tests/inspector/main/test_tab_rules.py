@@ -67,13 +67,7 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
 
 
 KNOWN = frozenset((
-    "merges.open n skip", "lockstep.stop x delete", "lockstep.follow_second b bookmark",
-    "lockstep.flip_before N name", "attention.sort o open", "attribution.sort o open",
-    "interventions.unit_before [ previous_branch", "interventions.next_unit ] next_branch",
-    "interventions.clear del delete", "interventions.release x delete", "steering.release x delete",
-    "patching.position_before [ previous_branch", "patching.next_position ] next_branch",
-    "patching.token_before F filter", "patching.unface del delete", "patching.usual x delete",
-    "patching.next_token f enlarge", "steering.follow f enlarge", "steering.save s sampling",
+    "merges.open n skip", "attention.sort o open", "attribution.sort o open",
 ))  # fmt: skip
 """Keys of views that are still those of something else in their tab; the list only shrinks."""
 AS_ON_THE_SCREEN = frozenset(("space", "r", "backspace", *FIXED))

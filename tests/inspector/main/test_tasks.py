@@ -27,7 +27,7 @@ TASKS: tuple[tuple[str, str, str], ...] = (
     ("go back to a text that was left", "4", "view tree"),
     ("see how two versions differ", "4 c", "view compare"),
     ("switch a head off", "4 X", "view interventions"),
-    ("compare with the 4-bit model", "4 h", "view lockstep"),
+    ("compare with the 4-bit model", "4 h", "view second_model"),
     ("see how the cache grows", "5", "view kv"),
     ("see where the time goes", "5 t", "view timing"),
     ("see what the cache is good for", "5 z", "view race"),
