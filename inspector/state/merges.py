@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -53,12 +52,11 @@ def token_id(text: str, load: LoadSettings) -> int:
     Raises:
         SettingsError: It is several tokens, or the tokenizer can't be read.
     """
-    from huggingface_hub import try_to_load_from_cache
+    from engine.models_on_disk.models import all_places
 
     setting = BY_NAME["logit_bias"]
-    on_hub = None if Path(load.model).expanduser().exists() or load.model == "pocket" else load.model
-    file = try_to_load_from_cache(on_hub, "tokenizer.json") if on_hub else None
-    named = LoadSettings(model=str(file)) if isinstance(file, str) else load
+    cached = next((each.path for each in all_places() if each.hub_id == load.model), None)
+    named = load if cached is None else LoadSettings(model=str(cached))
     try:
         found = taken_apart(protocol.TakeApart(text), named, lambda: False)
     except EngineError as error:

@@ -35,13 +35,8 @@ MOVES = (
 OPENS = (
     "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv why tree timing kv "
     "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
-<<<<<<< HEAD
-    "modules attention lens attribution positions experts interventions patching lockstep batch marks filter recall "
-    "scores speculation ranks lessons tokens candidates steps keep present"
-=======
     "modules attention lens attribution positions experts interventions patching second_model batch marks filter "
-    "recall scores speculation ranks learn lessons tokens candidates steps all_lessons present"
->>>>>>> n-what
+    "recall scores speculation ranks lessons tokens candidates steps keep present"
 )
 """Actions that open something, or show an answer; a few actions there follow."""
 WORDS = [
