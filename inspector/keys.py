@@ -43,16 +43,16 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
-        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
-        "steering": "S", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
-        "next_mark": "}", "marks": "k", "reply": "R",
+        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "second_model": "h",
+        "close_second": "H", "steering": "S", "filter": "F", "bookmark": "b", "name": "N",
+        "delete": "x delete", "previous_mark": "{", "next_mark": "}", "marks": "k", "reply": "R",
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
         "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
         "compare_kv": "Q", "verify": "v",
     },
-    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
 """Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
@@ -76,16 +76,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
-        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown", "explore": "S",
+        "leave": "escape",
     },
+    "lessons": {"begin": "enter", "leave": "escape"},
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",
         "more": "right +", "verify": "c", "anew": "n", "leave": "escape",
     },
-    "lockstep": {
-        "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
-        "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
+    "second_model": {
+        "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
+        "measure": "m", "next_flip": ".", "flip_before": ",", "largest": "g", "why_first": "y", "why_second": "Y",
         "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
@@ -121,7 +123,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "inside": {"leave": "escape"},
     "attention": {
-        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "b",
         "triangle": "a", "texts": "x",
     },
     "scores": {
@@ -134,7 +136,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "attribution": {
         "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
-        "all_heads": "h", "sort": "o", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "all_heads": "h", "sort": "b", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
         "alone": "d",
     },
     "gradients": {
@@ -142,18 +144,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "compare_back": "C", "alone": "d", "method": "m", "baseline": "b", "fewer": "-", "more": "+", "experts": "x",
     },
     "interventions": {
-        "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
-        "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
-        "release": "x",
+        "later_layer": "up", "earlier_layer": "down", "unit_before": ",", "next_unit": ".", "heads": "enter",
+        "together": "a", "clear": "A", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
+        "release": "o",
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
+        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "d",
     },
     "patching": {
-        "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e", "next_token": "f", "token_before": "F", "compare": "v", "compare_back": "V",
-        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
+        "later_layer": "up", "earlier_layer": "down", "position_before": ",", "next_position": ".", "source": "o",
+        "part": "m", "edit": "e", "next_token": "l", "token_before": "L", "compare": "v", "compare_back": "V",
+        "facing": "a", "unface": "n", "usual": "d", "pairs": "w",
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",

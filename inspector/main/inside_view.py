@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -39,13 +39,12 @@ from inspector.display import (
     unfinished,
     visible,
 )
-from inspector.keys import key_for, with_keys
-from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
+from inspector.keys import bare_key_for, key_for, with_keys
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.session_tree import Item, numbered
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
@@ -80,13 +79,45 @@ GAP = "⋮ "
 # ---- what is said: checks and costs, and why there is nothing to show ---------------------------
 
 
-def place_of(path: Sequence[Item], width: int) -> str:
-    """A sentence on the token that is looked at: the last of a path; in few cells its label and number alone."""
+def label_at(path: Sequence[Item], place: int = -1) -> str:
+    """The token of a path in quotation marks."""
+    return quoted(token_label(path[place].text, path[place].raw))
+
+
+def predicting(selected: Item | None) -> str:
+    """What a forward pass is for: to predict the selected token, or the next one; printable."""
+    return f"Predicting {label_at([selected]) if selected is not None else 'the next token'}"
+
+
+def attention_from(head: str, path: Sequence[Item], selected: Item | None, width: int) -> str:
+    """The title of the weights of a head over a path: from which token, to predict which.
+
+    Args:
+        head: Its name.
+        path: Ends with the token that the head looks from.
+        selected: See `place_of`.
+        width: Cells.
+    """
+    label = label_at(path)
+    long = f"{predicting(selected)}: {head} looks from {label} (%)"
+    return first_fitting(width, long, f"{head}: attention from {label} (%)", f"{head} from {label} (%)")
+
+
+def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
+    """A sentence on the token that is looked at, as long as there is room for.
+
+    Args:
+        path: Ends with that token.
+        selected: The token that is predicted from it; None for one to come.
+        width: Cells.
+    """
     if not path:
-        return "Nothing was read before the first token"
-    label = quoted(token_label(path[-1].text, path[-1].raw))
-    short = f"{label}, {numbered(path[-1])}"
-    return first_fitting(width, f"{short}, goes through the model", short)
+        return "The model reads nothing before the first token"
+    label = label_at(path)
+    long = f"{predicting(selected)}: the model reads {label}"
+    return first_fitting(
+        width, f"{long}, {numbered(path[-1])}", long, f"{predicting(selected)} from {label}", label
+    )
 
 
 def under_way(answers: Asked[Any]) -> str:
@@ -119,7 +150,7 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     return [
         (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
         (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
-        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
+        ("So this view is not shown. Other views may be right: tab goes on to the next.", on.ink("muted")),
     ]
 
 
@@ -162,7 +193,7 @@ def not_recorded(on: Canvas) -> Notice:
     return [
         ("This view of this token was not recorded.", on.rich_style),
         (
-            f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
+            f"Press esc, then {key_for('go_live')} to continue live, and open this view again.",
             on.ink("muted"),
         ),
     ]
@@ -277,6 +308,17 @@ class TokenHeat(PanelCanvas):
 SCROLLS = note("pageup pagedown", "Scroll.")
 
 
+def page(id: str, hint: str | Callable[[Any], str], worth: int = 7) -> Action:
+    """The key of another page of the view, or of something else of the tab, for the line of keys.
+
+    Args:
+        id: Of the action of the main screen.
+        hint: Its word.
+        worth: In that line.
+    """
+    return Action(id, run=lambda own: own.host.press(id), hint=hint, worth=worth, place=80, listed=False)
+
+
 def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
     """The actions that go along the text, as on the main screen.
 
@@ -316,7 +358,7 @@ def look_table(
                "While there is a second model: look at the same token in the other one of the two.",
                lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
-        Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
+        Action("inside.leave", "Back", leave, lambda own: own.back(), hint="back", worth=9, place=93, listed=shared),
         text=text,
     )  # fmt: skip
     return replace(table, told=told)
@@ -339,7 +381,7 @@ class InsideView(View, Generic[Answer]):
     ASKS: ClassVar[bool] = True
     """True if the view is about a token; one of the whole model has no text above it."""
     OF_BOTH: ClassVar[bool] = True
-    """True if the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
+    """True if the second model can be looked at, too; a view that changes a forward pass is of the session's model."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
@@ -411,7 +453,7 @@ class InsideView(View, Generic[Answer]):
         if not live:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
-                f"{key_for(f'{self.TOOL}.hold')} hold it"
+                f"{bare_key_for(f'{self.TOOL}.hold')} keep it"
             )
             return
         host.controller.timeline.select(None)
@@ -425,20 +467,17 @@ class InsideView(View, Generic[Answer]):
         return isinstance(last, Step) and last.origin == "intervened"
 
     def not_intervened(self, on: Canvas, what: str) -> Notice:
-        """Advice at such a token, for a view that has a key to release the interventions.
+        """Advice at such a token, for a view that has a key to end the interventions.
 
         Args:
             on: Its styles.
             what: The beginning of the sentence that ends in "the model's own tokens".
         """
-        release = f"{key_for(f'{self.TOOL}.release')} releases it"
+        release = bare_key_for(f"{self.TOOL}.release")
         return [
-            (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+            (f"This token was computed with {interventions_words(self.timeline.under)}.", on.rich_style),
             (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-            (
-                f"{release} releases it: it goes back to the model's own token, where the branch begins.",
-                on.ink("muted"),
-            ),
+            (f"{release} ends the change, and goes to the token where this branch begins.", on.ink("muted")),
         ]
 
     def release(self) -> None:
@@ -451,12 +490,12 @@ class InsideView(View, Generic[Answer]):
     def look(self) -> None:
         """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
         timeline = self.timeline
-        lockstep = timeline.of(LockstepSoFar)
+        second = timeline.of(SecondModelSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
-        self.looked = lockstep.looked if self.OF_BOTH else None
+        self.looked = second.looked if self.OF_BOTH else None
         self.candidates = timeline.candidates
         if self.looked is not None:
-            span = lockstep.at(timeline.items, timeline.slot)
+            span = second.at(timeline.items, timeline.slot)
             self.candidates = span.other_candidates if span is not None else ()
         self.wanted = self.question() if self.path or not self.ASKS else None
         if self.wanted is None:
@@ -501,11 +540,11 @@ class InsideView(View, Generic[Answer]):
             self.text.set_class(rows == 1, "-line")
         answer = self.answer if self.failed is None else None
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
-        self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
-        model, self.other_word = "", ""
-        if self.timeline.of(LockstepSoFar).opened is not None:
-            model = model_prefix(self.timeline, self.looked)
-            self.other_word = other_word(self.timeline) if self.OF_BOTH else ""
+        place = place_of(self.path, self.timeline.selected, self.area.width - TITLED)
+        self.text.put(meaning or place, self.path, shares, marked)
+        second = self.timeline.of(SecondModelSoFar)
+        model = second.prefix(self.timeline.facts, self.looked is not None)
+        self.other_word = second.other_word if self.OF_BOTH else ""
         self.view.put(visible(model + self.heading(self.answer)), self._draw)
         self.write(failed=self.failed is not None or self.failure is not None)
         self.host.colour()
@@ -524,14 +563,14 @@ class InsideView(View, Generic[Answer]):
         """The reason that there is nothing to show, with advice."""
         if self.ASKS and not self.path:
             return [
-                ("Nothing went through the model before the first token.", on.rich_style),
-                ("Press → for the next one.", on.ink("muted")),
+                ("The model reads nothing before the first token: there is nothing to show.", on.rich_style),
+                ("Press → for the next token.", on.ink("muted")),
             ]
         if said := why_missing(on, self.checks, self.failure):
             return said
         if not self.live:
             return not_recorded(on)
-        return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
+        return [("The model computes this token again, on a copy of the KV cache.", on.rich_style)]
 
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""
@@ -575,14 +614,18 @@ class InsideView(View, Generic[Answer]):
         """Look at the other one of two models."""
         if not self.OF_BOTH:
             self.say(with_keys("Changes here apply only to the session's model. {next_view} shows another"))
-        elif switch_model(self.timeline):
+        elif self.timeline.of(SecondModelSoFar).switch():
             self.drop()
             self.host.changed()
         else:
-            self.say(with_keys(NO_SECOND_MODEL))
+            self.say(with_keys("No second model is open: {second_model} opens one"))
+
+    def back(self) -> None:
+        """Go back one step."""
+        self.leave()
 
     def leave(self) -> None:
-        """Go back; what is computed stops."""
+        """Leave; what is computed stops."""
         self.drop()
         self.dismiss()
 

@@ -11,7 +11,7 @@ from inspector.main.layout import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -52,7 +52,6 @@ PANELS = (
     PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
     PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
     PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
-    PanelPlace("learn", "Learn", Place.ANSWER, "Learn", "learn"),
 )
 """The panels of every session; those of the tools follow."""
 
@@ -157,6 +156,17 @@ class KeyTable:
         panels = {panel.view for panel in (*PANELS, *panels_of(self.tools))}
         views = (each for each in self.views[tab] if not each.view.endswith("…"))
         return [each.id for each in views if each.opens or each.id in panels]
+
+    def on_row(self, id: str) -> str:
+        """Id of the action whose word in the line under the tabs stands for an answer: its own, or that of the view of
+        which it is a page.
+
+        Args:
+            id: Of the action that shows the answer.
+        """
+        if id not in self or self[id].view or not self[id].opens:
+            return id
+        return self[id].page_of or self.tool(id).opener
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
@@ -267,7 +277,7 @@ def lacking(action: Action, controller: Controller) -> str:
     if action.lacks is None:
         return ""
     timeline = controller.timeline
-    looked = timeline.of(LockstepSoFar).looked
+    looked = timeline.of(SecondModelSoFar).looked
     facts = timeline.facts if looked is None else looked.facts
     return "" if facts is None or getattr(facts, action.lacks.fact) else with_keys(action.lacks.why)
 

@@ -52,9 +52,13 @@ def token_id(text: str, load: LoadSettings) -> int:
     Raises:
         SettingsError: It is several tokens, or the tokenizer can't be read.
     """
+    from engine.models_on_disk.models import all_places
+
     setting = BY_NAME["logit_bias"]
+    cached = next((each.path for each in all_places() if each.hub_id == load.model), None)
+    named = load if cached is None else LoadSettings(model=str(cached))
     try:
-        found = taken_apart(protocol.TakeApart(text), load, lambda: False)
+        found = taken_apart(protocol.TakeApart(text), named, lambda: False)
     except EngineError as error:
         message = f"{setting.label}: “{text}” can't be looked up: {error.message}"
         raise SettingsError(setting.name, message, "Give the token's id.") from error

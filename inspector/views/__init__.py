@@ -35,8 +35,8 @@ from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, foun
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.speculation import Speculation
 from inspector.views.grammar import GrammarActions, GrammarPanel
 from inspector.views.lookahead import LookAheadActions
@@ -243,18 +243,28 @@ SPECULATION = Tool(
     ),
 )  # fmt: skip
 
-LOCKSTEP = Tool(
-    "lockstep",
-    "Lockstep",
+
+def _close_second(own: ToolActions) -> None:
+    view = own.host.view_at("inspector.views.second_model:SecondModelView")
+    own.host.answer(view.close_second())  # type: ignore[attr-defined]  # not imported before it is opened
+
+
+SECOND_MODEL = Tool(
+    "second_model",
+    "Second model",
     actions=(
-        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
-            opens="inspector.views.lockstep:LockstepView", view="models",
+        Action("second_model", "Second model",
+            "Compare with a second model: one text, both models' candidates at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(SecondModelSoFar).opened is not None, looks=True,
+            opens="inspector.views.second_model:SecondModelView", view="second model",
             synonyms="two models, second model, other model, compare models, quantized model, "
             "close the second model, compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model"),
+        Action("close_second", "Close second model",
+            "Close the second model and free its memory; while it is loading, stop that.", _close_second, Needs.ENGINE,
+            looks=True, synonyms="close the second model, unload the second model, remove model b, one model again"),
     ),
-    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+    exports=("inspector.documents.second_model:SECOND_MODEL_PART",),
 )  # fmt: skip
 
 RACE = Tool(
@@ -303,14 +313,14 @@ COSTS = Tool(
         Action("profile", "Take a step apart",
             "A page of time: measure the parts of a step one by one, its layers, and where it stands under the "
             "machine's roofline.", needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("timing", "step apart"), worth=9, place=65,
+            page_of="timing", hint=beside("timing", "step apart"), worth=9, place=65,
             recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
             "cost of a step"),
         Action("compare_kv", "Other KV bits",
             "A page of the cache: compare it with quantized ones: bytes, and how far the logits change.",
             needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("kv", "other bits"), worth=9, place=65,
+            page_of="kv", hint=beside("kv", "other bits"), worth=9, place=65,
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
             synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
             "4 bit, 8 bit"),
@@ -339,28 +349,22 @@ ATTENTION = Tool(
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
             "attention pattern, which words the model looks at, induction head, previous-token head, "
             "duplicate-token head"),
-    ),
-    exports=("inspector.documents.attention:ATTENTION_PART",),
-)  # fmt: skip
-
-SCORES = Tool(
-    "scores",
-    "Why there",
-    actions=(
-        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
-            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION, view="why",
+        Action("scores", "Why a head looks there",
+            "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
+            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION,
             opens="inspector.views.scores:ScoresView",
-            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            synonyms="why there, attention score, attention scores, query, key, qk circuit, composition, "
             "score attribution"),
     ),
-    exports=("inspector.documents.scores:SCORES_PART",),
+    exports=("inspector.documents.attention:ATTENTION_PART", "inspector.documents.scores:SCORES_PART"),
 )  # fmt: skip
 
 LENS = Tool(
     "lens",
-    "Logit lens",
+    "Lens",
     actions=(
-        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
+        Action("lens", "Lens",
+            "Show what each layer would predict, read by the model's last norm and output matrix.",
             needs=INSIDE, recorded=answered(LensRead), looks=True, view="lens", opens="inspector.views.lens:Lens",
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
     ),
@@ -373,10 +377,10 @@ ATTRIBUTION = Tool(
     actions=(
         Action("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
-            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="parts",
+            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="contributions",
             opens="inspector.views.attribution:Contributions",
-            synonyms="dla, direct logit attribution, feature attribution, saliency, importance, which part matters, "
-            "logit difference"),
+            synonyms="parts, dla, direct logit attribution, feature attribution, saliency, importance, "
+            "which part matters, logit difference"),
     ),
     exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
 )  # fmt: skip
@@ -386,11 +390,11 @@ GRADIENTS = Tool(
     "Gradients",
     actions=(
         Action("gradients", "Gradients",
-            "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
+            "Show which tokens of the context a logit depends on, by its gradient, and what the shares leave over.",
             needs=INSIDE, recorded=answered(GradientsRead), looks=True, view="gradients",
             opens="inspector.views.gradients:GradientsView",
-            synonyms="integrated gradients, gradient x input, input attribution, which word matters, derivative, "
-            "sensitivity, completeness, baseline"),
+            synonyms="integrated gradients, gradient x input, input attribution, which word matters, "
+            "which words caused it, derivative, sensitivity, completeness, baseline"),
     ),
     exports=("inspector.documents.gradients:GRADIENTS_PART",),
 )  # fmt: skip
@@ -430,36 +434,32 @@ STEERING = Tool(
     exports=("inspector.documents.steering:STEERED_PART",),
 )  # fmt: skip
 
-POSITIONS = Tool(
-    "positions",
-    "Positions",
-    actions=(
-        Action("positions", "Positions",
-            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
-            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
-            opens="inspector.views.positions:PositionsView",
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
-    ),
-    exports=("inspector.documents.positions:POSITIONS_PART",),
-)  # fmt: skip
-
 MODULES = Tool(
     "modules",
-    "Inside the model",
+    "Map",
     actions=(
-        Action("modules", "Modules",
+        Action("modules", "Map",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules), looks=True, view="map",
             opens="inspector.views.modules:ModulesView",
-            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+            synonyms="modules, architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+        Action("positions", "Positions",
+            "A page of the map: how this token is given its position, and what a wrong offset or no causal mask would "
+            "do.", needs=INSIDE, recorded=answered(PositionTried), looks=True,
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
         Action("experts", "Experts and states",
-            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
-            needs=INSIDE, recorded=answered(ExpertsRead), looks=True, view="experts",
-            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
+            "A page of the map: which experts the token went through, with their weights, and what recurrent layers "
+            "keep.",
+            needs=INSIDE, recorded=answered(ExpertsRead), looks=True,
+            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows what it is made of"),
             opens="inspector.views.modules:ExpertsView",
             synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
     ),
-    exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
+    exports=(
+        "inspector.documents.modules:MODULES_PART", "inspector.documents.positions:POSITIONS_PART",
+        "inspector.documents.experts:EXPERTS_PART",
+    ),
 )  # fmt: skip
 
 SAMPLER = Tool(
@@ -665,14 +665,13 @@ LESSONS = Tool(
     "Lessons",
     make="inspector.views.lessons:LessonActions",
     actions=(
-        Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            lambda own: own.explore(),
-            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
-        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("lessons", "Lessons",
+            "List lessons and courses, with what you did, and begin one: predict, do it, and see.",
+            looks=True, view="lessons", opens="inspector.views.lessons:LessonsView",
+            synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, "
+            "all lessons, list of lessons, exercises, courses, curriculum, progress"),
         Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            "Present to a class: one panel, the sentence, large numbers, votes, and your notes.",
             lambda own: own.present(),
             synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
     ),
@@ -702,20 +701,18 @@ TOOLS: tuple[Tool, ...] = (
     SEGMENTS,
     MERGES,
     SPECULATION,
-    LOCKSTEP,
+    SECOND_MODEL,
     RACE,
     BATCH,
     DRAWS,
     COSTS,
     RANKS,
     ATTENTION,
-    SCORES,
     LENS,
     ATTRIBUTION,
     GRADIENTS,
     INTERVENTIONS,
     STEERING,
-    POSITIONS,
     MODULES,
     SAMPLER,
     SERVED,
@@ -750,16 +747,16 @@ def with_lesson(
     return tuple(begun if tool is LESSONS else tool for tool in TOOLS)
 
 
-def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
+def with_second_model(second: OpenLockstep) -> tuple[Tool, ...]:
     """The tools of a program that begins with a second model.
 
     Args:
-        against: The second model.
+        second: The second model.
     """
-    from inspector.views.lockstep import SecondModelAtStart
+    from inspector.views.second_model import SecondModelAtStart
 
-    begins = replace(LOCKSTEP, make=lambda host: SecondModelAtStart(host, against))
-    return tuple(begins if tool is LOCKSTEP else tool for tool in TOOLS)
+    begins = replace(SECOND_MODEL, make=lambda host: SecondModelAtStart(host, second))
+    return tuple(begins if tool is SECOND_MODEL else tool for tool in TOOLS)
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:

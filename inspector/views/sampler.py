@@ -39,13 +39,12 @@ from inspector.documents.sampler import (
 )
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
-from inspector.main.looked import model_prefix, other_word, switch_model
 from inspector.main.panels.candidates import row_marks
 from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.candidates import with_own
 from inspector.state.conditions import settings_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, both, pressing
 from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
@@ -283,7 +282,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         timeline, self._places = self.timeline, []
         view = self._view()
         if view is None and self._second is not None:
-            self.title(Content(visible(f"Q {self._second.title}")))
+            self.title(Content(visible(f"B {self._second.title}")))
             said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
             return centred(said, width, height)
         if timeline is None or view is None or view.distribution.listed:
@@ -455,9 +454,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             self.title(Content(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
             return
-        model, second = "", timeline.of(LockstepSoFar).opened
-        if second is not None:  # else there is one model, which needs no name
-            model = visible(model_prefix(timeline, second if self._second is not None else None))
+        model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
         hidden = len(view.distribution.candidates) - len(self._places)
         note = f"{hidden} more rows ↑↓" if hidden else ""
         if view.failure is not None:
@@ -474,7 +471,7 @@ def _compared(mine: Distribution | None, theirs: Distribution) -> str:
     if mine is None or mine.picked == theirs.picked:
         return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
     one, other = label_of(mine, mine.picked), label_of(theirs, theirs.picked)
-    return f"With the same settings and the same draw P takes {one}, Q takes {other}."
+    return f"With the same settings and the same draw A takes {one}, B takes {other}."
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
@@ -555,7 +552,7 @@ class SamplerActions(ToolActions):
         """The slot selected before, None for the tip."""
         self.presets = Presets()
         self._second = Replies(self.controller.client, Explained)
-        """Answers on the second model in lockstep; a recording has none."""
+        """Answers about the second model; a recording has none."""
 
     def findable(self) -> Iterator[Findable]:
         """The settings: each opens the dialog at its field."""
@@ -678,7 +675,7 @@ class SamplerActions(ToolActions):
     def _of_second(self) -> OfSecond | None:
         """The sampler's work on the second model's distribution at the slot, if that model is on show."""
         timeline, distribution = self.timeline, self.timeline.distribution
-        looked = timeline.of(LockstepSoFar).looked
+        looked = timeline.of(SecondModelSoFar).looked
         if looked is None or distribution is None:
             return None
         if timeline.recorded:
@@ -695,12 +692,12 @@ class SamplerActions(ToolActions):
 
     def other_word(self) -> str:
         """The word for the key that explains the other one of two models, while the sampler is on screen."""
-        return other_word(self.timeline) if "sampler" in self.host.shown else ""
+        return self.timeline.of(SecondModelSoFar).other_word if "sampler" in self.host.shown else ""
 
     def other_model(self) -> None:
         """Explain the other one of two models."""
-        if not switch_model(self.timeline):
-            self.host.answer(with_keys("There is no second model to explain: {lockstep} opens one"))
+        if not self.timeline.of(SecondModelSoFar).switch():
+            self.host.answer(with_keys("No second model is open: {second_model} opens one"))
         elif "sampler" in self.host.shown:
             self.host.answer()
         else:

@@ -85,6 +85,8 @@ class Action(Struct, frozen=True):
     view: str = ""
     """Word in the line under the tabs, if it shows an answer to the question of its tab.
     `…` at the end says that it asks for something first."""
+    page_of: str = ""
+    """Id of the action of whose answer its view is a page, if that is another tool's."""
     opens: str = ""
     """The view that it opens instead of `run`, as `module:Class`: imported when it is first opened."""
     offered: Callable[[Any], object] | None = None

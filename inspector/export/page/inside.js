@@ -1,7 +1,7 @@
 // What was looked at inside the model while the chosen token was predicted, and what a second model makes of it.
 
 const HEAT = [20, 50, 150, 350, 650];
-const looked = { head: 0, open: false, coloured: false, kinds: new Set() };
+const looked = { head: data.head || 0, open: false, coloured: false, kinds: new Set() };
 const articles = [...document.querySelectorAll("#evidence [data-row]")];
 const looksAt = new Map();
 for (const article of articles) {
@@ -42,9 +42,15 @@ function foldedLook(section) {
 function folded(kind, heading, ...content) {
   const details = make("details", { ontoggle: () => {
     if (details.isConnected) looked.kinds[details.open ? "add" : "delete"](kind);
+    showLast(details);
   } }, make("summary", {}, heading), ...content);
   details.open = looked.kinds.has(kind);
   return details;
+}
+
+/** The last columns of a wide table are those of the token that was looked at: it opens at them. */
+function showLast(details) {
+  for (const table of details.querySelectorAll(".lens")) table.scrollLeft = table.scrollWidth;
 }
 
 /** Both models at one token: how far they are apart, what each gives it, and what each has first. */
@@ -52,15 +58,15 @@ function secondSection(row) {
   const found = data.second && data.second.rows[row];
   if (!found) return null;
   const [kl, first, second, rank, other, ...lists] = found;
-  const list = [["KL", kl === null ? null : `${kl.toFixed(3)} bits`], ["P", percent(first)], ["Q", percent(second)],
+  const list = [["KL", kl === null ? null : `${kl.toFixed(3)} bits`], ["A", percent(first)], ["B", percent(second)],
     ["rank", rank === null || other === null ? null : `${count(rank)} and ${count(other)}`]];
   const table = (name, candidates) => make("table", { class: "figured" },
     make("thead", {}, make("tr", {}, make("th", { colspan: 2 }, name))),
     make("tbody", {}, ...candidates.map(([label, prob]) => make("tr", {}, make("td", {}, make("span", { class: "label" }, label)), make("td", {}, percent(prob))))));
-  return folded("second", "Beside the second model",
+  return folded("second", "Second model",
     make("dl", { class: "numbers" }, ...list.filter(([, value]) => value !== null && value !== "–").map(([name, value]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-    make("div", { class: "both" }, ...lists.map((candidates, place) => table(`${"PQ"[place]}: ${data.second.names[place]}`, candidates))));
+    make("div", { class: "both" }, ...lists.map((candidates, place) => table(`${"AB"[place]}: ${data.second.names[place]}`, candidates))));
 }
 
 /** Colour the text by where a head looks; none takes the colours away. */

@@ -33,7 +33,7 @@ async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await rig.ready()
-    first = ["candidates", "why", "modules", "tree", "kv", "learn", "keep"]
+    first = ["candidates", "why", "modules", "tree", "kv", "lessons", "keep"]
     for _ in range(2):
         for digit, view in zip(TABS, first, strict=True):
             await rig.press(digit)
@@ -171,7 +171,7 @@ async def test_where_one_panel_is_shown_the_text_comes_before_the_first_answer(r
     await rig.ready()
     main = rig.app.main
     await rig.press("3")
-    for _ in range(8):
+    for _ in range(5):
         assert isinstance(rig.app.top, ModulesView) is (main.view == "modules")
         assert rig.app.top is not main
         await rig.press("tab")

@@ -274,8 +274,8 @@ async def test_a_lesson_refuses_a_turn_until_the_prediction_and_while_enter_is_i
     await learner.phase(LessonPhase.ASKING)
     await main.do("why")
     await learner.press("minus")
-    assert main.status.answer.startswith("Predict with 1-"), main.status.answer
-    assert "first: - waits until then" in main.status.answer
+    assert main.status.answer.startswith("Predict first: press 1-"), main.status.answer
+    assert "- is locked until then" in main.status.answer
     assert learner.app.controller.timeline.trial is None
     assert "-+ temperature" not in learner.text()
     while learner.play.phase is not LessonPhase.REVEALED:
