@@ -388,7 +388,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "tree": painted("tree", r"completion to its end: .*perplexity ([\d.]+)"), "Python": python("branch perplexity"),
     },
     "weight of a head": {
-        "screen": painted("attention", r"([\d.]+ %)  ␣Jack"),
+        "screen": painted("attention", r"([\d.]+ %) [ █▉▊▋▌▍▎▏]*␣Jack"),
         "inside": inside(AttentionRead, lambda it: max(
             next(each for each in it.layers if each.layer == 2).over(3, it.tokens))),
         "Python": python("attention"), "Markdown": listed("markdown", HEAD, 2), "page": listed("page", HEAD, 2),

@@ -1,7 +1,7 @@
 // What was looked at inside the model while the chosen token was predicted, and what a second model makes of it.
 
 const HEAT = [20, 50, 150, 350, 650];
-const looked = { head: data.head || 0, open: false, coloured: false, kinds: new Set() };
+const looked = { head: 0, open: false, coloured: false, kinds: new Set() };
 const articles = [...document.querySelectorAll("#evidence [data-row]")];
 const looksAt = new Map();
 for (const article of articles) {

@@ -3,6 +3,7 @@
 document.body.classList.add("scripted");
 const data = JSON.parse(document.getElementById("data").textContent);
 const tokens = data.tokens;
+looked.head = data.head;
 const marks = new Map(data.marks.map((mark) => [mark[0], mark]));
 const specials = new Set(tokens.special);
 const children = new Map();
