@@ -132,7 +132,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
         self.apply()
 
-    def on_choice_submitted(self) -> None:
+    def on_choice_entered(self) -> None:
         """Enter on a choice, too."""
         self.apply()
 

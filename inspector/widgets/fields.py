@@ -182,7 +182,7 @@ class Choice(Widget, can_focus=True):
             """The widget, for selectors."""
             return self.choice
 
-    class Submitted(Message):
+    class Entered(Message):
         """Enter was pressed."""
 
     def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
@@ -200,7 +200,7 @@ class Choice(Widget, can_focus=True):
 
     def action_submit(self) -> None:
         """Be done."""
-        self.post_message(self.Submitted())
+        self.post_message(self.Entered())
 
     def on_click(self, event: events.Click) -> None:
         """Choose the label that was clicked."""
