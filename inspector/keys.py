@@ -30,10 +30,10 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         **{f"tab_{digit}": digit for digit in TABS},
     },
     "1": {
-        "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
-        "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
+        "candidates": "c", "grammar_expects": "", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/",
+        "own_text": "a", "grammar": "J", "merges": "E", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "merges": "E", "segments": "W",
+        "tokens": "e", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
@@ -52,10 +52,11 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
         "compare_kv": "Q", "verify": "v",
     },
-    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
-"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
+"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
+a key is reached with `next_view`, a click or the finder."""
 _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "": {id: key for keys in _BY_TAB.values() for id, key in keys.items()},
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
@@ -75,8 +76,10 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
-        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown", "explore": "S",
+        "leave": "escape",
     },
+    "lessons": {"begin": "enter", "leave": "escape"},
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",

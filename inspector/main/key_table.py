@@ -52,7 +52,6 @@ PANELS = (
     PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
     PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
     PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
-    PanelPlace("learn", "Learn", Place.ANSWER, "Learn", "learn"),
 )
 """The panels of every session; those of the tools follow."""
 
@@ -165,7 +164,9 @@ class KeyTable:
         Args:
             id: Of the action that shows the answer.
         """
-        return self.tool(id).opener if id in self and self[id].opens and not self[id].view else id
+        if id not in self or self[id].view or not self[id].opens:
+            return id
+        return self[id].page_of or self.tool(id).opener
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
@@ -364,10 +365,13 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
     """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
-    order = {id: place for place, id in enumerate(KEYS)}
+    order, way = (
+        {id: place for place, id in enumerate(KEYS)},
+        key_for("next_view"),
+    )  # to an answer without a key
     ordered = sorted(table.actions, key=lambda each: (each.tabs[:1], order.get(each.id, len(order))))
     for tabs, actions in groupby(ordered, key=lambda each: each.tabs[:1]):
-        rows = (f"| `{each.shown}` | {_named(each)} |" for each in actions)
+        rows = (f"| `{each.shown or way}` | {_named(each)} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))
 

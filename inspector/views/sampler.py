@@ -39,6 +39,7 @@ from inspector.documents.sampler import (
 )
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
+from inspector.main.panels.candidates import row_marks
 from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.candidates import with_own
@@ -85,6 +86,9 @@ GRID, COARSE, FROM = 0.05, 0.1, 2.0
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
+BRANCHED = (
+    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch of the tree, {{tree}}"
+)
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
     "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
@@ -166,7 +170,7 @@ class SettingsStrip(Struct, frozen=True):
             words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
             return [
                 StripPart("strong", here),
-                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it")),
+                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} adjust")),
                 StripPart("muted", with_keys("{sampling} all settings"), "sampling"),
                 *(StripPart("muted", word) for word in words),
             ]
@@ -264,14 +268,15 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return None
         trial, stages, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
+        against = self._highlighted if self._highlighted != shown.picked else None
         if trial is not None and trial.settings != used:
             if stages is None or (explained := stages.explained) is None:
-                return Reason(shown, used, taken=taken)
+                return Reason(shown, used, taken=taken, against=against)
             tried = with_own(explained.next, timeline.selected, tried=True)
-            return Reason(tried, trial.settings, explained, taken, now=shown)
+            return Reason(tried, trial.settings, explained, taken, now=shown, against=against)
         if stages is None:
-            return Reason(shown, used, taken=taken)
-        return Reason(shown, stages.settings, stages.explained, taken, stages.failure)
+            return Reason(shown, used, taken=taken, against=against)
+        return Reason(shown, stages.settings, stages.explained, taken, stages.failure, against=against)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
@@ -351,15 +356,15 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return [*head, *self._rows(view, kept, token, width), rest]
 
     def _in_sight(self, view: Reason, rows: int) -> list[int]:
-        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
+        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken; while
+        one of these is highlighted, the best ones."""
         ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
             return []
         at = ids.index(self._highlighted) if self._highlighted in ids else 0
-        self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
-        shown = list(range(self._top, self._top + rows))
-        always = filter(ids.__contains__, (view.distribution.picked, view.taken))
-        wanted = [at, *map(ids.index, always)]
+        always = [ids.index(each) for each in (view.distribution.picked, view.taken) if each in ids]
+        self._top = 0 if at in always else max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
+        shown, wanted = list(range(self._top, self._top + rows)), [at, *always]
         for place in wanted[:rows]:
             if place not in shown:
                 spare = [row for row in shown if row not in wanted[:rows]]
@@ -371,18 +376,22 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        names = ((label, self.ink("warn")), ("tokens left", muted), ("chance cut", muted), ("set to", muted))
+        cut = "probability removed" if token > 19 else "removed"
+        names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
-            cut = column.removed > 0
+            cuts = column.removed > 0
             removed = "" if column.name in (LOGIT, MODEL, FINAL, NOW) else "0"
-            if cut:  # in as few cells as a column has
+            if cuts:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
-                removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
+                removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
             cells = (
                 (column.head, strong),
-                ("" if column.kept is None else scales.count(column.kept), self.rich_style if cut else muted),
-                (removed, self.ink("warn") if cut else muted),
+                (
+                    "" if column.kept is None else scales.count(column.kept),
+                    self.rich_style if cuts else muted,
+                ),
+                (removed, self.ink("warn") if cuts else muted),
                 (column.setting, muted),
             )
             for row, (text, ink) in zip(rows, cells, strict=True):
@@ -392,7 +401,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
         """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
         of the stage."""
-        earlier, primary, accent = earlier_of(view), self.ink("primary"), self.ink("accent")
+        earlier, accent = earlier_of(view), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
             candidate = view.distribution.candidates[place]
@@ -401,12 +410,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
             words = self.ink("special") if candidate.special and not cut else ink
             again = "↺ " if earlier.get(candidate.id) else ""
-            mark = Segment("▶ " if here else "  ", accent)
+            mark = Segment("▶" if here else " ", accent)
             if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
-                mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
+                mark = Segment("≠", self.ink("warn") + Style(bold=True))
+            gap = place > 0 and place - 1 not in self._places
             row: Row = [
-                Segment("▌" if candidate.id == self._highlighted else " ", primary),
-                mark,
+                *row_marks(self, candidate.id == self._highlighted, mark, gap),
                 Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
             ]
             for at, column in enumerate(kept):
@@ -442,7 +451,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step:,}" + " (next)" * timeline.following
         if timeline.trial is not None:
-            self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
+            self.title(Content(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
             return
         model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
@@ -452,6 +461,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
             note = with_keys(lacks)
         label = label_of(view.distribution, view.distribution.picked)
+        if view.against is not None:
+            label += f", not {label_of(view.distribution, view.against)}"
         self.title(Content(f"{model}Why {label} · {where}"), Content(note))
 
 
@@ -468,7 +479,7 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
         return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
         return why_empty(timeline, "How the sampler chooses the first token appears here.")
-    return "This token is part of the prompt: nothing was drawn.", "Press end for the token to come."
+    return "This token is part of the prompt: nothing was drawn.", "Press end for the next token."
 
 
 # ---- settings that are tried --------------------------------------------------------------------
@@ -477,14 +488,14 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
     if used is None or used == tried:
-        return "nothing is changed yet" if used else "other settings"
+        return "no changes yet" if used else "other settings"
     changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in changed.items()
         if name in BY_NAME
     ] + ["another grammar"] * ("grammar" in changed)
-    return ", ".join(texts) or "nothing is changed yet"
+    return ", ".join(texts) or "no changes yet"
 
 
 def _value(name: str, value: object) -> str:
@@ -516,7 +527,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     if trial.answered is None:
         return "asking …"
     text = f"{others} of {known} step{'s' * (known != 1)} would differ"
-    text += f", {by_hand} by hand" if by_hand else ""
+    text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text
     recall = key_for("recall")
@@ -720,8 +731,9 @@ class SamplerActions(ToolActions):
         self._asks = self.awake = False
         self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:
+            older = self.timeline.older
             self.controller.setup.apply(settings)
-            self.host.answer()
+            self.host.answer(with_keys(BRANCHED.format(older)) if older is not None else "")
             return
         self.controller.queries.try_out(self.timeline, None)
         if settings is None:

@@ -148,7 +148,7 @@ SECOND_MODEL_KEYS = screen_table(
            "Open a second model; while the two continuations are shown, make both branches of the tree, and compare "
            "them.",
            lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
-           hint=lambda own: "make both branches" if own.way else "open a second model" if own.none_open else ""),
+           hint=lambda own: "make both branches" if own.way else "open a second model" if own.unopened else ""),
     *both(("earlier", "later"), ("Previous token", "Next token"), "Look at another token.",
           lambda own, by: own.walk(by), hint=_looking("token"), worth=6, place=6),
     Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
@@ -275,7 +275,7 @@ class SecondModelView(View):
         return self.found.opened
 
     @property
-    def none_open(self) -> bool:
+    def unopened(self) -> bool:
         """True if there is no second model, and none is being loaded."""
         return not self.recorded and self.opened is None and not self.is_loading
 
@@ -565,7 +565,7 @@ class SecondModelView(View):
     def branch(self) -> None:
         """Leave, take the two continuations on show as branches of the session's tree, and have them compared; ask for
         a second model where there is none."""
-        if self.none_open:
+        if self.unopened:
             self.ask_model()
         elif (way := self.way) is None:
             ways = key_for("second_model.ways")

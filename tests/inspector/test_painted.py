@@ -24,7 +24,7 @@ RECORDING, DIGESTS = HERE / "every-view.trace.zst", HERE / "80x24.digests"
 WRITES = os.environ.get("PAINTED") == "write"
 ELSEWHERE = {
     "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
-    "Watch a model learn", "Start here", "Learn", "All lessons", "Help", "Find anything", "What the grammar expects",
+    "Watch a model learn", "Keep", "Lessons", "Help", "Find anything", "What the grammar expects",
     "Ranks", "Recorded requests", "Model facts",
 }  # fmt: skip
 """What shows the machine or the program rather than the recording."""

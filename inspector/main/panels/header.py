@@ -302,7 +302,7 @@ class TabLines(Widget):
         for action in views:
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
             key = "bold $footer-key-foreground" if action.id in able else "$ink-faint"
-            piece = Content.assemble((action.shown, key), " ", (action.view, ink))
+            piece = Content.assemble((action.shown, key), " " * bool(action.shown), (action.view, ink))
             pieces.append(piece.stylize(VisualStyle.from_meta({_DOES: action.id})))
         at = next((place for place, action in enumerate(views) if action.id == view), 0)
         gap, more = 2, 0

@@ -58,7 +58,7 @@ QUICK = {
     "inspector --keys": "Take the token that the sampler picked",
     "inspector --plugins": "No package brings a view",
     "inspector learn": "The draw",
-    "inspector learn N --plain": "Beat 1 of 6",
+    "inspector learn N --plain": "Card 1 of 6",
     "inspector lesson check my-lesson.md": "nothing is wrong",
     "inspector lesson new my-lesson.md": "my-lesson.md: written",
     "inspector models": "pocket",

@@ -44,7 +44,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("merges", "merges"), ("byte pair encoding", "merges"), ("bpe", "merges"), ("unigram", "merges"),
     # one letter wrong
     ("temprature", "setting temp"), ("attension", "attention"), ("contribtuions", "attribution"),
-    ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar"),
+    ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar_expects"),
     ("verfy", "verify"),
 )  # fmt: skip
 

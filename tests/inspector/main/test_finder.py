@@ -361,7 +361,7 @@ async def test_a_lesson_and_a_model_are_found_once_they_are_read(rig: Rig) -> No
     await rig.until(lambda: isinstance(rig.app.top, ModelDialog))
     assert rig.app.top.typed == "pocket"
     await rig.press("escape")
-    await rig.from_finder("lesson the draw", "The draw")
+    await rig.from_finder("lesson the draw", "Temperature and the draw")
     await rig.until(lambda: rig.app.main.narrator is not None or rig.engine.names)
 
 
