@@ -175,7 +175,7 @@ async def test_the_first_line_names_it_and_one_key_closes_it(rig: Rig, within: b
     assert rig.engine.sent[-1] == CloseLockstep()
     await rig.push([LockstepClosed(SECOND.title)])
     await rig.end("CloseLockstep")
-    assert view.empty
+    assert view.unopened
     assert "pocket [b]4-bit" not in rig.screen_text().splitlines()[0]
     assert "Closed the second model, pocket [b]4-bit" in rig.screen_text()
     rig.app.controller.client.receive(fakes.facts())  # the same model, loaded again
