@@ -433,10 +433,10 @@ class LessonActions(ToolActions):
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
         for each in shipped():
-            lesson = each.lesson
+            lesson, called = each.lesson, each.lesson.id.replace("-", " ")
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
-                           key_for("lessons"), f"lesson, lesson {each.number}, learn", "lessons",
-                           partial(self.begin, each))  # fmt: skip
+                           key_for("lessons"), f"lesson, lesson {each.number}, lesson {called}, learn", "lessons",
+                           partial(self.begin, each), minor=True)  # fmt: skip
 
     # ---- words for the keys of the card -----------------------------------------------------
 
