@@ -64,7 +64,7 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
-    "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
+    "gradients", "interventions", "lens", "second_model", "look_ahead", "merges", "modules", "own_text", "patching",
     "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "training",
     "why",
 )  # fmt: skip

@@ -52,7 +52,7 @@ from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.transport import PACES
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
@@ -335,10 +335,10 @@ class MainScreen(KeyedScreen[None]):
         """
         controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
-        lockstep = timeline.of(LockstepSoFar)
+        second = timeline.of(SecondModelSoFar)
         session = (
             timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts,
-            lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            second.opened, second.looking, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (

@@ -29,9 +29,9 @@ ELSEWHERE = {
 }  # fmt: skip
 """What shows the machine or the program rather than the recording."""
 SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
-FIRST = ("Speculate", "Beams", "Race", "Batch", "Lockstep")
+FIRST = ("Speculate", "Beams", "Race", "Batch", "Second model")
 """They are asked first: what they add to the tree is in what the others show."""
-ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Lockstep": ("enter",)}
+ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Second model": ("enter",)}
 
 
 def lines_of(user: Outside) -> list[str]:

@@ -91,8 +91,8 @@ SLOW = {
 """Those that take longer."""
 SCREENS = {
     "inspector": "DECODE",
-    "inspector --against MODEL": "DECODE",
-    "inspector --model A --against B": "DECODE",
+    "inspector --second-model MODEL": "DECODE",
+    "inspector --model A --second-model B": "DECODE",
     "inspector --model path/to/a/model --kv-bits 8 --temp 0.7 --top-p 0.9": "DECODE",
     "inspector --resume": "perplexity",
     "inspector learn 3": "The draw",

@@ -140,7 +140,7 @@ async def test_tab_passes_over_what_cannot_be_shown_now_and_what_shows_no_answer
     assert isinstance(rig.app.top, DrawsView)
     assert not [each for each in rig.engine.sent if isinstance(each, protocol.LookAhead)]
     await rig.press("tab")
-    assert at(rig) == ("1", "grammar_expects")
+    assert at(rig) == ("1", "merges")
 
 
 async def test_tab_stays_where_a_tab_has_one_answer(rig: Rig) -> None:
