@@ -38,11 +38,11 @@ PANELS: Mapping[str, frozenset[str]] = {
     "steps": _TOKEN,
     "kv": frozenset({"kv.bytes"}),
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
-    "keep": frozenset(),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
     "grammar": frozenset({"grammar", "stage", "next.kept", "next.removed"}),
+    "keep": frozenset(),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {

@@ -315,8 +315,6 @@ class LessonActions(ToolActions):
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
-        if self.host.over == "lessons":
-            return {}  # the list has its own
         means = self._taken(self.play) if self.play is not None else {}
         means |= self.presenting.keys() if self.presenting.on else {}
         enlarged = self.host.arrangement.enlarged and not self.presenting.on
@@ -324,7 +322,9 @@ class LessonActions(ToolActions):
             self.host.open_view is not None or self.timeline.phase is Phase.RUNNING or enlarged
         ):  # these go first
             means.pop("lesson.leave", None)
-        return {name: does for id, does in means.items() for name in names_of(id)}
+        listing = (each.names for each in LESSONS_KEYS.actions) if self.host.over == "lessons" else ()
+        own = {name for names in listing for name in names}  # the list has these
+        return {name: does for id, does in means.items() for name in names_of(id) if name not in own}
 
     def _taken(self, play: LessonPlay) -> Keys:
         """The effects of keys beside the card."""
@@ -433,10 +433,10 @@ class LessonActions(ToolActions):
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
         for each in shipped():
-            lesson = each.lesson
+            lesson, called = each.lesson, each.lesson.id.replace("-", " ")
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
-                           key_for("lessons"), f"lesson, lesson {each.number}, learn", "lessons",
-                           partial(self.begin, each))  # fmt: skip
+                           key_for("lessons"), f"lesson, lesson {each.number}, lesson {called}, learn", "lessons",
+                           partial(self.begin, each), minor=True)  # fmt: skip
 
     # ---- words for the keys of the card -----------------------------------------------------
 
