@@ -43,6 +43,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "served": frozenset(),
     "tree": frozenset(),
     "grammar": frozenset({"grammar", "stage", "next.kept", "next.removed"}),
+    "keep": frozenset(),
 }
 """Panels by id, with the quantities that each shows: `function`, or `function.field`."""
 PARTS: Mapping[str, frozenset[str]] = {

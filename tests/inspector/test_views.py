@@ -86,7 +86,7 @@ REFUSES: Mapping[str, str] = {
 """What this session can't show, and why."""
 DOES = """
 Step. Run. Take back. Candidate above. Candidate below. Choose. Undo. Redo. Earlier. Later. Ten earlier. Ten later.
-First. Tip. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view. Previous view.
+First. Last token. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view. Previous view.
 Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
 Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point.
 Look ahead. Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
@@ -154,7 +154,7 @@ def catalogue() -> list[View]:
     for section in HELP.split("\n## ")[1:]:
         tab = section.split()[0]
         if tab.isdigit() or section.startswith("In every tab"):
-            for key, name in re.findall(r"^\| `(.+)` \| \*\*(.+?)\.\*\* ", section, re.MULTILINE):
+            for key, name in re.findall(r"^\| `(.+)` \| \*\*(.+?)\.?\*\* ", section, re.MULTILINE):
                 everywhere = not tab.isdigit()
                 name = f"Tab {key}" if everywhere and key in "1234567" else name
                 found.append(View(name, ("1" if everywhere else tab, key)))

@@ -372,7 +372,7 @@ async def test_beside_the_text_titles_and_maps_keep_to_their_room(rig: Rig) -> N
     await rig.press("a")
     tip, count = rig.timeline.tip, len(rig.timeline.items)
     await rig.push([triangle(tip, 1, 0, count), Ended("ReadTriangle")])
-    assert str(screen.view.border_title).startswith(f"L2 h1, all tokens: {count} tokens, ")
+    assert str(screen.view.border_title).startswith(f"Where L2 h1 looks from each token: {count} tokens, ")
     assert "…" not in str(screen.view.border_title)
 
 
