@@ -401,7 +401,7 @@ _TITLES = {
     IDS: "Text, token by token with ids",
     BYTES: "Text, token by token with bytes",
 }
-LEAST_TITLE, SWATCHES = 12, 26
+LEAST_TITLE, SWATCHES = 12, 28
 """Cells of what the inside says, and of the steps behind it with the frame around both."""
 
 

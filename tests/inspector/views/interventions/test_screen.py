@@ -625,7 +625,7 @@ async def test_the_text_is_coloured_by_what_each_token_restores(rig: Rig) -> Non
     question = await patching(rig)
     await rig.push([patched(question), Ended("PatchActivations")])
     await rig.press("escape")
-    await rig.until(lambda: "what L1 restores after" in str(text.border_subtitle))
+    await rig.until(lambda: "what L1 restores" in str(text.border_subtitle))
     offered = rig.app.main.heat()
     assert offered is not None
     assert offered.shares == {1: 0.0, 2: 0.75, 3: 0.0}
