@@ -45,7 +45,8 @@ from inspector import passage
 from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
-from inspector.documents import attention, gradients
+from inspector.documents import attention, attribution, gradients, lens
+from inspector.documents.attribution import head_rows, part_rows
 from inspector.documents.gradients import (
     TokenShare,
     asked_words,
@@ -71,8 +72,9 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply", bound=Record)
 Viewed = TypeVar(
-    "Viewed", protocol.AttentionRead, protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried,
-    protocol.HeadsScored, protocol.ActivationsPatched, protocol.PairsPatched,
+    "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.LensRead, protocol.ScoreRead,
+    protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored, protocol.ActivationsPatched,
+    protocol.PairsPatched,
 )  # fmt: skip
 Read = TypeVar("Read")
 ENDLESS = 10**9
@@ -533,7 +535,7 @@ class Gradients(_Result[protocol.GradientsRead]):
 
     @property
     def residual(self) -> float | None:
-        """Difference of the shares' sum from what it has to be, as a share of that; None for gradient x input."""
+        """Difference of the shares' sum from what it has to be, as a share of that; None for gradient × input."""
         return self.record.residual
 
     @checked
@@ -665,7 +667,61 @@ class Moved(_Result[protocol.PositionTried]):
         return f"<Moved by {self.record.offset:+d}: {self.kl_bits:.3f} bits>"
 
 
-class Modules(_Result[protocol.ModelModules]):
+class Lens(_Result[protocol.LensRead]):
+    """The prediction of each layer for the tokens after the last ones of a place, by the model's final norm and head.
+
+    `record` has what the engine read (`engine.protocol.LensRead`).
+    """
+
+    def __init__(self, record: protocol.LensRead, path: Sequence[Item] = ()) -> None:
+        super().__init__(record)
+        self._path = path
+
+    @property
+    def tokens(self) -> list[tuple[str, float]]:
+        """The token that each layer would predict next, with its probability; the embedding comes first."""
+        columns = self.record.columns
+        return [(cell.top[0].text, cell.top[0].prob) for cell in columns[-1].cells] if columns else []
+
+    def _repr_html_(self) -> str:
+        return notebook(lens.document(self.record, self._path))
+
+    def __repr__(self) -> str:
+        return f"<Lens: {' '.join(repr(text) for text, _ in self.tokens)}>"
+
+
+class Contributions(_Result[protocol.AttributionRead]):
+    """What each part of the model adds to a logit, or to the difference of two.
+
+    `record` has what the engine read (`engine.protocol.AttributionRead`).
+    """
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The logits that each part adds, by name, in the order in which they write; they add up to the whole."""
+        return {each.name: each.value for each in part_rows(self.record)}
+
+    @property
+    def heads(self) -> dict[str, float]:
+        """The same for each attention head, as far as heads can be told apart."""
+        parts = part_rows(self.record)
+        return {
+            each.name: each.value
+            for part in parts
+            for each in head_rows(self.record, part)
+            if each.kind == "head"
+        }
+
+    def _repr_html_(self) -> str:
+        return notebook(attribution.document(self.record))
+
+    def __repr__(self) -> str:
+        best = sorted(self.parts.items(), key=lambda each: -abs(each[1]))[:3]
+        words = ", ".join(f"{name} {value:+.2f}" for name, value in best)
+        return f"<Contributions: {attribution.heading(self.record)}: {words}>"
+
+
+class ModelMap(_Result[protocol.ModelModules]):
     """The modules of a model on the way of a token; `record` has all of them (`engine.protocol.ModelModules`)."""
 
     @property
@@ -684,7 +740,7 @@ class Modules(_Result[protocol.ModelModules]):
         return passage.table(heads, [tuple(row.values()) for row in self.rows])
 
     def __repr__(self) -> str:
-        return f"<Modules of {self.record.depth} layers, {self.record.parameters:,} parameters>"
+        return f"<Map of {self.record.depth} layers, {self.record.parameters:,} parameters>"
 
 
 class Comparison:
@@ -1037,6 +1093,38 @@ class Branch:
         return Attention(read, self._path())
 
     @checked
+    def lens(self, positions: int = 6) -> Lens:
+        """Read what each layer would predict after the last tokens here.
+
+        Args:
+            positions: Number of these tokens.
+
+        Raises:
+            StepError: What was read is not what the model computes, or it has no layers to read.
+        """
+        read = self._line.view(protocol.ReadLens(self.node, positions), protocol.LensRead, "lens")
+        return Lens(read, self._path())
+
+    @checked
+    def contributions(
+        self, token: int | str | None = None, against: int | str | None = None
+    ) -> Contributions:
+        """Decompose the logit of a next token into what each part of the model adds to it.
+
+        Args:
+            token: Token whose logit is meant, by its id or text; None as in `gradients`.
+            against: Token whose logit is subtracted; None for no other.
+
+        Raises:
+            EngineError: What was read is not what the model computes, or a text is no single token.
+        """
+        if token is None:
+            token = self._next_step.id if self._next_step is not None else self.sampler().top(1)[0].id
+        tokens = tuple(self._id(each) for each in (token, against) if each is not None)
+        command = protocol.Attribute(self.node, tokens)
+        return Contributions(self._line.view(command, protocol.AttributionRead, "contributions"))
+
+    @checked
     def gradients(
         self,
         token: int | str | None = None,
@@ -1053,7 +1141,7 @@ class Branch:
             token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
                 the most probable.
             against: Token whose logit is subtracted; None for no other.
-            integrated: Integrated gradients; otherwise gradient x input.
+            integrated: Integrated gradients; otherwise gradient × input.
             baseline: `mean`, `first`, `zero`, or the text of one token.
             steps: From the baseline to the text, to begin with.
             hold_experts: Whether a mixture chooses the experts of the text everywhere, which is another question.
@@ -1447,13 +1535,16 @@ class Session(Branch):
         """
         return Merges(self._line.do(protocol.TakeApart(text)).answer(protocol.TakenApart))
 
-    def modules(self) -> Modules:
+    def map(self) -> ModelMap:
         """Read the modules of its model.
 
         Raises:
             EngineError: The engine refuses.
         """
-        return Modules(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
+        return ModelMap(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
+
+    modules = map
+    """Its name before it had that of the view on the screen."""
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

@@ -120,7 +120,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "inside": {"leave": "escape"},
     "attention": {
-        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "o",
+        "later_layer": "up", "earlier_layer": "down", "head_before": "[ ,", "next_head": "] .", "sort": "b",
         "triangle": "a", "texts": "x",
     },
     "scores": {
@@ -133,7 +133,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "attribution": {
         "part_before": "up", "next_part": "down", "ten_before": "pageup", "ten_after": "pagedown", "heads": "enter",
-        "all_heads": "h", "sort": "o", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
+        "all_heads": "h", "sort": "b", "next_token": "t", "token_before": "T", "compare": "c", "compare_back": "C",
         "alone": "d",
     },
     "gradients": {

@@ -172,7 +172,7 @@ def elements(
             case Table(rows=(_, *_)):
                 shown += [*_curves(block), page_table(block, tables)]
     if shown:
-        checked = f"Checked: {checks_words(facts)[0]}." if facts is not None and facts.checks else ""
+        checked = f"Verified: {checks_words(facts)}." if facts is not None and facts.checks else ""
         yield element("div", *shown, hint(*says, checked))
 
 

@@ -28,7 +28,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.blocks.page import row, table
-from inspector.display import token_label, visible
+from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
@@ -310,7 +310,8 @@ def details(
         known: Its scores, and all scores; None until they are computed.
         answer: The first candidate for the next token; None if it isn't known.
     """
-    yield sentence(f"{chosen.title.capitalize()} looks from {_label(path, len(path) - 1)} at", tone="strong")
+    label = quoted(_label(path, len(path) - 1))
+    yield sentence(f"{chosen.title.capitalize()} looks from {label} at", tone="strong")
     yield _looked_at(weights_of(layer, chosen.head, len(path)), path)
     yield GAP
     yield from _remarks(path, layer, chosen)
@@ -332,7 +333,7 @@ def _label(path: Sequence[Item], place: int) -> str:
 
 
 def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None = None) -> Table:
-    """The tokens with the largest weights: weight, token, position, distance; and the sum of the others."""
+    """The tokens with the largest weights: weight, token, distance; and the sum of the others."""
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
     listed = [place for place in order if weights[place] >= LEAST][:most] or order[:1]
 
@@ -340,7 +341,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
         weight, back = weights[place], len(path) - 1 - place
         label = Text(_label(path, place), "strong" if weight >= RESTS else "")
         where = f"{back} back" if back else "itself"
-        return TableRow((percent(weight), Bar(weight), label, str(place + 1), where))
+        return TableRow((percent(weight), Bar(weight), label, where))
 
     def others(seen: Collection[int]) -> TableRow | None:
         left = sorted({*order} - {listed[at] for at in seen})
@@ -349,7 +350,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
         return TableRow((sums, "", words), "muted") if left else None
 
     drawn = Column(cells=(8, 8), priority=1, top=1.0)
-    shown = number(""), drawn, Column(), number("", tone="muted"), Column(tone="muted")
+    shown = number(""), drawn, Column(), Column(tone="muted")
     return Table(shown, [*map(row, listed)], rest=None if most else others, least=most or 3)
 
 
@@ -357,7 +358,7 @@ def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Itera
     weights, sink = weights_of(layer, chosen.head, len(path)), sink_of(layer, chosen.head)
     if len(weights) > 1 and weights[0] >= RESTS and chosen.head >= 0:
         rests = f"Rests on the first token ({percent(weights[0])})"
-        yield sentence(f"{rests}: an attention sink, it has little to do here.", tone="warn")
+        yield sentence(f"{rests}: an attention sink, the head has little to do here.", tone="warn")
     if layer.sinks:
         takes = f"Its sink takes {percent(sink)}: a share that goes to no token."
         yield sentence(takes, tone="warn" if sink >= RESTS else "muted")
@@ -365,8 +366,9 @@ def _remarks(path: Sequence[Item], layer: AttentionLayer, chosen: Head) -> Itera
         yield sentence(f"It can't see {hidden:,} earlier tokens: they are outside its window.", tone="muted")
     if chosen.head >= 0:
         spread = entropy_bits(weights, sink)
-        evenly = f"{2 ** min(spread, 64):.1f} tokens evenly"
-        yield sentence(f"Spread: {bits(spread)} bits, as over {evenly}.", tone="muted")
+        equal = f"{2 ** min(spread, 64):.1f}"
+        like = f"like {equal} equal token{'' if equal == '1.0' else 's'}"
+        yield sentence(f"Spread: {bits(spread)} bits ({like})", tone="muted")
 
 
 def _over_text(known: HeadScore, scored: HeadsScored) -> str:
@@ -380,7 +382,7 @@ def _over_text(known: HeadScore, scored: HeadsScored) -> str:
 
 def _next(answer: Candidate | None) -> Iterator[Block]:
     if answer is not None:
-        label, prob = Text(token_label(answer.text, answer.raw), "strong"), f" {percent(answer.prob)}"
+        label, prob = Text(quoted(token_label(answer.text, answer.raw)), "strong"), f" {percent(answer.prob)}"
         yield sentence(
             *((Text(words, "muted"), label, prob) for words in ("The model's next token: ", "Next: "))
         )
@@ -464,9 +466,16 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
 
 
 def _data(of: Exported) -> Mapping[str, Any]:
-    """The rows of the tokens whose attention was read, each with its heads."""
-    read = of.timeline.of(Answers).found(AttentionRead)
-    return {"inside": [[of.places[each.node], _heads(each)] for each in read if each.node in of.places]}
+    """The rows of the tokens whose attention was read, each with its heads, and the place of the head to begin with:
+    the one that was looked at last, or else the one that the screen would begin with."""
+    answers = of.timeline.of(Answers)
+    read = [each for each in answers.found(AttentionRead) if each.node in of.places]
+    chosen = answers.head or (most_focused(read[-1]) if read else None)
+    heads = [head for head, _ in rows_of(read[-1])] if read else []
+    return {
+        "inside": [[of.places[each.node], _heads(each)] for each in read],
+        "head": heads.index(Head(*chosen)) if chosen in heads else 0,
+    }
 
 
 def _heads(read: AttentionRead) -> list[list[int]]:

@@ -35,8 +35,8 @@ STRONGEST = 8
 HEADS = 4
 """Heads of an attention that the sentence about it names at most."""
 DIRECT = (
-    "Direct effect alone: what a part does through later layers is in their bars. "
-    "Switching it off, {interventions}, shows the total effect."
+    "Direct effects only. What a part does through later layers counts in their bars; for the total effect, switch it "
+    "off ({interventions})."
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 SEEN = 0.005
@@ -152,7 +152,7 @@ def writer_name(kind: str, layer: int | None, name: str, ambiguous: bool = False
 def heading(read: AttributionRead) -> str:
     """The question."""
     names = [quoted(token_label(each.text)) for each in read.tokens]
-    return f"Why {names[0]} rather than {names[1]}" if len(names) > 1 else f"What made {names[0]}"
+    return f"Why {' rather than '.join(names)}"
 
 
 def document(read: AttributionRead) -> Iterator[Block]:
@@ -184,10 +184,7 @@ def bars(
         by_size: Whether they are sorted: then there is no running sum.
         others: A row about those that have none.
     """
-    names = [token_label(each.text) for each in read.tokens]
-    ends: tuple[tuple[str, ...], ...] = ("lowers it",), ("raises it",)
-    if len(names) == 2:
-        ends = (f"for {names[1]}", names[1]), (f"for {names[0]}", names[0])
+    ends = ends_of([token_label(each.text) for each in read.tokens])
     columns = [Column("part"), number("logits"), Column(cells=(20, 999), ease=40, ends=ends)]
     if not by_size:
         columns += [number("so far", 2, "muted"), Column(cells=(22, 22), priority=1)]
@@ -201,6 +198,18 @@ def bars(
         yield sentence(*(_about(read, rows[at], most) for most in range(HEADS, -1, -1)), lines=2, priority=3)
     yield from sentences(map(visible, read.notes), priority=2)
     yield sentence(with_keys(DIRECT), tone="muted", priority=1)
+
+
+def ends_of(names: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The meaning of bars to the left and to the right of zero, in a logit or in the difference of two.
+
+    Args:
+        names: Labels of its tokens.
+    """
+    if len(names) < 2:
+        return ("lowers it",), ("raises it",)
+    first, second = map(quoted, names)
+    return (f"for {second}", second), (f"for {first}", first)
 
 
 def _plain(value: float) -> str:

@@ -74,6 +74,10 @@ def facts(model: DiskModel, room: Room) -> Iterator[tuple[str, str]]:
             full = f", {size(kv.at(context))} for all of it" if context and kv.growing else ""
             words = f"{each}{full}, in the type of the files"
         yield "context", f"{f'{context:,} tokens' if context else 'none stated'}; {words}"
+    if room.of == "machine" and weights is not None and weights.dtype in ("BF16", "F16"):
+        growing = f", {size(2 * kv.growing)} of KV a token" if kv is not None and kv.growing else ""
+        loaded = f"float32 where memory allows: {size(4 * weights.parameters)} of weights{growing}"
+        yield "on a CPU", f"{loaded}. --dtype file keeps the type of the files"
     yield "from", f"{model.source}: {model.path}"
     for note in model.notes:
         yield "note", note

@@ -10,6 +10,7 @@ from msgspec import Struct
 from engine.protocol import GradientBaseline, GradientsRead
 from inspector.blocks.blocks import Bar, Block, Column, HeatText, Table, TableRow, number, sentence, sentences
 from inspector.display import quoted, token_label, visible
+from inspector.documents.attribution import ends_of
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, signed
 from inspector.state.session_tree import Item
@@ -18,24 +19,16 @@ LISTED = 12
 """Tokens in the table of a page or a terminal: the largest."""
 COLORED = 512
 """Tokens of the colored text of a page at most: the last ones."""
-COLUMNS = (
-    Column("token"),
-    number("place"),
-    number("share"),
-    number("logits"),
-    Column(cells=(4, 999), priority=2),
-)
+COLUMNS = Column("token"), number("place"), number("share"), number("logits")
 MEANINGS = {
-    "input": "A share says how fast the logit rises (+) or falls (−) as the token's vector grows: a slope at this "
-    "text, not what another word there would change.",
-    "integrated": "A share says how far the token's vector moves the logit, up (+) or down (−), on the way from the "
-    "baseline to the text: not what another word there would change.",
+    "input": "A share is a slope at this text: how fast the logit rises (+) or falls (−) as the token's vector grows. "
+    "It does not say what another word would change.",
+    "integrated": "A share is how far the token's vector moves the logit, up (+) or down (−), between the baseline and "
+    "this text. It does not say what another word would change.",
 }
 """Meaning of a number, by the method."""
-JUMPS = (
-    "The model chooses experts: where others are chosen on the way from the baseline, a jump is in no share."
-)
-METHODS = {"input": "gradient x input", "integrated": "integrated gradients"}
+JUMPS = "This model chooses experts: where it chooses others on the way from the baseline, the jump is in no share."
+METHODS = {"input": "gradient × input", "integrated": "integrated gradients"}
 BASELINES = {
     "mean": "the mean of all tokens",
     "first": "the first token",
@@ -91,7 +84,7 @@ def baseline_of(text: str) -> tuple[GradientBaseline, str]:
 
 def asked_words(read: GradientsRead) -> str:
     """The logit, or the difference, that is looked at; printable."""
-    return " against ".join(quoted(token_label(each.text)) for each in read.tokens[:2])
+    return " rather than ".join(quoted(token_label(each.text)) for each in read.tokens[:2])
 
 
 def method_words(read: GradientsRead) -> str:
@@ -101,19 +94,21 @@ def method_words(read: GradientsRead) -> str:
     base = BASELINES[read.baseline]
     if read.baseline_text:
         base = f"{quoted(token_label(read.baseline_text))} everywhere"
-    held = ", experts held as in the text, which is another question" if read.held_experts else ""
+    held = ", with the text's experts held, which is another question" if read.held_experts else ""
     return f"{METHODS['integrated']} from {base}, {count(read.steps)} steps{held}"
 
 
 def complete_words(read: GradientsRead) -> str:
-    """The distance of the shares from what they have to sum to."""
+    """The sum of the shares, and how far it is from what they have to add up to."""
+    what = "logit difference" if len(read.tokens) > 1 else "logit"
     if read.residual is None:
         total, value = signed(read.total), signed(read.value)
-        return f"The shares sum to {total}; those of gradient x input need not sum to the value, {value}."
+        return f"Shares add up to {total}. With {METHODS['input']} they need not equal the {what}, {value}."
     before = "; ".join(f"{count(steps)} steps {percent_off(error)}" for steps, error in read.tried[:-1])
     return (
-        f"The shares sum to {signed(read.total)} and should to {signed(read.reached)}, from {signed(read.base_value)} "
-        f"at the baseline to {signed(read.value)} at the text: {percent_off(read.tried[-1][1])}"
+        f"Shares add up to {signed(read.total)}; the {what} changes by {signed(read.reached)}, from "
+        f"{signed(read.base_value)} at the baseline to {signed(read.value)} at this text: "
+        f"{percent_off(read.tried[-1][1])}"
         f"{f' ({before})' if before else ''}."
     )
 
@@ -130,7 +125,7 @@ def percent_off(error: float) -> str:
 
 def heading(read: GradientsRead) -> str:
     """The question."""
-    return f"What {asked_words(read)} hangs on: {method_words(read)}"
+    return f"Tokens behind {asked_words(read)}: {method_words(read)}"
 
 
 def document(read: GradientsRead, path: Sequence[Item]) -> Iterator[Block]:
@@ -159,7 +154,10 @@ def listed(
     if left := shares[most:] if most is not None else []:
         sums = math.fsum(each.share for each in left), math.fsum(each.value for each in left)
         rows.append(_row(f"{count(len(left))} others", "", *sums, tone="muted"))
-    yield Table(COLUMNS, rows, at, least=6)
+    column = Column(
+        cells=(4, 999), priority=2, ends=ends_of([token_label(each.text) for each in read.tokens[:2]])
+    )
+    yield Table((*COLUMNS, column), rows, at, least=6)
     jumps = read.chooses and not read.held_experts and read.method == "integrated"
     said = [complete_words(read), JUMPS * jumps, *map(visible, read.notes), MEANINGS[read.method]]
     yield from sentences([f"{method_words(read).capitalize()}.", *said] if at is not None else said)

@@ -242,25 +242,25 @@ ROLES: dict[Role, str] = {
 }  # fmt: skip
 NAMES: dict[str, tuple[str, str]] = {
     "q_proj": ("queries", "what a head looks for"),
-    "k_proj": ("keys", "what a token is found by"),
-    "v_proj": ("values", "what a token hands on"),
-    "o_proj": ("output", "joins what the heads read"),
+    "k_proj": ("keys", "what other tokens match"),
+    "v_proj": ("values", "what a token passes on"),
+    "o_proj": ("output", "mixes the heads' outputs"),
     "out_proj": ("output", "back to the stream's size"),
     "in_proj": ("input", "into the recurrence"),
     "qkv_proj": ("queries, keys, values", "in one matrix"),
     "c_attn": ("queries, keys, values", "in one matrix"),
-    "gate_proj": ("gate", "what passes of each number"),
-    "up_proj": ("up", "to more numbers"),
+    "gate_proj": ("gate", "gates each number"),
+    "up_proj": ("up", "widens the vector"),
     "down_proj": ("down", "back to the stream's size"),
     "gate_up_proj": ("gate and up", "in one matrix"),
-    "c_fc": ("up", "to more numbers"),
+    "c_fc": ("up", "widens the vector"),
     "c_proj": ("output", "back to the stream's size"),
     "q_norm": ("norm of queries", ""),
     "k_norm": ("norm of keys", ""),
     "router": ("router", "scores each expert"),
     "shared_expert": ("shared expert", "every token goes through it"),
     "shared_experts": ("shared experts", "every token goes through them"),
-    "wpe": ("positions", "numbers for each position"),
+    "wpe": ("positions", "a vector for each position"),
 }
 """Names and purposes of modules, by the attribute that holds them. Others keep the attribute's name."""
 
@@ -390,22 +390,22 @@ def ranges(numbers: Sequence[int]) -> str:
 # ---- what a module is for -----------------------------------------------------------------------
 
 EXPLAINED = {
-    "token": "A token is one number, its id. All below turns it into a score for each token that could come next.",
-    "embedding": "A table with a row of numbers for each token. The token's row is where its residual stream begins.",
+    "token": "A token is a number, its id. Everything below turns it into a score for each token that could come next.",
+    "embedding": "A table with a vector for each token. The token's vector is where its residual stream begins.",
     "layer": "A layer reads the residual stream and adds to it, but never replaces it: what an early layer wrote is "
     "there for all that come after.",
-    "norm": "Brings the numbers of the stream to one scale before a part reads them. The stream itself stays as it is.",
+    "norm": "Brings the numbers of the stream to one scale before a part reads them. The stream itself is unchanged.",
     "attention": "Where tokens meet: a head compares this token's query with the keys of the tokens so far, and reads "
     "a mixture of their values.",
     "keys": "Compared with the queries of all later tokens. The KV cache holds them: computed once, read at each step.",
     "values": "What heads read of a token that they look at. The KV cache holds them, as it holds the keys.",
-    "rope": "Turns pairs of numbers of queries and keys by an angle that grows with the position: so a head sees how "
-    "far back a token is. A larger theta turns the slow pairs slower.",
-    "mlp": "Works on each token by itself: to more numbers, through an activation, and back to the stream's size.",
+    "rope": "Rotates pairs of numbers in queries and keys by an angle that grows with the position, so that a head can "
+    "tell how far back a token is. A larger theta makes the slow pairs slower.",
+    "mlp": "Works on each token by itself: widens the vector, applies an activation, and narrows it again.",
     "experts": "Several MLPs, of which a router picks a few for each token: all are held in memory, few are computed.",
-    "recurrence": "Keeps a state of fixed size, in which all tokens so far are mixed, and no keys and values of each.",
+    "recurrence": "Keeps a state of fixed size that mixes all tokens so far, instead of keys and values for each.",
     "added": "The residual stream continues past this: what the part computed is added to it, number by number.",
-    "head": "Compares the stream with a row of numbers for each token: the products are the logits.",
+    "head": "Compares the stream with a vector for each token: the products are the logits.",
     "logits": "Their softmax gives the probabilities that the main screen shows.",
 }
 """The purpose of each sort of module."""
@@ -428,15 +428,17 @@ def sums(read: ModelModules) -> str:
 
 
 def document(read: ModelModules, most: int | None = None) -> Iterator[Block]:
-    """A row for each module on a token's way, with its hooks as TransformerLens names them.
+    """A row for each module on a token's way, and those that have hooks, as TransformerLens names them.
 
     Args:
         read: The modules.
         most: The rows at most; None for all.
     """
     found = lines(read)
-    yield sentence(f"{sums(read)}. Of layers that are alike the numbers are those of all together.")
-    yield Table((*COLUMNS, Column("hooks")), [TableRow((*_cells(line), line.hooks)) for line in found[:most]])
+    yield sentence(f"{sums(read)}. Figures for repeated layers are totals.")
+    yield Table(COLUMNS, [TableRow(_cells(line)) for line in found[:most]])
+    hooked = [TableRow((line.path or line.label, line.hooks)) for line in found[:most] if line.hooks]
+    yield Table((Column("path"), Column("hooks in TransformerLens")), hooked)
     if most is not None and len(found) > most:
         yield sentence(f"{count(len(found) - most)} more are left out.")
 
@@ -511,10 +513,10 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         )
         if isinstance(read, ModelModules):
             yield Exhibit(
-                "modules",
+                "map",
                 f"What the model is made of{which}",
-                partial(elements, [*document(read, MOST)], tables="plain"),
+                partial(elements, [*document(read, MOST)], tables="plain map"),
             )
 
 
-MODULES_PART = ExportPart("modules", _exhibits)
+MODULES_PART = ExportPart("map", _exhibits)

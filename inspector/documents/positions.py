@@ -64,11 +64,11 @@ class PositionTrial(Struct, frozen=True):
         """Its row in the table, which begins with `What if`."""
         match self.change:
             case "token":
-                position = "" if short else "it is given position "
+                position = "" if short else "its position is "
                 return f"{position}{count(self.given)}, not {count(self.position)}"
             case "path":
-                more = f"{count(abs(self.offset))} {'more' if self.offset >= 0 else 'less'}"
-                return f"all: {more}" if short else f"all tokens are given {more}"
+                more = f"{count(abs(self.offset))} {'higher' if self.offset >= 0 else 'lower'}"
+                return f"all: {more}" if short else f"all positions are {more}"
             case "mask":
                 later = f"{self.later or 'no'} later token{'s' * (self.later > 1)}"
                 return "no mask" if short else f"no causal mask: it sees {later}"
@@ -87,20 +87,17 @@ class PositionTrial(Struct, frozen=True):
                     "Press ← for a token that sees its own answer."
                 )
             case "path" if use.way == "learned":
-                return (
-                    "Each position has a vector of its own, learned by itself: at other positions all differ."
-                )
+                return "Each position has a learned vector of its own, so that other positions change everything."
             case "path":
                 return (
-                    "Queries and keys are turned alike, and only the angle between them counts: the distance. "
-                    "So the same number for all changes next to nothing."
+                    "Queries and keys rotate alike, and only the angle between them matters: the distance. "
+                    "So moving all positions by the same number changes next to nothing."
                 )
             case "token":
-                why = "Its offset was forgotten: all" if not self.given else "All"
-                off = count(abs(self.offset))
+                why = "Every" if self.given else "As if the offset had been lost: every"
                 return (
-                    f"{why} its distances are off by {off}, though the keys in the cache are right. "
-                    "Nothing fails, the text stays fluent: a silent bug."
+                    f"{why} distance is off by {count(abs(self.offset))}. Nothing fails and the text stays fluent, so "
+                    "the bug is silent."
                 )
 
 
@@ -135,17 +132,17 @@ def facts_line(use: PositionUse, short: bool) -> str:
         way = {"rotary": "RoPE", "learned": "learned table", "own": "its own way", "none": "none"}[use.way]
         return f"Position {count(use.position)}: {way}"
     start = (
-        f"This token stands at position {count(use.position)}, counted from 0: so many tokens are in the KV cache "
-        "before it, which is its offset. "
+        f"This token is at position {count(use.position)}, counted from 0: its offset, the number of tokens before it "
+        "in the KV cache. "
     )
     match use.way:
         case "rotary":
             turns = "; ".join(_rotation(one, len(use.rotations) > 1) for one in use.rotations)
             still = len(use.unturned)
             without = (
-                f"; {'1 layer turns' if still == 1 else f'{still} layers turn'} nothing" if still else ""
+                f"; {'1 layer rotates' if still == 1 else f'{still} layers rotate'} nothing" if still else ""
             )
-            return f"{start}RoPE turns its query and key by an angle for each position: {turns}{without}."
+            return f"{start}RoPE rotates its query and key by an angle for each position: {turns}{without}."
         case "learned":
             row = f"Row {count(use.position)} of a learned table of {count(use.table)} positions"
             return f"{start}{row} is added to its vector."
@@ -236,7 +233,7 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
         for node, answers in groupby(tried, key=lambda each: each.node):
             read = list(answers)
             make = partial(elements, [*compared(read)], read[0].facts)
-            yield Exhibit("positions", "What if the token stood elsewhere", make, node)
+            yield Exhibit("positions", "What if the token had another position", make, node)
 
     return of_both(of, exhibits)
 

@@ -33,10 +33,10 @@ MOST = 10
 BESIDE = 76
 """Cells from which on the tables of the key and of the query are side by side."""
 SAYS = (
-    "What each writer makes of the head's score against the mean over its keys, with the norms held. These are direct "
-    "effects: who wrote what, not why."
+    "What each writer adds to the head's score, against the mean over its keys, with the norms held fixed. Direct "
+    "effects only."
 )
-FROZEN = "Norms are held as they are, so that parts sum to the score. It shows direct effects: who wrote what, not why."
+FROZEN = "Norms are held fixed, so that the parts add up to the score. Direct effects only."
 
 
 # ---- why a head looks at a token ----------------------------------------------------------------
@@ -218,10 +218,10 @@ def _about(read: ScoreRead, labels: Sequence[str], key: int, versus: int | None)
         kept = f"{kept} of {count(read.visible)} (the heaviest, the first, the last)"
     mean = f"the mean of {kept}"
     if versus is not None:
-        mean = f"token {versus + 1} {quoted(labels[versus])}"
+        mean = quoted(labels[versus])
     score, more = scores[read.keys.index(key)], compared_to(read, scores, key, versus)
     before = " before the softcap" if read.softcap else ""
-    return f"Token {key + 1}: score {signed(score)}{before}, {signed(more)} against {mean}."
+    return f"Its score is {signed(score)}{before}, {signed(more)} against {mean}."
 
 
 def _tables(

@@ -438,6 +438,7 @@ def data(recording: Recording) -> Json:
         "chosen": -1 if recording.chosen is None else of.places.get(recording.chosen, -1),
         "marks": _marks(recording, of.places),
         "inside": found.get("inside", []),
+        "head": found.get("head", 0),
         **_Tokens(timeline, of.places).columns(rows_of(listed)),
     }  # fmt: skip
 

@@ -45,7 +45,7 @@ class CaptionGuide:
     def _is_over(self, opened: View) -> bool:
         player, told = self._player, self._told
         since = player.file.entries[self._at : player.position] if player is not None else ()
-        elsewhere = self._due and told is not None and told.tool != opened.TOOL
+        elsewhere = self._due and told is not None and not self._shows(opened, told.tool)
         kinds = [type(each.value) for each in since]
         other = any(issubclass(kind, ELSEWHERE) and not issubclass(kind, opened.TELLING) for kind in kinds)
         return opened.left or elsewhere or other or self._pictures != self._shown
@@ -72,16 +72,24 @@ class CaptionGuide:
         if place in main.arrangement.by_id:
             self._due = False
             main.go_to(place)
-        elif opened is not None and place == opened.TOOL:
+        elif opened is not None and self._shows(opened, place):
             self._due = False
         elif (action := self._action(place)) is not None and opened is None and main.is_active:
             self._due = False
             main.call_later(self._open_view, action, place)
 
     def _action(self, place: str) -> Action | None:
-        """The action that opens a tool's screen on what was recorded."""
-        tool = next((tool for tool in self._main.table.tools if tool.id == place), None)
-        return recorded_action(tool, self._main.actions[place]) if tool is not None and tool.screen else None
+        """The action that opens a view on what was recorded: that of its id, or else the first of its tool."""
+        table = self._main.table
+        found = [
+            tool for tool in table.tools if tool.id == place or any(each.id == place for each in tool.actions)
+        ]
+        every = [each for tool in found for each in recorded_actions(tool, self._main.actions[tool.id])]
+        return min(every, key=lambda each: each.id != place, default=None)
+
+    def _shows(self, opened: View, place: str) -> bool:
+        """True if the open view is the one that a caption names, by its action or else by its tool."""
+        return place == (opened.opener if place in self._main.table else opened.TOOL)
 
     async def _open_view(self, action: Action, place: str) -> None:
         if self._told is None or self._told.tool != place or not self._main.is_active:
@@ -92,8 +100,7 @@ class CaptionGuide:
             self._at = self._player.position if self._player is not None else 0
 
 
-def recorded_action(tool: Tool, own: ToolActions) -> Action | None:
-    """The first action that opens a view of a tool that has something to show without an engine, if any."""
-    opening = (each for each in tool.actions if each.opens)
-    found = (each for each in opening if each.recorded(own) and not refusal(each, own.controller, own))
-    return next(found, None)
+def recorded_actions(tool: Tool, own: ToolActions) -> list[Action]:
+    """The actions that open a view of a tool that has something to show without an engine."""
+    opening = (each for each in tool.actions if each.opens and each.recorded(own))
+    return [each for each in opening if not refusal(each, own.controller, own)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from itertools import chain, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -80,13 +80,45 @@ GAP = "⋮ "
 # ---- what is said: checks and costs, and why there is nothing to show ---------------------------
 
 
-def place_of(path: Sequence[Item], width: int) -> str:
-    """A sentence on the token that is looked at: the last of a path; in few cells its label and number alone."""
+def label_at(path: Sequence[Item], place: int = -1) -> str:
+    """The token of a path in quotation marks."""
+    return quoted(token_label(path[place].text, path[place].raw))
+
+
+def predicting(selected: Item | None) -> str:
+    """What a forward pass is for: to predict the selected token, or the next one; printable."""
+    return f"Predicting {label_at([selected]) if selected is not None else 'the next token'}"
+
+
+def attention_from(head: str, path: Sequence[Item], selected: Item | None, width: int) -> str:
+    """The title of the weights of a head over a path: from which token, to predict which.
+
+    Args:
+        head: Its name.
+        path: Ends with the token that the head looks from.
+        selected: See `place_of`.
+        width: Cells.
+    """
+    label = label_at(path)
+    long = f"{predicting(selected)}: {head} looks from {label} (%)"
+    return first_fitting(width, long, f"{head}: attention from {label} (%)", f"{head} from {label} (%)")
+
+
+def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
+    """A sentence on the token that is looked at, as long as there is room for.
+
+    Args:
+        path: Ends with that token.
+        selected: The token that is predicted from it; None for one to come.
+        width: Cells.
+    """
     if not path:
-        return "Nothing was read before the first token"
-    label = quoted(token_label(path[-1].text, path[-1].raw))
-    short = f"{label}, {numbered(path[-1])}"
-    return first_fitting(width, f"{short}, goes through the model", short)
+        return "The model reads nothing before the first token"
+    label = label_at(path)
+    long = f"{predicting(selected)}: the model reads {label}"
+    return first_fitting(
+        width, f"{long}, {numbered(path[-1])}", long, f"{predicting(selected)} from {label}", label
+    )
 
 
 def under_way(answers: Asked[Any]) -> str:
@@ -119,7 +151,7 @@ def refused(on: Canvas, failed: Check, family: str) -> Notice:
     return [
         (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
         (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
-        ("So this view is not shown. The others may hold: press tab.", on.ink("muted")),
+        ("So this view is not shown. Other views may be right: tab goes on to the next.", on.ink("muted")),
     ]
 
 
@@ -162,7 +194,7 @@ def not_recorded(on: Canvas) -> Notice:
     return [
         ("This view of this token was not recorded.", on.rich_style),
         (
-            f"Press esc, then {key_for('go_live')}: the session continues live, and you can look into the model.",
+            f"Press esc, then {key_for('go_live')} to continue live, and open this view again.",
             on.ink("muted"),
         ),
     ]
@@ -275,6 +307,17 @@ class TokenHeat(PanelCanvas):
 # ---- keys ---------------------------------------------------------------------------------------
 
 SCROLLS = note("pageup pagedown", "Scroll.")
+
+
+def page(id: str, hint: str | Callable[[Any], str], worth: int = 7) -> Action:
+    """The key of another page of the view, or of something else of the tab, for the line of keys.
+
+    Args:
+        id: Of the action of the main screen.
+        hint: Its word.
+        worth: In that line.
+    """
+    return Action(id, run=lambda own: own.host.press(id), hint=hint, worth=worth, place=80, listed=False)
 
 
 def walking(help: str = "Look at another token.") -> tuple[Action, ...]:
@@ -501,7 +544,8 @@ class InsideView(View, Generic[Answer]):
             self.text.set_class(rows == 1, "-line")
         answer = self.answer if self.failed is None else None
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
-        self.text.put(meaning or place_of(self.path, self.area.width - TITLED), self.path, shares, marked)
+        place = place_of(self.path, self.timeline.selected, self.area.width - TITLED)
+        self.text.put(meaning or place, self.path, shares, marked)
         model, self.other_word = "", ""
         if self.timeline.of(LockstepSoFar).opened is not None:
             model = model_prefix(self.timeline, self.looked)
@@ -524,14 +568,14 @@ class InsideView(View, Generic[Answer]):
         """The reason that there is nothing to show, with advice."""
         if self.ASKS and not self.path:
             return [
-                ("Nothing went through the model before the first token.", on.rich_style),
-                ("Press → for the next one.", on.ink("muted")),
+                ("The model reads nothing before the first token: there is nothing to show.", on.rich_style),
+                ("Press → for the next token.", on.ink("muted")),
             ]
         if said := why_missing(on, self.checks, self.failure):
             return said
         if not self.live:
             return not_recorded(on)
-        return [("The model computes the token again, on a copy of the KV cache.", on.rich_style)]
+        return [("The model computes this token again, on a copy of the KV cache.", on.rich_style)]
 
     def situation(self) -> str:
         """The checks of what is shown, and what it cost; or what is going on."""

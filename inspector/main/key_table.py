@@ -158,6 +158,15 @@ class KeyTable:
         views = (each for each in self.views[tab] if not each.view.endswith("…"))
         return [each.id for each in views if each.opens or each.id in panels]
 
+    def on_row(self, id: str) -> str:
+        """Id of the action whose word in the line under the tabs stands for an answer: its own, or that of the view of
+        which it is a page.
+
+        Args:
+            id: Of the action that shows the answer.
+        """
+        return self.tool(id).opener if id in self and self[id].opens and not self[id].view else id
+
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
         return self._by_id[id][0]

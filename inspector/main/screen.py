@@ -23,7 +23,7 @@ from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
 from inspector.display import visible
 from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
-from inspector.main.guide import CaptionGuide, recorded_action
+from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
     PANELS,
     KeyTable,
@@ -372,7 +372,7 @@ class MainScreen(KeyedScreen[None]):
         if self._framed is None or answers_of != self._answers_of:
             self._answers_of, views = answers_of, self.views
             self._answers = views, frozenset([each.id for each in views if available(each, controller)])
-        self.query_one(TabLines).show(self.tab, self.view, *self._answers)
+        self.query_one(TabLines).show(self.tab, self.table.on_row(self.view), *self._answers)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
@@ -733,7 +733,8 @@ class MainScreen(KeyedScreen[None]):
         single = self._panel_layout.places.layout is Layout.SINGLE
         if single:
             views = [text, *views]
-        at = text if single and self.open_view is None and arrangement.current == text else self.view
+        at = self.table.on_row(self.view)
+        at = text if single and self.open_view is None and arrangement.current == text else at
         place = views.index(at) if at in views else -1 if by > 0 else 0
         for further in range(1, len(views) + 1):
             wanted = views[(place + by * further) % len(views)]
@@ -830,14 +831,14 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def stages(self) -> Sequence[tuple[str, str]]:
-        """Places for a caption now: ids and titles of the panels, and of tools whose screen has something."""
+        """Places for a caption now: ids and titles of the panels, and of views that have something."""
         panels = [(panel.id, panel.name) for panel in self.arrangement.panels]
-        tools = [
-            (tool.id, tool.title)
+        views = [
+            (tool.id if each.id == tool.opener else each.id, each.label)
             for tool in self.table.tools
-            if tool.screen and recorded_action(tool, self.actions[tool.id]) is not None
+            for each in recorded_actions(tool, self.actions[tool.id])
         ]
-        return [*panels, *tools]
+        return [*panels, *views]
 
     @property
     def candidate(self) -> Candidate | None:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
-from rich.cells import cell_len
 
 from engine import protocol
-from engine.protocol import CaptureFacts, Failure, HeadsSwept, Intervention, Record
-from inspector.display import visible
+from engine.protocol import CaptureFacts, Check, Failure, HeadsSwept, Intervention, Record
+from inspector.display import first_fitting, visible
 from inspector.scales import milliseconds
 from inspector.state import merges
 from inspector.state.capability import CapabilityState
@@ -31,27 +30,30 @@ CHECKS = {
 """Each check in words."""
 
 
-def checks_words(facts: CaptureFacts) -> tuple[str, str]:
-    """The checks of a view, each with its error: in words, and by its name alone; printable."""
-    words = (f"{CHECKS.get(check.name, check.name)} ({check.error:.1g})" for check in facts.checks)
-    names = (f"{check.name} {check.error:.1g}" for check in facts.checks)
-    return visible(", ".join(words)), visible(", ".join(names))
+def checks_words(facts: CaptureFacts) -> str:
+    """The checks of a view in words, each with its error; printable."""
+    return visible(", ".join(f"{_check_name(check)} ({check.error:.1g})" for check in facts.checks))
 
 
 def checked(facts: CaptureFacts, width: int) -> str:
-    """The checks of a view, and its cost, in the longest words that there is room for.
+    """Whether the checks of a view hold, with the largest error, and what the view cost, as far as there is room.
 
     Args:
         facts: Checks and times of the view.
         width: Cells of the line.
     """
-    times = facts.ms / facts.step_ms if facts.step_ms else 0.0
-    state = "Checked" if facts.failed is None else "Not shown"
-    cost = f"{state} · {milliseconds(facts.ms)}"
-    long, short = checks_words(facts)
+    if (failed := facts.failed) is not None:
+        error = f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed"
+        said = visible(f"Not shown: the check “{_check_name(failed)}” failed")
+        return first_fitting(width, f"{said}, {error}", said)
+    largest = max((check.error for check in facts.checks), default=0.0)
+    said = f"Verified, largest error {largest:.1g}"
     note = f" · {visible(facts.note)}" if facts.note else ""
-    forms = (f"{cost}, {times:.1f} plain steps · {rest}" for rest in (long + note, short + note, short))
-    return next((form for form in forms if cell_len(form) <= width), f"{cost} · {short}")
+    return first_fitting(width, f"{said} · {milliseconds(facts.ms)}{note}", f"{said}{note}", said)
+
+
+def _check_name(check: Check) -> str:
+    return CHECKS.get(check.name, check.name)
 
 
 def interventions_words(interventions: Sequence[Intervention]) -> str:
@@ -105,7 +107,7 @@ def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
     return replace(whole, units=tuple(sorted(units.values(), key=_place)), facts=facts, tokens_run=run)
 
 
-def _excess(check: protocol.Check) -> float:
+def _excess(check: Check) -> float:
     return check.error / check.bound if check.bound else check.error
 
 
@@ -199,12 +201,14 @@ class Answers(CapabilityState):
         """Answers, each with its number."""
         self._came = self._tree = 0
         """Number of answers so far, and of those before the present tree."""
+        self.head: tuple[int, int] | None = None
+        """The layer and number, from 0, of the attention head that was looked at last: an export opens at it."""
 
     def __deepcopy__(self, memo: object) -> Answers:
         """A store of its own with the same answers: records never change."""
         made = Answers()
         made._kept.update((kind, kept.copy()) for kind, kept in self._kept.items())
-        made._came, made._tree = self._came, self._tree
+        made._came, made._tree, made.head = self._came, self._tree, self.head
         return made
 
     def apply(self, record: Record) -> None:

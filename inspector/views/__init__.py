@@ -337,28 +337,22 @@ ATTENTION = Tool(
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, "
             "attention pattern, which words the model looks at, induction head, previous-token head, "
             "duplicate-token head"),
-    ),
-    exports=("inspector.documents.attention:ATTENTION_PART",),
-)  # fmt: skip
-
-SCORES = Tool(
-    "scores",
-    "Why there",
-    actions=(
-        Action("scores", "Why there", "Show why a head looks where it looks: what wrote the query and the keys.",
-            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION, view="why",
+        Action("scores", "Why a head looks there",
+            "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
+            needs=INSIDE, recorded=answered(ScoreRead), looks=True, lacks=NO_ATTENTION,
             opens="inspector.views.scores:ScoresView",
-            synonyms="attention score, query, key, qk circuit, composition, why a head looks there, "
+            synonyms="why there, attention score, attention scores, query, key, qk circuit, composition, "
             "score attribution"),
     ),
-    exports=("inspector.documents.scores:SCORES_PART",),
+    exports=("inspector.documents.attention:ATTENTION_PART", "inspector.documents.scores:SCORES_PART"),
 )  # fmt: skip
 
 LENS = Tool(
     "lens",
-    "Logit lens",
+    "Lens",
     actions=(
-        Action("lens", "Lens", "Show what each layer would predict, read by the model's last norm and output matrix.",
+        Action("lens", "Lens",
+            "Show what each layer would predict, read by the model's last norm and output matrix.",
             needs=INSIDE, recorded=answered(LensRead), looks=True, view="lens", opens="inspector.views.lens:Lens",
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
     ),
@@ -371,10 +365,10 @@ ATTRIBUTION = Tool(
     actions=(
         Action("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
-            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="parts",
+            needs=INSIDE, recorded=answered(AttributionRead), looks=True, view="contributions",
             opens="inspector.views.attribution:Contributions",
-            synonyms="dla, direct logit attribution, feature attribution, saliency, importance, which part matters, "
-            "logit difference"),
+            synonyms="parts, dla, direct logit attribution, feature attribution, saliency, importance, "
+            "which part matters, logit difference"),
     ),
     exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
 )  # fmt: skip
@@ -384,11 +378,11 @@ GRADIENTS = Tool(
     "Gradients",
     actions=(
         Action("gradients", "Gradients",
-            "Show which tokens of the context a logit hangs on, by its gradient, and what the shares leave over.",
+            "Show which tokens of the context a logit depends on, by its gradient, and what the shares leave over.",
             needs=INSIDE, recorded=answered(GradientsRead), looks=True, view="gradients",
             opens="inspector.views.gradients:GradientsView",
-            synonyms="integrated gradients, gradient x input, input attribution, which word matters, derivative, "
-            "sensitivity, completeness, baseline"),
+            synonyms="integrated gradients, gradient x input, input attribution, which word matters, "
+            "which words caused it, derivative, sensitivity, completeness, baseline"),
     ),
     exports=("inspector.documents.gradients:GRADIENTS_PART",),
 )  # fmt: skip
@@ -428,36 +422,32 @@ STEERING = Tool(
     exports=("inspector.documents.steering:STEERED_PART",),
 )  # fmt: skip
 
-POSITIONS = Tool(
-    "positions",
-    "Positions",
-    actions=(
-        Action("positions", "Positions",
-            "Show how this token is given its position, and what a wrong offset or no causal mask would do.",
-            needs=INSIDE, recorded=answered(PositionTried), looks=True, view="position",
-            opens="inspector.views.positions:PositionsView",
-            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
-    ),
-    exports=("inspector.documents.positions:POSITIONS_PART",),
-)  # fmt: skip
-
 MODULES = Tool(
     "modules",
-    "Inside the model",
+    "Map",
     actions=(
-        Action("modules", "Modules",
+        Action("modules", "Map",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
             needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules), looks=True, view="map",
             opens="inspector.views.modules:ModulesView",
-            synonyms="architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+            synonyms="modules, architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
+        Action("positions", "Positions",
+            "A page of the map: how this token is given its position, and what a wrong offset or no causal mask would "
+            "do.", needs=INSIDE, recorded=answered(PositionTried), looks=True,
+            opens="inspector.views.positions:PositionsView",
+            synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
         Action("experts", "Experts and states",
-            "Show which experts the token went through, with their weights, and what recurrent layers keep.",
-            needs=INSIDE, recorded=answered(ExpertsRead), looks=True, view="experts",
-            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows its modules"),
+            "A page of the map: which experts the token went through, with their weights, and what recurrent layers "
+            "keep.",
+            needs=INSIDE, recorded=answered(ExpertsRead), looks=True,
+            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows what it is made of"),
             opens="inspector.views.modules:ExpertsView",
             synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
     ),
-    exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.experts:EXPERTS_PART"),
+    exports=(
+        "inspector.documents.modules:MODULES_PART", "inspector.documents.positions:POSITIONS_PART",
+        "inspector.documents.experts:EXPERTS_PART",
+    ),
 )  # fmt: skip
 
 SAMPLER = Tool(
@@ -706,13 +696,11 @@ TOOLS: tuple[Tool, ...] = (
     COSTS,
     RANKS,
     ATTENTION,
-    SCORES,
     LENS,
     ATTRIBUTION,
     GRADIENTS,
     INTERVENTIONS,
     STEERING,
-    POSITIONS,
     MODULES,
     SAMPLER,
     SERVED,

@@ -24,7 +24,7 @@ from engine.protocol import (
 )
 from inspector.blocks.blocks import Beside, Block, Drawn, sentences
 from inspector.blocks.paint import Painter
-from inspector.display import first_fitting, quoted, token_label, visible
+from inspector.display import first_fitting, visible
 from inspector.documents.attention import (
     ORDERS,
     QUIET,
@@ -44,8 +44,11 @@ from inspector.main.inside_view import (
     SCROLLS,
     TITLED,
     InsideView,
+    attention_from,
+    label_at,
     look_table,
     noticed,
+    page,
     told,
     walking,
     why_missing,
@@ -53,6 +56,7 @@ from inspector.main.inside_view import (
 from inspector.main.tool import OfferedHeat
 from inspector.scales import size
 from inspector.session.requests import Replies
+from inspector.state.inside import Answers
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row, centred
 
@@ -93,6 +97,7 @@ ATTENTION_KEYS = look_table(
            lambda own: own.turn_triangle(), worth=6,
            hint=lambda own: "all tokens" if not own.triangle
            else "one token" if own.fits or own.squeezed else "squeeze"),
+    page("scores", lambda own: "why there" if own.single is not None else ""),
     SCROLLS,
     text="The numbers under the text and the colours are shares of the head's attention, in percent. The view begins "
     "with the head that looks most at a single token, neither the first nor the last two. Where a head looks does "
@@ -140,7 +145,7 @@ class AttentionView(InsideView[AttentionRead]):
         (_, path), (head, layer) = newest, found
         weights = weights_of(layer, head.head, len(path))
         shares = {item.node: weight for item, weight in zip(path, weights, strict=False)}
-        return OfferedHeat(f"{head.name} from {quoted(token_label(path[-1].text, path[-1].raw))}", shares)
+        return OfferedHeat(f"{head.name} from {label_at(path)}", shares)
 
     # ---- the selected head ----------------------------------------------------------------------
 
@@ -159,7 +164,7 @@ class AttentionView(InsideView[AttentionRead]):
         return found[0] if found is not None else None
 
     @property
-    def _single(self) -> Head | None:
+    def single(self) -> Head | None:
         """The same; None if it is a mean or a maximum."""
         chosen = self.chosen
         return chosen if chosen is not None and chosen.head >= 0 else None
@@ -171,6 +176,8 @@ class AttentionView(InsideView[AttentionRead]):
             self._sorts, best = False, ranked(self.scores, self.order)[0]
             if ORDERS[self.order].score(best) is not None:
                 self._chosen = Head(best.layer, best.head)
+        if (head := self.single) is not None:
+            self.timeline.of(Answers).head = head
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -181,7 +188,7 @@ class AttentionView(InsideView[AttentionRead]):
         super().ask()
         if self.order and self._scored is None:
             self._scores.want(self._scores_key, ScoreHeads(self.end, self.texts))
-        if self.triangle and (head := self._single) and self._over(self._triangles, *head) is None:
+        if self.triangle and (head := self.single) and self._over(self._triangles, *head) is None:
             self._triangles.want((self.end, *head), ReadTriangle(self.end, *head))
 
     def drop(self) -> None:
@@ -248,13 +255,12 @@ class AttentionView(InsideView[AttentionRead]):
         if (found := self._found(answer)) is None:
             return "", (), ()
         head, layer = found
-        label = quoted(token_label(self.path[-1].text, self.path[-1].raw))
-        weights = weights_of(layer, head.head, answer.tokens)
-        return f"{head.name} looks from {label}: % under each token", weights, ()
+        title = attention_from(head.name, self.path, self.timeline.selected, self.area.width - TITLED)
+        return title, weights_of(layer, head.head, answer.tokens), ()
 
     def situation(self) -> str:
         width = self.app.size.width - 2
-        if self.triangle and (head := self._single) is not None:
+        if self.triangle and (head := self.single) is not None:
             read = self._over(self._triangles, *head)
             return told(self._triangles, (read.node if read else self.end, *head), width)
         if self.order and not self.triangle:
@@ -281,8 +287,10 @@ class AttentionView(InsideView[AttentionRead]):
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas) -> Iterable[Block]:
         """The maps, the ranking or the weights from all tokens; or the reason why they aren't there."""
         if self.triangle:
-            if (head := self._single) is None:
-                texts = [("A triangle is drawn of a single head: choose one with [ or ].", on.ink("muted"))]
+            if (head := self.single) is None:
+                texts = [
+                    ("A single head can be shown from all tokens: choose one with [ or ].", on.ink("muted"))
+                ]
                 return [noticed(texts, middle=True)]
             read = self._over(self._triangles, *head)
             if read is None or read.facts.failed is not None:
@@ -353,5 +361,5 @@ class AttentionView(InsideView[AttentionRead]):
 
     def goes_to(self, action: str) -> None:
         """The view of scores opens on the head."""
-        if action == "scores" and (head := self._single) is not None:
+        if action == "scores" and (head := self.single) is not None:
             self.host.point(action, head.layer + 1, head.head + 1)

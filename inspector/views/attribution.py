@@ -9,9 +9,9 @@ from msgspec import field
 
 from engine.protocol import Attribute, AttributionRead, Command
 from inspector.blocks.paint import Painter
-from inspector.display import quoted
+from inspector.display import first_fitting, quoted
 from inspector.documents.attribution import ContributionRow, bars, heads_of, rows_of
-from inspector.main.inside_view import InsideView, look_table, walking
+from inspector.main.inside_view import TITLED, InsideView, look_table, walking
 from inspector.session.requests import Replies
 from inspector.state.candidates import TokenChoices, label_of, told_here
 from inspector.widgets.actions import Action, ActionTable, both
@@ -19,9 +19,6 @@ from inspector.widgets.canvas import Canvas, Row
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
-
-BRIEF = 76
-"""Cells of a screen below which the heading is short."""
 
 
 class AttributionChoices(TokenChoices):
@@ -115,12 +112,12 @@ class Contributions(InsideView[AttributionRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: AttributionRead | None) -> str:
-        names = [self._label(id) for id in self.asked]
-        if self.area.width < BRIEF:
-            return " − ".join(names) or "Contributions"
-        if len(names) == 2:
-            return f"Why {quoted(names[0])} rather than {quoted(names[1])}: what each part adds to the difference"
-        return f"What each part adds to the logit of {quoted(names[0])}" if names else "Contributions"
+        names = [quoted(self._label(id)) for id in self.asked]
+        if not names:
+            return "Contributions"
+        why, what = f"Why {' rather than '.join(names)}", "difference" if len(names) == 2 else "logit"
+        adds = f"{why}: what each part adds"
+        return first_fitting(self.area.width - TITLED, f"{adds} to the {what}", adds, why)
 
     def _label(self, id: int) -> str:
         told = self.answer.tokens if self.answer is not None else ()

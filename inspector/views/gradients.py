@@ -51,7 +51,7 @@ GRADIENTS_KEYS = look_table(
     Action("gradients.alone", "One or two", "Look at one token, or at the difference of two.",
            lambda own: own.turn_alone(), hint=lambda own: "two" if own.choices.alone else "alone", worth=3),
     Action("gradients.method", "Method",
-           "Gradient x input, at the text alone, or integrated gradients, along the line from a baseline to the text: "
+           "Gradient × input, at the text alone, or integrated gradients, along the line from a baseline to the text: "
            "their shares sum to what lies between, but for a residual that is stated.",
            lambda own: own.turn_method(), hint=lambda own: own.other_method, worth=8),
     Action("gradients.baseline", "Baseline",
@@ -143,8 +143,9 @@ class GradientsView(InsideView[GradientsRead]):
     def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float], Collection[int]]:
         shares = shares_of(answer, self.path)
         every = [0.0] * (shares[0].place if shares else 0) + [each.share for each in shares]
-        long = "Each token's share in %, + raises and − lowers the logit"
-        return first_fitting(self.area.width - TITLED, long, "Shares in %"), every, ()
+        means = "+ raises, − lowers the logit"
+        room = self.area.width - TITLED
+        return first_fitting(room, f"Share of each token (%): {means}", f"Share (%): {means}"), every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
         told = answer.tokens if answer is not None else ()
@@ -152,9 +153,8 @@ class GradientsView(InsideView[GradientsRead]):
         names = [quoted(label_of(self.timeline, id, ((each.id, each.text) for each in told))) for id in ids]
         if not names:
             return "Gradients"
-        what = f"{names[0]} against {names[1]}" if len(names) > 1 else names[0]
-        long = f"What the logit of {what} hangs on: {METHODS[self.choices.method]}"
-        return first_fitting(self.area.width - TITLED, long, " − ".join(names))
+        what = f"Tokens behind {' rather than '.join(names)}"
+        return first_fitting(self.area.width - TITLED, f"{what}: {METHODS[self.choices.method]}", what)
 
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:
         shares = largest(shares_of(answer, self.path))
@@ -192,7 +192,7 @@ class GradientsView(InsideView[GradientsRead]):
             choices.baseline = BASELINES[(BASELINES.index(choices.baseline) + 1) % len(BASELINES)]
         else:
             self.say(
-                f"Gradient x input has no baseline: {key_for('gradients.method')} goes to a method that has one"
+                f"Gradient × input has no baseline: {key_for('gradients.method')} goes to a method that has one"
             )
 
     def turn_steps(self, by: int) -> None:
@@ -202,7 +202,7 @@ class GradientsView(InsideView[GradientsRead]):
             self.choices.steps = STEPS[max(0, min(len(STEPS) - 1, place))]
         else:
             self.say(
-                f"Gradient x input takes no steps: {key_for('gradients.method')} goes to a method that does"
+                f"Gradient × input takes no steps: {key_for('gradients.method')} goes to a method that does"
             )
 
     def turn_experts(self) -> None:

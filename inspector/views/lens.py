@@ -170,12 +170,12 @@ class Lens(InsideView[LensRead]):
 
 # ---- the table ----------------------------------------------------------------------------------
 
-LABEL = 6
+LABEL = 7
 """Cells of the layers' numbers."""
 CELL, WIDEST = 13, 18
 """Cells of a column at least and at most: a mark, the token, a blank and four cells of a number."""
-FIGURES = 12
-"""Cells beside the bar of the followed token: probability, rank, blanks."""
+FIGURES = 8
+"""Cells beside the bar of the followed token, the rank aside: blanks and probability."""
 LEADS, ROUGH = "▸", "~"
 
 
@@ -196,6 +196,8 @@ def table(
         width: Cells.
         height: Rows.
     """
+    ranks = [cell.followed_ranks[followed] for cell in columns[-1].cells] if followed is not None else []
+    ranked = len(f"#{max(ranks, default=0):,}")
     count, cells, side = layout(width, len(columns), followed is not None)
     depth, room = depth_of(columns), max(1, height - 1)
     rows: list[Row] = []
@@ -213,15 +215,15 @@ def table(
     rows.append(row)
     for layer in reversed(in_sight(depth, room, cursor)):
         rough = ROUGH if is_rough(layer, depth) else " "
-        label = f"{rough}{layer:>3}  " if layer else f"{rough}embed"
+        label = f"{rough} {layer or 'embed':>3}".ljust(LABEL)
         row = [Segment(label, on.ink("accent" if layer == cursor else "muted"))]
         for column in columns[-count:]:
             row += _cell(on, cells, column, layer, measure, layer == cursor and column is columns[-1])
         if side and followed is not None:
             cell = columns[-1].cells[layer]
             prob, rank = cell.followed[followed], cell.followed_ranks[followed]
-            row += [Segment("  "), Segment(bar(prob, side - FIGURES), on.data(prob))]
-            row.append(Segment(f" {share(prob):>4} {place(rank):>4}", on.rich_style))
+            row += [Segment("  "), Segment(bar(prob, side - FIGURES - ranked), on.data(prob))]
+            row.append(Segment(f" {share(prob):>4} {f'#{rank:,}':>{ranked}}", on.rich_style))
         rows.append(row)
     return rows
 
@@ -248,7 +250,7 @@ def layout(width: int, available: int, side: bool = True) -> tuple[int, int, int
     Returns:
         Columns, cells of each, and cells of the followed token's bars and figures.
     """
-    beside = (17 if width < 60 else 18 if width < 100 else 32) if side else 0
+    beside = (17 if width < 48 else 19 if width < 60 else 21 if width < 100 else 31) if side else 0
     room = width - LABEL - beside
     columns = max(1, min(available, room // CELL))
     return columns, max(8, min(WIDEST, room // columns)), beside
@@ -270,14 +272,14 @@ def is_rough(layer: int, depth: int) -> bool:
 ENTRY = 15
 """Cells of a token in the grid: rank, label, probability."""
 WORDS = (
-    "Each cell: the token that the model's own end (last norm and head) would pick if the layers stopped there. "
-    f"{LEADS} from here on the final token leads. "
-    f"{ROUGH} rough: that end was never trained to read early layers, so their tokens are a hint at most."
+    "Each cell: the token that the model would predict if its layers ended there (by its last norm and head). "
+    f"{LEADS} from here on the final answer stays on top. "
+    f"{ROUGH} rough: the head was never trained to read early layers, so their tokens are hints at most."
 )
 SHORT = (
-    f"{LEADS} the answer leads from here on  {ROUGH} rough: the end isn't trained for these",
-    f"{LEADS} the answer leads from here on  {ROUGH} a hint at most",
-    f"{LEADS} the answer leads  {ROUGH} a hint at most",
+    f"{LEADS} the answer stays on top from here on  {ROUGH} rough: the head isn't trained for these",
+    f"{LEADS} the answer stays on top  {ROUGH} a hint at most",
+    f"{LEADS} the answer on top  {ROUGH} a hint",
 )
 
 
@@ -315,20 +317,23 @@ def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:
         return ""
     name, first = quoted(token_label(final.text)), column.leads_from
     if first == 0:
-        return f"{LEADS} {name} leads from the embedding on: no layer changes that."
+        return f"{LEADS} {name} is on top from the embedding on: no layer changes that."
     layers = len(column.cells) - 1
-    long = f"{LEADS} The model's answer, {name}, leads from layer {first} of {layers} on."
+    long = f"{LEADS} The model's answer, {name}, stays on top from layer {first} of {layers} on."
     if first == layers:
-        long = f"{LEADS} The model's answer, {name}, leads after the last layer alone: {layers} of {layers}."
-    return first_fitting(width, long, f"{LEADS} {name} leads from layer {first} on")
+        long = (
+            f"{LEADS} The model's answer, {name}, is on top after the last layer only, {layers} of {layers}."
+        )
+    return first_fitting(width, long, f"{LEADS} {name} stays on top from layer {first} on")
 
 
 def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) -> str:
     where = f"After layer {layer}" if layer else "At the embedding"
-    rank = f"{quoted(token_label(final.text))} is rank {count(cell.final_rank)}" if final else ""
-    entropy, name = bits(cell.entropy_bits), f"L{layer}" if layer else "embed"
-    long = f"{where}: {rank}; entropy {entropy} bits. Its list:"
-    return first_fitting(width, long, f"{name}: answer #{cell.final_rank}, {entropy} bits")
+    rank = f"{quoted(token_label(final.text))} has rank {count(cell.final_rank)}" if final else ""
+    entropy = bits(cell.entropy_bits)
+    return first_fitting(
+        width, f"{where}: {rank}, entropy {entropy} bits. Its list:", f"{where}: {rank}", where
+    )
 
 
 def _bars(top: Sequence[LensToken], final: LensToken | None) -> Table:
@@ -386,8 +391,8 @@ def share(value: float) -> str:
 
 
 def place(rank: int) -> str:
-    """A rank in at most four cells: `#12`, `#48k`."""
-    return f"#{rank}" if rank < 1_000 else f"#{rank // 1_000}k" if rank < 100_000 else f"{rank // 1_000}k"
+    """A rank in at most four cells: `#12`, `>999`."""
+    return f"#{rank}" if rank < 1_000 else ">999"
 
 
 class CellMeasure(Struct, frozen=True):

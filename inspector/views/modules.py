@@ -1,4 +1,4 @@
-"""The inside of the model: its modules from the top down, and the experts and states of one token."""
+"""The map of the model: its modules from the top down, and the experts and states of one token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import first_fitting
 from inspector.documents import experts
 from inspector.documents.modules import Line, about, lines, listing, sums
-from inspector.main.inside_view import InsideView, look_table, walking
+from inspector.main.inside_view import InsideView, look_table, page, walking
 from inspector.session.requests import Replies
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
@@ -30,16 +30,17 @@ OPENS = {
     "attention": ("attention", "attention", "where this attention looks"),
     "layer": ("lens", "lens", "what each layer would predict"),
     "head": ("lens", "lens", "what each layer would predict"),
-    "mlp": ("attribution", "contributions", "what each part adds to a token"),
-    "experts": ("experts", "experts", "which experts the token took"),
+    "mlp": ("attribution", "contributions", "what each part adds to a logit"),
+    "experts": ("experts", "experts", "which experts the token went through"),
     "recurrence": ("experts", "states", "its state, before and after"),
+    "rope": ("positions", "position", "what another position would change"),
 }
 """The action that opens a view of each sort of module, a word for the view, and what it shows."""
 NOTHING = ("", "", "")
 
 _MODULE = "Go from module to module."
 MODULES_KEYS = look_table(
-    "Inside the model",
+    "In the map",
     *both(("modules.up", "modules.down"), ("Up", "Down"), _MODULE, lambda own, by: own.go(by), worth=8,
           hint=lambda own: "module" if own.line is not None else ""),
     Action("first", "First module", _MODULE, lambda own: own.go(-own.at)),
@@ -54,9 +55,13 @@ MODULES_KEYS = look_table(
           "Unfold layers that are alike, then one of them; fold them again.", lambda own, by: own.unfold(by),
           hint=lambda own: "fold, unfold" if own.folds is not None else "", worth=6,
           written="`{modules.unfold}` `{modules.fold}`"),
+    page("positions", "position"),
+    page("facts", "all facts", 4),
+    page("open", "another model", 4),
+    page("experts", lambda own: "experts" if own.facts is not None and own.facts.chooses_or_keeps else ""),
     leave="Go back.",
-    text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Of folded layers the numbers "
-    "are those of all of them together. In the page of experts `←` and `→` go to other tokens.",
+    text="`│` is the residual stream, `╮` a branch off it, `⊕` where its result is added. Figures for repeated "
+    "layers are totals. In the page of experts `←` and `→` go to other tokens.",
 )  # fmt: skip
 
 
@@ -97,7 +102,7 @@ class ModulesView(InsideView[ModelModules]):
 
     def heading(self, answer: ModelModules | None) -> str:
         return (
-            f"The way of a token through {self.facts.name}" if self.facts is not None else "Inside the model"
+            f"How a token passes through {self.facts.name}" if self.facts is not None else "Map of the model"
         )
 
     def situation(self) -> str:
@@ -106,7 +111,7 @@ class ModulesView(InsideView[ModelModules]):
             return super().situation()
         short = sums(self.answer)
         return first_fitting(
-            self.app.size.width - 2, f"{short} · read off the arrays and one token's forward", short
+            self.app.size.width - 2, f"{short} · read from the weights and one token's forward pass", short
         )
 
     def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
@@ -163,7 +168,9 @@ class ModulesView(InsideView[ModelModules]):
         line = self.line
         if line is None:
             return NOTHING
-        found = OPENS.get(line.sort if line.sort in ("layer", "head", "experts") else line.inside, NOTHING)
+        found = OPENS.get(
+            line.sort if line.sort in ("layer", "head", "experts", "rope") else line.inside, NOTHING
+        )
         return found if self.host.has(found[0]) else NOTHING
 
     def open(self) -> None:
@@ -181,7 +188,9 @@ class ExpertsView(InsideView[ExpertsRead]):
     """The experts that a token went through, and the states of recurrent layers."""
 
     TOOL: ClassVar[str] = "modules"
-    ACTIONS: ClassVar[ActionTable] = look_table("In the page of experts", *walking(), told=False)
+    ACTIONS: ClassVar[ActionTable] = look_table(
+        "In the page of experts", *walking(), page("modules", "map"), told=False
+    )
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host, Replies(host.controller.client, ExpertsRead))

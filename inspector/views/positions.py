@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from engine.protocol import Command, PositionTried
 from inspector.blocks.paint import Painter
 from inspector.documents.positions import LATER, OFFSETS, PositionTrial, Tried, trials, view
-from inspector.main.inside_view import SCROLLS, InsideView, look_table, noticed, walking
+from inspector.main.inside_view import SCROLLS, InsideView, label_at, look_table, noticed, page, walking
 from inspector.session.requests import Replies
 from inspector.widgets.actions import ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
@@ -27,6 +27,7 @@ POSITIONS_KEYS = look_table(
     *both(("positions.less", "positions.more"), ("Less", "More"), "Give the token a lower or a higher position.",
           lambda own, by: own.shift(by), hint="another offset", worth=4),
     *walking(),
+    page("modules", "map"),
     replace(SCROLLS, help="Scroll the page."),
 )  # fmt: skip
 
@@ -34,7 +35,7 @@ POSITIONS_KEYS = look_table(
 class PositionsView(InsideView[PositionTried]):
     """The position of a token, and the effect of wrong ones."""
 
-    TOOL: ClassVar[str] = "positions"
+    TOOL: ClassVar[str] = "modules"
     ACTIONS: ClassVar[ActionTable] = POSITIONS_KEYS
 
     def __init__(self, host: MainScreen) -> None:
@@ -66,7 +67,8 @@ class PositionsView(InsideView[PositionTried]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: PositionTried | None) -> str:
-        return "What if the token stood elsewhere"
+        token = label_at(self.path) if self.path else "the token"
+        return f"What if {token} had another position"
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The table as soon as one of its rows has an answer: the chosen one may have none."""

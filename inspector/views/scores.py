@@ -1,4 +1,4 @@
-"""Why a head looks there: a key of one head, and what its score is made of, as bars around zero."""
+"""A page of the attention: why a head looks at a key, and what its score is made of, as bars around zero."""
 
 from __future__ import annotations
 
@@ -9,11 +9,20 @@ from rich.segment import Segment
 
 from engine.protocol import Command, ReadScore, ScoreRead
 from inspector.blocks.paint import Painter
-from inspector.display import quoted, token_label
 from inspector.documents.scores import by_weight, head_name, over_path, view
-from inspector.main.inside_view import SCROLLS, InsideView, look_table, walking
+from inspector.main.inside_view import (
+    SCROLLS,
+    TITLED,
+    InsideView,
+    attention_from,
+    label_at,
+    look_table,
+    page,
+    walking,
+)
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Replies
+from inspector.state.inside import Answers
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
 
@@ -40,6 +49,7 @@ SCORES_KEYS = look_table(
           lambda own, by: own.compare_with(by), by=(1, -1), hint="against", worth=6, one=True),
     Action("scores.mean", "Against the mean", "Compare the key with the mean of all keys again.",
            lambda own: own.against_mean(), hint=lambda own: "mean" if own.against is not None else "", worth=5),
+    page("attention", "all heads"),
     SCROLLS,
     text="A bar to the right makes the head look more at the key, a hatched one to the left less. A click on a token "
     "of the text looks at it as a key.",
@@ -49,7 +59,7 @@ SCORES_KEYS = look_table(
 class ScoresView(InsideView[ScoreRead]):
     """The scores of one head, divided by what wrote the query and the keys."""
 
-    TOOL: ClassVar[str] = "scores"
+    TOOL: ClassVar[str] = "attention"
     HEATS: ClassVar[bool] = True
     ACTIONS: ClassVar[ActionTable] = SCORES_KEYS
 
@@ -73,9 +83,7 @@ class ScoresView(InsideView[ScoreRead]):
             return None
         read, path = newest
         shares = {item.node: share for item, share in zip(path, over_path(read, len(path)), strict=True)}
-        return OfferedHeat(
-            f"{head_name(read)} from {quoted(token_label(path[-1].text, path[-1].raw))}", shares
-        )
+        return OfferedHeat(f"{head_name(read)} from {label_at(path)}", shares)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -93,6 +101,8 @@ class ScoresView(InsideView[ScoreRead]):
         super().look()
         if self.node != self._keys_at:
             self._keys_at, self._keys = self.node, (None, None)
+        if self.answer is not None:
+            self.timeline.of(Answers).head = self.answer.layer, self.answer.head
 
     @property
     def order(self) -> list[int]:
@@ -118,22 +128,24 @@ class ScoresView(InsideView[ScoreRead]):
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: ScoreRead | None) -> str:
-        return f"Why {head_name(answer)} looks there" if answer is not None else "Why a head looks there"
+        if answer is None:
+            return "Why a head looks there"
+        key = self.key
+        there = "there" if key is None or key >= len(self.path) else f"at {label_at(self.path, key)}"
+        return f"Why {head_name(answer)} looks {there}"
 
     def heat(self, answer: ScoreRead) -> tuple[str, Sequence[float], Collection[int]]:
         """See `InsideView`; the key that is looked at is marked, and the one that it is compared with."""
-        label = quoted(token_label(self.path[-1].text, self.path[-1].raw))
         marked = [place for place in (self.key, self.against) if place is not None]
-        return (
-            f"{head_name(answer)} looks from {label}: % under each token",
-            over_path(answer, len(self.path)),
-            marked,
-        )
+        room = self.area.width - TITLED
+        title = attention_from(head_name(answer), self.path, self.timeline.selected, room)
+        return title, over_path(answer, len(self.path)), marked
 
     def draw(self, answer: ScoreRead, on: Canvas, width: int, height: int) -> list[Row]:
         key = self.key
         if key is None or key >= len(self.path):
-            return [[Segment("The record holds no keys that fit together.", on.ink("bad"))]]
+            said = "This record of the head's keys is inconsistent. A live session can read them again."
+            return [[Segment(said, on.ink("bad"))]]
         return Painter(on).draw(view(answer, self.path, key, self.against), width, height)
 
     # ---- keys -----------------------------------------------------------------------------------
@@ -178,7 +190,7 @@ class ScoresView(InsideView[ScoreRead]):
         if (answer := self.answer) is not None and place in answer.keys:
             self._keys = place, self._keys[1]
         else:
-            self.say("The head's weight on that token is not among those recorded")
+            self.say("The head's weight on that token is not recorded: click one with a number under it")
 
     def goes_to(self, action: str) -> None:
         """The view of attention opens on the head."""

@@ -22,7 +22,7 @@ from inspector.display import quoted, token_label
 from inspector.documents.exports import EXPORTS
 from inspector.export.documents import FORMATS, evidence
 from inspector.export.recording import Recording, line, read, snapshot
-from inspector.state.inside import KEYS, Answers, checked
+from inspector.state.inside import KEYS, Answers
 from inspector.state.session_tree import SessionTree
 from inspector.version import program
 from mlx_inspector import Session, open
@@ -170,7 +170,7 @@ def test_every_entrance_tells_the_same_of_a_step_after_a_branch_in_its_place(
             for each in (step, twin):
                 words = " ".join(made[heading(each, tree)])
                 assert f"Why {label(each.text)} rather than" in words
-                assert f"What {label(each.text)} hangs on" in words
+                assert f"Tokens behind {label(each.text)}" in words
                 assert f"logit of {token_label(each.text)}" in words
                 _, found, after = report.partition(f"### {heading(each, tree)}")
                 assert found
@@ -277,12 +277,3 @@ async def test_a_recording_shows_at_each_branch_what_explains_its_own_token(tmp_
                 told = answer.token if isinstance(answer, protocol.HeadsSwept) else answer.tokens[0].id
                 assert told == of.id, action
                 await rig.press("escape")
-
-
-@pytest.mark.parametrize(
-    ("step_ms", "told"), [(10.0, "30.0 ms, 3.0 plain steps"), (0.0, "30.0 ms, 0.0 plain steps")]
-)
-def test_what_a_view_costs_is_told_in_plain_steps(step_ms: float, told: str) -> None:
-    facts = protocol.CaptureFacts((protocol.Check("forward", 0.1, 0.2),), 30.0, step_ms, "llama")
-    assert f"Checked · {told} · " in checked(facts, 200)
-    assert "plain steps" not in checked(facts, 20)

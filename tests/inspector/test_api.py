@@ -102,7 +102,11 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.at(13).moved(0).kl_bits == pytest.approx(0, abs=1e-6)
     assert s.at(13).moved(5).kl_bits > 0.001
     assert [text for text, _, _ in s.at(13).moved(5).tokens[:1]] == [s.at(13).sampler().top(1)[0].text]
-    rows = s.modules().rows
+    assert s.at(13).lens().tokens[-1][0] == s.at(13).sampler().top(1)[0].text
+    added = s.at(13).contributions(" cat", against=" dog")
+    assert sum(added.parts.values()) == pytest.approx(added.record.total, abs=1e-4)
+    assert len(added.heads) == 32
+    rows = s.map().rows
     assert next(row for row in rows if row["hooks"] == "hook_embed")["parameters"] == 4096 * 256
     with s.off("blocks.5.attn.hook_z[0]"):
         named = s.at(13).run(20)
@@ -116,12 +120,12 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert (tmp_path / "x.html").read_text("utf-8") == page
     for view in (
         "Where the model looked",
-        "hangs on: gradient x input",
+        "Tokens behind “",
         "Why L5 h3 looks there",
         "With whole layers put in from",
         "With MLPs put in from",
         "over 1 pair of texts",
-        "What if the token stood elsewhere",
+        "What if the token had another position",
         "What the model is made of",
     ):
         assert view in page

@@ -57,7 +57,8 @@ class Here:
         made = [
             self.session, self.branch, self.run, self.direction, self.session.steps[2], self.branch.sampler(),
             self.branch.attention(), self.branch.gradients(integrated=False), self.session.merges("a cat"),
-            self.branch.scores(4, 2), self.branch.moved(), self.session.modules(),
+            self.branch.scores(4, 2), self.branch.moved(), self.session.map(),
+            self.branch.lens(), self.branch.contributions(),
             compare(self.session, self.branch), self.session.tree, self.session.what_if(),
             api.Experts(SimpleNamespace(layers=(), states=())),  # type: ignore[arg-type]
         ]  # fmt: skip

@@ -282,7 +282,7 @@ def inside(kind: type[Any], of: Callable[[Any], Any]) -> Entrance:
 
 
 J, OFF, PARTS = "␣J", r"off, this token: KL ([\d.]+) bits", "Why “␣J” rather than “␣Jill”"
-HANGS, TABLE = "What “␣J” against “␣Jill” hangs on", "## Steps"
+HANGS, TABLE = "Tokens behind “␣J” rather than “␣Jill”", "## Steps"
 SAYS = r"“␣J” ([\d.]+ %), logit ([-−\d.]+)"
 QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
     "probability": {
@@ -413,10 +413,10 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "page": listed("page", ",", 3, HANGS),
     },
     "sum of the shares of a gradient": {
-        "screen": painted("gradients", r"shares sum to ([-−+\d.]+\d)"),
+        "screen": painted("gradients", r"Shares add up to ([-−+\d.]+\d)"),
         "inside": inside(GradientsRead, lambda it: it.total), "Python": python("gradient sum"),
-        "Markdown": in_text("markdown", r"shares sum to ([-−+\d.]+\d)"),
-        "page": in_text("page", r"shares sum to ([-−+\d.]+\d)"),
+        "Markdown": in_text("markdown", r"Shares add up to ([-−+\d.]+\d)"),
+        "page": in_text("page", r"Shares add up to ([-−+\d.]+\d)"),
     },
     "probability with a head off": {
         "screen": painted("off", r" J|␣J  +[\d.]+ %.*? ([\d.]+ %)"),

@@ -85,7 +85,7 @@ def test_the_writers_that_have_no_row_are_summed_on_the_page_and_in_the_terminal
 
 def test_the_tokens_that_have_no_row_are_summed_on_the_page_and_in_the_terminal(looked: Session) -> None:
     read = looked.at(13).gradients(integrated=False)
-    (table,) = tables(looked, "hangs on")
+    (table,) = tables(looked, "Tokens behind")
     assert table[-1][0] == f"{len(read.shares) - 12} others"
     assert total(row[3] for row in table[1:]) == pytest.approx(read.record.total, abs=0.1)
     assert total(row[2] for row in table[1:]) == pytest.approx(

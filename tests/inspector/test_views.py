@@ -40,12 +40,12 @@ OPENS: Mapping[str, str] = {
     "Open model": "Open a model",
     "Model facts": "Model",
     "Attention": "Where each head looks: .*",
-    "Why there": r"Why L\d+ h\d+ looks there",
+    "Why a head looks there": r"Why L\d+ h\d+ looks at “.*",
     "Lens": "What each layer would predict",
-    "Contributions": "(?!“).* − .*",
-    "Gradients": "(Shares in %|Each token's share in %.*)",
-    "Positions": "What if the token stood elsewhere",
-    "Modules": "The way of a token through .*",
+    "Contributions": "Why “.*” rather than “.*”.*",
+    "Gradients": "Tokens behind “.*” rather than “.*”.*",
+    "Positions": "What if “.*” had another position",
+    "Map": "How a token passes through .*",
     "Compare": "Compare( · .*)?",
     "Beams": "Beams",
     "Lockstep": "Text",
@@ -102,12 +102,14 @@ OTHERWISE_RECORDED = {
 }  # fmt: skip
 """What has less to offer in a recording, tells of the machine, or has the panel beneath that names the file."""
 ASKS: Mapping[str, Sequence[str]] = {
-    "Attention": (), "Why there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
+    "Attention": (), "Why a head looks there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
     "Switch off": (), "Activation patching": (), "Other KV bits": (), "Take a step apart": (),
     "What are the odds": ("space",), "Race": ("space",), "Drafts": ("space",), "Beams": ("space",),
 }  # fmt: skip
 """Views that have the engine compute, and the keys that make them ask."""
-CHECKED = ("Attention", "Why there", "Lens", "Contributions", "Gradients", "Positions", "Switch off")
+CHECKED = (
+    "Attention", "Why a head looks there", "Lens", "Contributions", "Gradients", "Positions", "Switch off",
+)  # fmt: skip
 """Views that compare what they show with what the model computes."""
 FOLLOWS = {*CHECKED, "Candidates", "Why this token"}
 """Views of the selected token."""
@@ -124,7 +126,7 @@ SOON = ("Reading the list", "It is being cut into tokens")
 """What a dialog says until a thread or a timer of it is done."""
 REFUSED = re.compile(
     r"The check “logits unchanged” failed for the architecture llama: off by [\d.]+, where [\de.-]+ is allowed\. "
-    r"So this view is not shown\. The others may hold: press tab\."
+    r"So this view is not shown\. Other views may be right: tab goes on to the next\."
 )
 """All that a view paints whose check failed."""
 SWALLOWED = re.compile(r"(?<!␛)\[31m|(?<!␛)\]0;t")

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from inspector.cli.driver import Summary
 
 VIEWS = (
-    "attention", "lens", "contributions", "gradients", "scores", "heads", "interventions", "steering", "patching",
-    "modules", "experts", "positions",
+    "map", "attention", "lens", "contributions", "gradients", "scores", "heads", "positions", "experts", "switch-off",
+    "patching", "steering",
 )  # fmt: skip
-USUAL = VIEWS[:3]
+"""The words of the tabs on the screen, and of the pages of these views."""
+OTHER_WORDS = {
+    "modules": "map", "parts": "contributions", "why": "scores", "interventions": "switch-off",
+    "switch off": "switch-off",
+}  # fmt: skip
+"""The view by other words for it: those of earlier versions, and as the screen writes it."""
+USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
 MEASURED = ("race", "time", "cache")
 """The views with flags of their own."""
@@ -41,10 +47,10 @@ LENS = 6
 
 
 def show_parser() -> flags.Parser:
-    """Show what the layers of a model compute for one token of a prompt: where each head looks and why, what each layer
-    would predict, what each part adds to a logit, what changes without a part or at a wrong position, which experts a
-    mixture took, and what the model is made of. The model computes the token again and each view is compared with the
-    model's own numbers: a view whose check fails is not shown."""
+    """Show what the layers of a model compute for one token of a prompt: a map of the model, where each head looks
+    (attention) and why (scores), what each layer would predict (lens), what each part adds to a logit (contributions),
+    what changes without a part (switch-off) or at a wrong position, and which experts a mixture took. The model
+    computes the token again, and each view is compared with its own numbers: a view whose check fails is not shown."""
     made = flags.command_parser(
         "show",
         show_parser.__doc__,
@@ -109,7 +115,7 @@ def _add_readings(parser: flags.Parser) -> None:
     texts = "for heads: score the heads also on COUNT texts of LENGTH random tokens, each repeated once, drawn with " \
             "SEED (default: 50,10,0)"  # fmt: skip
     add("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
-    add = parser.add_argument_group("scores").add_argument
+    add = parser.add_argument_group("scores: why a head looks there").add_argument
     head = "the head, such as L6 h1 (default: the one that looks most at a single token)"
     add("--head", type=_head, metavar="HEAD", help=head)
     key = "the token that the head looks at, counted from 0 with the prompt; negative counts from the end (default: " \
@@ -192,14 +198,14 @@ def facing_from(text: str) -> Facing:
 
 def _views(text: str) -> tuple[str, ...]:
     """The views that a list names."""
-    named = tuple(part.strip() for part in text.split(","))
+    named = tuple(OTHER_WORDS.get(part.strip(), part.strip()) for part in text.split(","))
     unknown = [name for name in named if name not in VIEWS]
     if unknown and unknown[0] in ELSEWHERE:
         raise argparse.ArgumentTypeError(ELSEWHERE[unknown[0]])
     if unknown and unknown[0] in MEASURED:
         raise argparse.ArgumentTypeError(f"{unknown[0]} comes first, and alone: inspector show {unknown[0]}")
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(VIEWS)}")
+        raise argparse.ArgumentTypeError(f"there is no view {unknown[0]!r}: choose from {', '.join(VIEWS)}")
     return named
 
 

@@ -165,11 +165,11 @@ def questions(
         "lens": lambda node: [protocol.ReadLens(node, args.positions)],
         "contributions": lambda node: _contributions(args, known, node),
         "gradients": lambda node: _gradients(args, known, node),
-        "interventions": lambda node: [protocol.SweepHeads(node, _next(known, node), scope=args.scope)],
+        "switch-off": lambda node: [protocol.SweepHeads(node, _next(known, node), scope=args.scope)],
         "patching": lambda node: _patching(args, known, request, pairs, node),
         "steering": lambda node: _steering(args, known, node),
         "scores": lambda node: [_score(args, known, node)],
-        "modules": lambda node: [protocol.ReadModules()],
+        "map": lambda node: [protocol.ReadModules()],
         "experts": lambda node: [protocol.ReadExperts(node)],
         "positions": lambda node: _positions(known, node),
     }
@@ -335,7 +335,7 @@ def checked(known: CaptureFacts) -> str:
             f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
         )
     checks = ", ".join(f"{check.name} {check.error:.1g}" for check in known.checks)
-    return f"checked: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
+    return f"verified: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
 
 
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:
@@ -348,7 +348,7 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
-    protocol.LensRead: ("Logit lens", lambda read, known: lens.document(read, known.path(read.node))),
+    protocol.LensRead: ("Lens", lambda read, known: lens.document(read, known.path(read.node))),
     AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
@@ -361,11 +361,11 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
     StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
     GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
     protocol.ScoreRead: (
-        "Why it looks there",
+        "Why a head looks there",
         lambda read, known: scores.document(read, known.path(read.node), *known.compared),
     ),
     protocol.ExpertsRead: ("Experts and states", lambda read, known: experts.document(read)),
-    protocol.PositionTried: ("Another position", lambda read, known: positions.document(read)),
-    protocol.ModelModules: ("Modules", lambda read, known: modules.document(read)),
+    protocol.PositionTried: ("Positions", lambda read, known: positions.document(read)),
+    protocol.ModelModules: ("Map", lambda read, known: modules.document(read)),
 }  # fmt: skip
 """Title and document of each view."""

@@ -1,7 +1,7 @@
 // What was looked at inside the model while the chosen token was predicted, and what a second model makes of it.
 
 const HEAT = [20, 50, 150, 350, 650];
-const looked = { head: 0, open: false, coloured: false, kinds: new Set() };
+const looked = { head: data.head || 0, open: false, coloured: false, kinds: new Set() };
 const articles = [...document.querySelectorAll("#evidence [data-row]")];
 const looksAt = new Map();
 for (const article of articles) {
@@ -42,9 +42,15 @@ function foldedLook(section) {
 function folded(kind, heading, ...content) {
   const details = make("details", { ontoggle: () => {
     if (details.isConnected) looked.kinds[details.open ? "add" : "delete"](kind);
+    showLast(details);
   } }, make("summary", {}, heading), ...content);
   details.open = looked.kinds.has(kind);
   return details;
+}
+
+/** The last columns of a wide table are those of the token that was looked at: it opens at them. */
+function showLast(details) {
+  for (const table of details.querySelectorAll(".lens")) table.scrollLeft = table.scrollWidth;
 }
 
 /** Both models at one token: how far they are apart, what each gives it, and what each has first. */

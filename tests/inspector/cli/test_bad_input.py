@@ -66,7 +66,7 @@ REFUSED = {
         "--at p1": "--at p1 is no prompt token that has a token before it.",
         "--at 0": "--at: tokens are counted from 1",
         "--at x": "--at: must be a whole number, not 'x'.",
-        "lens,colours": "VIEW,...: 'colours' is not one of attention, lens, contributions, gradients, scores",
+        "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions",
         "lens,race": "race comes first, and alone: inspector show race",
         "drafts": "drafts are a flag: inspector generate --draft lookup",
         "profile": "profile has become two views: inspector show time, inspector show cache",

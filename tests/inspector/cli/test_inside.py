@@ -143,8 +143,8 @@ def test_gradients_have_a_share_for_each_token_and_what_is_missing(
     assert read.total == pytest.approx(read.reached, abs=0.05 * max(1.0, abs(read.reached)))
     assert cli.main(["show", *PROMPT, "gradients", "--method", "input", "--alone"]) == 0
     out = capsys.readouterr().out
-    assert "gradient x input" in out
-    assert "A share says how fast the logit rises" in out
+    assert "gradient × input" in out
+    assert "how fast the logit rises" in out
 
 
 def test_in_the_prompt_it_is_the_token_that_came_next(events: Events) -> None:
@@ -160,7 +160,7 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert "L1 h1 " in out
     assert "L8 h4 " in out
     assert "embed" in out
-    assert out.count("checked: forward 0, session ") == 3
+    assert out.count("verified: forward 0, session ") == 3
     assert "L8 attention" in out
     assert "sums to" in out
 
@@ -194,7 +194,7 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
     assert cli.main(["show", *PROMPT, *flags]) == 3
     out, err = capsys.readouterr()
     assert err.splitlines()[-1] == (
-        "inspector: error: Not shown: Logit lens, as its check failed. "
+        "inspector: error: Not shown: Lens, as its check failed. "
         "If rounding is the cause, --dtype float32 shows it."
     )
     assert "L8 attention" in out or "AttributionRead" in out, "the views after it are written"
@@ -243,7 +243,7 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
-    assert "Why it looks there" in out
+    assert "Why a head looks there" in out
     assert "L5 h2 looks at" in out
     assert "than at" in out
     assert "Query × key" in out
@@ -264,14 +264,14 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
     [prompt] = of_kind(lines, PromptOpened)
     assert tried[-1].later == len(prompt.tokens) - 4, "what comes after it in the prompt"
     assert tried[3].kl_bits > tried[4].kl_bits, "with RoPE distances count alone"
-    assert cli.main(["show", *PROMPT, "modules,experts,positions"]) == 0
+    assert cli.main(["show", *PROMPT, "map,experts,positions"]) == 0
     out = capsys.readouterr().out
     assert "│ │   queries" in out
     assert "blocks.N.attn.hook_q" in out
     assert (
         "Not shown: This model has neither experts nor recurrent layers. Look at its modules instead" in out
     )
-    assert "What if it is given position 0, not " in out
+    assert "What if its position is 0, not " in out
     assert "What if no causal mask: it sees no later token? Position " in out
 
 

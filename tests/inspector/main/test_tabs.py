@@ -171,7 +171,7 @@ async def test_where_one_panel_is_shown_the_text_comes_before_the_first_answer(r
     await rig.ready()
     main = rig.app.main
     await rig.press("3")
-    for _ in range(8):
+    for _ in range(5):
         assert isinstance(rig.app.top, ModulesView) is (main.view == "modules")
         assert rig.app.top is not main
         await rig.press("tab")

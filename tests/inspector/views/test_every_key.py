@@ -14,7 +14,8 @@ OPENERS = [
     action.id
     for tool in TOOLS
     for action in tool.actions
-    if tool.screen and action.id in {"experts", "patching", "compare_kv", tool.actions[0].id}
+    if tool.screen
+    and action.id in {"scores", "positions", "experts", "patching", "compare_kv", tool.actions[0].id}
 ]
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from engine.protocol import CaptureFacts, Check
 from inspector.display import quoted, token_label
 from inspector.main.inside_view import InsideView
 from inspector.main.key_table import key_table
+from inspector.main.panels.header import TabLines
+from inspector.main.tool import found
 from inspector.state.inside import checked
-from inspector.state.session_tree import numbered
 from inspector.views import TOOLS
 from inspector.widgets.actions import Action
 from tests.inspector.rig import Rig
 
-VIEWS = key_table(TOOLS).views["3"]
+TABLE = key_table(TOOLS)
+VIEWS = TABLE.views["3"]
 SIZES = [(120, 40), (80, 24)]
 
 
@@ -71,7 +74,7 @@ async def test_the_text_is_not_shown_twice(rig: Rig, view: str, size: tuple[int,
     await rig.ready()
     await rig.do(view)
     token = rig.timeline.items[-1]
-    assert f", {numbered(token)}, goes through the model" in rig.screen_text()
+    assert f"the model reads {quoted(token_label(token.text))}" in rig.screen_text()
     assert (token.text.strip() in rig.answer_text().replace(quoted(token_label(token.text)), "")) == (
         size[0] == 80
     )
@@ -112,15 +115,63 @@ async def test_a_click_on_nothing_presses_nothing(rig: Rig) -> None:
 # ---- checks -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("room", [170, 118, 98, 78])
-def test_no_check_is_cut(room: int) -> None:
-    names = ("forward", "session", "attention", "rows")
-    facts = CaptureFacts(
-        tuple(Check(name, 4e-7, 1e-5) for name in names), 202.0, 46.0, "llama", "1 token of the path"
+FACTS = CaptureFacts(
+    (Check("forward", 0.0, 0.0), Check("rows", 4e-7, 1e-5)), 202.0, 46.0, "llama", "one layer alone"
+)
+
+
+@pytest.mark.parametrize(
+    ("room", "line"),
+    [
+        (78, "Verified, largest error 4e-07 · 202 ms · one layer alone"),
+        (50, "Verified, largest error 4e-07 · one layer alone"),
+        (38, "Verified, largest error 4e-07"),
+    ],
+)
+def test_checks_that_hold_are_quiet(room: int, line: str) -> None:
+    assert checked(FACTS, room) == line
+
+
+def test_a_check_that_fails_says_which_and_by_how_much() -> None:
+    failed = replace(FACTS, checks=(*FACTS.checks, Check("attention", 0.25, 1e-5)))
+    assert (
+        checked(failed, 78) == "Not shown: the check “attention” failed, off by 0.25, where 1e-05 is allowed"
     )
-    line = checked(facts, room)
-    assert len(line) <= room
-    assert line.startswith("Checked · 202 ms")
-    assert line.count("4e-07") == 4
-    if room == 170:
-        assert line.endswith("rows sum to 1 (4e-07) · 1 token of the path")
+
+
+# ---- pages and their keys -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("page", "tool", "word"),
+    [("scores", "attention", "attention"), ("positions", "modules", "map"), ("experts", "modules", "map")],
+)
+async def test_a_page_belongs_to_its_view(rig: Rig, page: str, tool: str, word: str) -> None:
+    """The row has five words; a page underlines that of its view, and the view's own key leads back to it."""
+    await rig.ready()
+    assert [each.view for each in VIEWS] == ["map", "attention", "lens", "contributions", "gradients"]
+    await rig.press("3", TABLE[page].shown)
+    assert rig.app.main.view == page
+    lines = rig.app.main.query_one(TabLines).render()
+    underlined = [
+        lines.plain[span.start : span.end] for span in lines.spans if "underline" in str(span.style)
+    ]
+    assert [text.split()[-1] for text in underlined] == [word]
+    await rig.press("1", "3")
+    assert rig.app.main.view == page, "the tab comes back to it"
+    await rig.press(TABLE[tool].shown)
+    assert rig.app.main.view == tool
+    await rig.press(TABLE[page].shown, "tab")
+    assert rig.app.main.view == VIEWS[[each.id for each in VIEWS].index(tool) + 1].id
+
+
+def test_no_view_gives_a_letter_of_the_tab_another_meaning() -> None:
+    """`3 o` opens a model, whatever was open before."""
+    letters = {name: each.id for each in TABLE.actions if each.tabs == "3" for name in each.names}
+    tables = [found(each.opens).ACTIONS for each in TABLE.actions if each.tabs == "3" and each.opens]
+    assert len(tables) == 8
+    for table in tables:
+        for action in table.actions:
+            assert all(letters.get(name, action.id) == action.id for name in action.names if action.id), (
+                action.id
+            )

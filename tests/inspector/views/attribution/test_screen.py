@@ -72,9 +72,9 @@ async def test_bars_go_both_ways_and_sum_to_the_difference(rig: Rig) -> None:
     assert asked(rig).node == timeline.before
     assert asked(rig).tokens[0] == timeline.taken
     text = rig.answer_text()
-    assert "for [odd] ◂│▸ for ␣toys" in text
+    assert "for “[odd]” ◂│▸ for “␣toys”" in text
     assert "sums to 3.90, the logits differ by 3.90" in text
-    assert "Direct effect alone" in text
+    assert "Direct effects only" in text
     up, down = line(rig, "L2 MLP"), line(rig, "L2 attention")
     assert "+7.20" in up
     assert "█" in up.partition("│")[2].partition("│")[2]
@@ -121,13 +121,13 @@ async def test_an_attention_unfolds_and_by_size_its_heads_take_its_place(rig: Ri
     await rig.press("down", "enter")
     assert "├ h1" not in rig.screen_text()
     assert screen.choices.row == (3, 0)
-    await rig.press("h", "o")
+    await rig.press("h", "b")
     text = rig.screen_text()
     assert "so far" not in text
     assert text.index("L2 MLP") < text.index("L2 h1") < text.index("L2 h2") < text.index("embedding")
     assert "L2 attention" not in text
     assert "▒" in line(rig, "L2 h1")
-    await rig.press("h", "o")
+    await rig.press("h", "b")
     assert "L2 attention" in rig.screen_text()
     assert rig.engine.names == [KIND]
 
@@ -151,7 +151,7 @@ async def test_tokens_are_chosen_among_the_candidates(rig: Rig) -> None:
     assert asked(rig).tokens == first[:1]
     await answer(rig)
     text = rig.screen_text()
-    assert "What each part adds to the logit of" in text
+    assert "what each part adds to the logit" in text
     assert "sums to 3.25, the logit is 3.25" in text
     assert "lowers it ◂│▸ raises it" in text
     await rig.press("d")
@@ -195,7 +195,7 @@ async def test_a_failed_check_takes_the_bars_away(rig: Rig) -> None:
     text = rig.said()
     assert "“parts sum to logits” failed for the architecture llama" in text
     assert "sums to 3.90" not in text
-    await rig.press("down", "enter", "h", "o")
+    await rig.press("down", "enter", "h", "b")
     assert "failed" in rig.screen_text()
 
 
@@ -234,7 +234,7 @@ def path(tmp_path: Path) -> Path:
 async def test_a_replay_shows_the_tokens_that_were_asked_for(replay: Rig) -> None:
     await replay.press("D")
     assert "▶ L2 MLP" in replay.screen_text()
-    assert "for [odd] ◂│▸ for ␣toys" in replay.screen_text()
+    assert "for “[odd]” ◂│▸ for “␣toys”" in replay.screen_text()
     await replay.press("c")
     assert "was not recorded" in replay.screen_text()
     assert replay.engine.sent == []

@@ -118,7 +118,7 @@ async def test_where_nothing_was_looked_at_the_dialog_says_what_to_do(
     dialog = await opened(rig)
     assert not dialog.query(Ticks)
     said = " ".join(rig.screen_text().replace("│", " ").split())
-    views = "3 A attention, 3 V scores, 3 I lens"
+    views = "3 A attention, 3 I lens, 3 D contributions"
     assert f"Nothing yet: what you look at in a token goes along, with {views} and others." in said
 
 

@@ -58,16 +58,16 @@ BY_PART = {
     "odds": "What 200 draws came to",
     "attention": "Where the model looked",
     "lens": "What each layer would predict",
-    "contributions": "rather than",
-    "gradients": "hangs on: integrated gradients",
+    "contributions": "Why “␣toys” rather than",
+    "gradients": "Tokens behind “␣toys” rather than “[odd]”: integrated gradients",
     "scores": "Why L2 h1 looks there",
     "switched off": "With L2 h1 off",
     "patching": "put in from",
     "steering": "Steered by L2 +up-down x1",
     "second model": "Beside a second model",
     "race": "With the KV cache and without",
-    "positions": "What if the token stood elsewhere",
-    "modules": "What the model is made of",
+    "positions": "What if the token had another position",
+    "map": "What the model is made of",
     "experts": "Experts that the token went through",
 }
 """Of each part a heading."""
@@ -76,7 +76,7 @@ WITH = (
     "sums make its weights (2e-07)",
     "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
     "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
-    "it is given position 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
+    "its position is 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
     "Previous-token head: L2 h1 (50.00 %)",
 )  # fmt: skip
 
@@ -175,6 +175,15 @@ def test_each_part_goes_along_where_it_is_ticked_and_not_where_it_is_not(part: s
     every = data(recording)
     assert bool(every["inside"]) == (part != "attention")
     assert bool(every["second"]) == (part != "second model")
+
+
+def test_the_page_opens_the_attention_at_the_head_that_was_looked_at_last() -> None:
+    recording = looked()
+    heads = data(recording)["inside"][0][1]
+    assert data(recording)["head"] > 0, "one that looks at something"
+    layer, number, *_ = heads[0]
+    recording.timeline.of(Answers).head = layer - 1, number - 1
+    assert data(recording)["head"] == 0
 
 
 def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_another() -> None:
@@ -282,9 +291,7 @@ def test_the_panel_folds_them_under_the_token_that_they_predicted(browser: Brows
     steps = [item for item in recording.items if isinstance(item, Step)]
     assert node == steps[3].node
     names = browser.value("[...document.querySelectorAll('#panel summary')].map((each) => each.textContent)")
-    of_tokens = [
-        heading for part, heading in BY_PART.items() if part not in ("second model", "race", "modules")
-    ]
+    of_tokens = [heading for part, heading in BY_PART.items() if part not in ("second model", "race", "map")]
     assert [name for name in of_tokens if not any(name in each for each in names)] == []
     assert browser.value("document.querySelector('#panel .map').getBoundingClientRect().height") > 0
     browser.press("ArrowLeft")

@@ -59,8 +59,8 @@ async def test_the_text_has_shares_and_the_list_begins_with_the_largest(rig: Rig
     (first, second, third) = (next(at for at, line in enumerate(lines) if value in line)
                               for value in ("+60.0%", "−30.0%", "+10.0%"))  # fmt: skip
     assert first < second < third
-    assert "A share says how fast the logit rises" in rig.said()
-    assert "those of gradient x input need not sum" in rig.said()
+    assert "how fast the logit rises" in rig.said()
+    assert "With gradient × input they need not equal the logit difference" in rig.said()
 
 
 @pytest.mark.screen(size=(98, 40))
@@ -97,7 +97,7 @@ async def test_experts_can_be_held_where_there_are_some(rig: Rig) -> None:
     await rig.press("x")
     assert asked(rig).held_experts
     await answer(rig, chooses=True)
-    assert "experts held as in the text, which is another question" in rig.said()
+    assert "with the text's experts held, which is another question" in rig.said()
 
 
 async def test_one_token_or_two_and_others(rig: Rig) -> None:

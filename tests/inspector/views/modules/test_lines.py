@@ -175,7 +175,7 @@ def test_words() -> None:
     assert rope_words(RopeFacts(64, None, 0.5, None, True)) == "a table of its own, 64 of a head, scale 0.5"
     packed = WeightArray("weight", (128, 64), "uint32", 4096, 4, 32, "affine")
     part = replace(matrix("mlp.up_proj", 128, 64), arrays=(packed,))
-    assert (description(part), shape_of(part)) == ("to more numbers · 4 bits in groups of 32", "64 → 128")
+    assert (description(part), shape_of(part)) == ("widens the vector · 4 bits in groups of 32", "64 → 128")
 
 
 def test_foreign_names_are_made_visible() -> None:

@@ -65,16 +65,16 @@ async def test_the_chosen_what_if_is_asked_first_and_then_all_others(rig: Rig) -
         ("token", -at), ("token", -1), ("token", 1), ("token", 100), ("path", 100), ("mask", 0),
     ]  # fmt: skip
     text = rig.screen_text()
-    assert f"▶ it is given position 0, not {at}" in text
+    assert f"▶ its position is 0, not {at}" in text
     assert text.count("0.250") == 6
     assert "[odd]" in text
     assert "50.00 %" in text
     assert "62.50 %" in text
     assert (
-        "RoPE turns its query and key by an angle for each position: 64 numbers of a head"
+        "RoPE rotates its query and key by an angle for each position: 64 numbers of a head"
         in rig.answer_words()
     )
-    assert "logits unchanged (0), same keys (0)" in text
+    assert "Verified, largest error 0 · " in text
 
 
 async def test_rows_and_another_offset(rig: Rig) -> None:
@@ -90,10 +90,10 @@ async def test_rows_and_another_offset(rig: Rig) -> None:
     await rig.push([told(question)])
     await rig.end("TryPosition")
     at = len(rig.timeline.items) - 1
-    assert f"▶ it is given position {at - 2}, not {at}" in rig.screen_text()
+    assert f"▶ its position is {at - 2}, not {at}" in rig.screen_text()
     assert "off by 2" in rig.screen_text()
     await rig.press("plus", "down", "down", "down")
-    assert "So the same number for all" in rig.answer_words()
+    assert "So moving all positions by the same number" in rig.answer_words()
     await rig.press("down", "down")
     assert "Press ← for a token" in rig.screen_text()
 
@@ -146,7 +146,7 @@ def test_a_question_and_its_answer_have_one_key():
         key, question = trial.question(4)
         assert KEYS[PositionTried](told(question, trial.later)) == key
         assert question.until == (14 if trial.change == "mask" else None)
-    assert PositionTrial(0, "token", 0).label(False) == "it is given position 0, not 0"
+    assert PositionTrial(0, "token", 0).label(False) == "its position is 0, not 0"
 
 
 def test_each_way_of_being_told_has_its_words():
@@ -157,9 +157,7 @@ def test_each_way_of_being_told_has_its_words():
     )
     line = facts_line(two, False)
     assert "64 numbers of a head in 2 layers, base 1,000,000" in line
-    assert "a list of frequencies, positions times 0.5; 1 layers turn nothing" in line.replace(
-        "1 layer turns", "1 layers turn"
-    )
+    assert "a list of frequencies, positions times 0.5; 1 layer rotates nothing" in line
     assert "its own way" in facts_line(PositionUse("own", 3, 4, (), (), 0), False)
 
 
@@ -179,9 +177,9 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
                 await pilot.pause(0.05)
         await pilot.pause()
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
-        assert "it is given position 0, not 10" in shown
+        assert "its position is 0, not 10" in shown
         assert "␣Lily" in shown
-        assert "same keys (0)" in shown
+        assert "Verified, largest error " in shown
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ async def test_the_heaviest_key_is_told_and_keys_go_on(rig: Rig) -> None:
     screen = await opened(rig)
     assert (asked(rig).layer, asked(rig).head) == (None, None), "the engine finds a head"
     text = rig.screen_text()
-    assert "Why L2 h1 looks there" in text
+    assert "Why L2 h1 looks at “" in text
     assert "mostly because L1 h1 wrote into it (+2.25 of +2.50)" in text
     assert "In the key" in text
     assert "embedding × L1 h1" in text
@@ -137,7 +137,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.recorded(size=(98, 40))
 async def test_a_replay_shows_the_head_that_was_asked_for(replay: Rig) -> None:
     await replay.press("3", "V")
-    assert "Why L2 h2 looks there" in replay.screen_text()
+    assert "Why L2 h2 looks at “" in replay.screen_text()
     assert "wrote into it" in replay.screen_text()
     await replay.press("left_square_bracket")
     assert "was not recorded" in replay.screen_text()
@@ -158,5 +158,5 @@ async def test_a_real_model_says_why() -> None:
         assert found is not None
         assert found.facts.failed is None
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
-        assert f"Why L{found.layer + 1} h{found.head + 1} looks there" in shown
+        assert f"Why L{found.layer + 1} h{found.head + 1} looks at “" in shown
         assert "because" in shown
