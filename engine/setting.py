@@ -11,7 +11,7 @@ import math
 import re
 import typing
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -30,6 +30,20 @@ GRAMMAR = "grammar"
 StageKind = Literal["logits", "order", "shares", "scale"]
 """Kind of a stage: `logits` changes logits; `order` filters by the order of the logits, `shares` by logprobs; `scale`
 scales the logits."""
+
+
+FORBIDS = -100.0
+"""Bias of a text that is named without a value: its token is never drawn."""
+TokenId = Callable[[str], int]
+_PARTS = re.compile(r'(?:[^,"]|"(?:[^"\\]|\\.)*"?)+')
+"""The parts of a text between its commas, except for those in quotes."""
+_NAMED = re.compile(r'"((?:[^"\\]|\\.)+)"\s*(?:=(.*))?')
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
+
+
+def unescaped(text: str) -> str:
+    """A text that was typed on one line, with `\\n`, `\\t` and `\\"`."""
+    return re.sub(r"\\(.)", lambda found: _ESCAPED.get(found[1], found[1]), text)
 
 
 class SamplerStage(Struct, frozen=True):
@@ -139,11 +153,12 @@ class Setting(Struct, frozen=True):
         value = getattr(settings, self.name)
         return value != self.default and not (self.stage is not None and value in self.stage.off)
 
-    def parse(self, text: str) -> Any:
+    def parse(self, text: str, token_id: TokenId | None = None) -> Any:
         """Parse a value typed by the user.
 
         Args:
-            text: A number; one text, empty for none; `ID=VALUE, ID=VALUE`; a word; or the format of `form`.
+            text: A number; one text, empty for none; `ID=VALUE, "TEXT"=VALUE`; a word; or the format of `form`.
+            token_id: Looks up the one token of a text; None if no model is at hand.
 
         Returns:
             The value, which is in range.
@@ -159,7 +174,8 @@ class Setting(Struct, frozen=True):
             case "texts":
                 value = (text,) if text else ()
             case "biases":
-                value = tuple(map(self._bias, filter(None, map(str.strip, text.split(",")))))
+                pairs = self.biases(text)
+                value = tuple((self._token(token, token_id), bias) for token, bias in pairs)
             case "word":
                 value = " ".join(text.split()).lower() if self.default is None else text.strip()
                 value = value or self.default
@@ -178,15 +194,51 @@ class Setting(Struct, frozen=True):
         except ValueError:
             raise self._refused(repr(text) if text else "empty") from None
 
-    def _bias(self, part: str) -> tuple[int, float]:
-        token, equals, value = part.partition("=")
+    def biases(self, text: str) -> tuple[tuple[int | str, float], ...]:
+        """Split biases as they are typed into tokens, by id or by text, and values; a text alone is forbidden.
+
+        Raises:
+            SettingsError: A part can't be read.
+        """
+        return tuple(self._bias(part.strip()) for part in _PARTS.findall(text) if part.strip())
+
+    def _bias(self, part: str) -> tuple[int | str, float]:
+        named, (token, equals, value) = _NAMED.fullmatch(part), part.partition("=")
         try:
+            if named is not None:
+                return unescaped(named[1]), FORBIDS if named[2] is None else float(named[2])
             if not equals:
                 raise ValueError
             return int(token), float(value)
         except ValueError:
-            message = f"{self.label} must be ID=VALUE, such as 451=-5, not {part!r}."
+            message = (
+                f'{self.label} must be ID=VALUE or "TEXT"=VALUE, such as 451=-5 or " cat"=-5, not {part!r}.'
+            )
             raise SettingsError(self.name, message) from None
+
+    def _token(self, token: int | str, token_id: TokenId | None) -> int:
+        if isinstance(token, int):
+            return token
+        if token_id is None:
+            message = f"{self.label}: no model is at hand to look up “{token}”."
+            raise SettingsError(self.name, message, "Give the token's id.")
+        return token_id(token)
+
+    def one_token(self, text: str, tokens: Sequence[tuple[int, str]]) -> int:
+        """The id of the token that a text is.
+
+        Args:
+            text: The text.
+            tokens: Ids and texts of the tokens that a tokenizer makes of it.
+
+        Raises:
+            SettingsError: It is several tokens, or none; the message names them.
+        """
+        if len(tokens) == 1:
+            return tokens[0][0]
+        listed = ", ".join(f"“{part}” ({id})" for id, part in tokens[:6]) + ", …" * (len(tokens) > 6)
+        message = f"{self.label}: “{text}” is {len(tokens)} tokens{': ' if tokens else ''}{listed}."
+        raise SettingsError(self.name, message, "A bias is of one token: name one of them by its text or id.")
 
     def format(self, value: Any) -> str:
         """The value as the user types it; `parse` reads it."""

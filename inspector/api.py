@@ -34,7 +34,7 @@ from engine import errors, protocol
 from engine.breakpoints import Breakpoints
 from engine.child import EngineProcess
 from engine.errors import COMPUTE_AGAIN, EngineError, PromptError, SettingsError, StepError
-from engine.files import replacing
+from engine.files import free, replacing
 from engine.processes import python_command
 from engine.protocol import Command, Intervention, Message, Received, Record
 from engine.recording import Entry, save_as, worth_keeping
@@ -1567,6 +1567,7 @@ class Session(Branch):
         Raises:
             EngineError: It can't be written.
         """
+        free(Path(path), force, "Choose another name, or pass force=True.")
         with self._line.lock:
             self._line.settle()
             if self._line.timeline.tip != self._node:

@@ -30,10 +30,10 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         **{f"tab_{digit}": digit for digit in TABS},
     },
     "1": {
-        "candidates": "c", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/", "own_text": "a",
-        "grammar": "J", "grammar_expects": "j", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
+        "candidates": "c", "grammar_expects": "", "look_ahead": "l", "take_ahead": "L", "draws": "o", "find": "/",
+        "own_text": "a", "grammar": "J", "merges": "E", "steps": "t", "reroll": "d", "breakpoints": "b", "skip": "n",
         "faster": "+ =", "slower": "-", "jump": "g", "find_in_text": "ctrl+f", "metric": "m", "metric_back": "M",
-        "tokens": "e", "merges": "E", "segments": "W",
+        "tokens": "e", "segments": "W",
         "previous_surprise": ",", "next_surprise": ".", "previous_fork": "<", "next_fork": ">",
     },
     "2": {"why": "w", "served": "R", "other_model": "j"},
@@ -43,19 +43,20 @@ _BY_TAB: Mapping[str, Mapping[str, str]] = {
         "positions": "Y", "experts": "E", "facts": "i", "open": "o",
     },
     "4": {
-        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "lockstep": "h",
-        "steering": "S", "filter": "F", "bookmark": "b", "name": "N", "delete": "x delete", "previous_mark": "{",
-        "next_mark": "}", "marks": "k", "reply": "R",
+        "tree": "t", "compare": "c", "beams": "B", "interventions": "X", "patching": "P", "second_model": "h",
+        "close_second": "H", "steering": "S", "filter": "F", "bookmark": "b", "name": "N",
+        "delete": "x delete", "previous_mark": "{", "next_mark": "}", "marks": "k", "reply": "R",
     },
     "14": {"previous_branch": "[", "next_branch": "]"},
     "5": {
         "kv": "k", "timing": "t", "race": "z", "batch": "b", "speculation": "d", "ranks": "R", "profile": "P",
         "compare_kv": "Q", "verify": "v",
     },
-    "6": {"learn": "g", "training": "l", "lessons": "S", "all_lessons": "V", "present": "K"},
+    "6": {"lessons": "S", "training": "l", "present": "K"},
     "7": {"keep": "k", "export": "E", "copy": "C", "requests": "R", "theme": "T"},
 }  # fmt: skip
-"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere."""
+"""Keys of the main screen, by the tabs in which they hold (`12`: in both), empty for everywhere. An answer without
+a key is reached with `next_view`, a click or the finder."""
 _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     "": {id: key for keys in _BY_TAB.values() for id, key in keys.items()},
     "dialog": {"apply": "ctrl+s", "leave": "escape", "field_above": "up", "field_below": "down"},
@@ -75,16 +76,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "lesson": {
         "predict_1": "1", "predict_2": "2", "predict_3": "3", "predict_4": "4", "go_on": "enter", "help": "h",
-        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown",
+        "back": "j", "on": "J", "again": "Z", "read_back": "pageup", "read_on": "pagedown", "explore": "S",
+        "leave": "escape",
     },
+    "lessons": {"begin": "enter", "leave": "escape"},
     "presenting": {"on": "pagedown enter", "back": "pageup", "votes": "v", "hide": "h", "blank": ".", "jump": "g"},
     "speculation": {
         "round": "space enter", "inside": "i", "run": "r", "draft": "m", "model": "o", "fewer": "left -",
         "more": "right +", "verify": "c", "anew": "n", "leave": "escape",
     },
-    "lockstep": {
-        "open": "o", "stop": "x", "follow_first": "space", "follow_second": "b", "ways": "w", "branch": "enter",
-        "measure": "m", "next_flip": "n", "flip_before": "N", "largest": "g", "why_first": "y", "why_second": "Y",
+    "second_model": {
+        "open": "o", "follow_first": "space", "follow_second": "n", "ways": "w", "branch": "enter",
+        "measure": "m", "next_flip": ".", "flip_before": ",", "largest": "g", "why_first": "y", "why_second": "Y",
         "inside_first": "i", "inside_second": "I", "leave": "escape",
     },
     "race": {
@@ -141,18 +144,18 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
         "compare_back": "C", "alone": "d", "method": "m", "baseline": "b", "fewer": "-", "more": "+", "experts": "x",
     },
     "interventions": {
-        "later_layer": "up", "earlier_layer": "down", "unit_before": "[ ,", "next_unit": "] .", "heads": "enter",
-        "together": "a", "clear": "delete", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
-        "release": "x",
+        "later_layer": "up", "earlier_layer": "down", "unit_before": ",", "next_unit": ".", "heads": "enter",
+        "together": "a", "clear": "A", "less": "-", "more": "+", "scope": "w", "measure": "m", "hold": "g",
+        "release": "o",
     },
     "steering": {
         "later_layer": "up", "earlier_layer": "down", "less": "-", "more": "+ =", "make": "enter", "scope": "w",
-        "follow": "f", "against": "a", "hold": "g", "release": "x", "save": "s",
+        "follow": "l", "against": "v", "hold": "g", "release": "o", "save": "d",
     },
     "patching": {
-        "later_layer": "up", "earlier_layer": "down", "position_before": "[ ,", "next_position": "] .", "source": "o",
-        "part": "m", "edit": "e", "next_token": "f", "token_before": "F", "compare": "v", "compare_back": "V",
-        "facing": "a", "unface": "delete", "usual": "x", "pairs": "w",
+        "later_layer": "up", "earlier_layer": "down", "position_before": ",", "next_position": ".", "source": "o",
+        "part": "m", "edit": "e", "next_token": "l", "token_before": "L", "compare": "v", "compare_back": "V",
+        "facing": "a", "unface": "n", "usual": "d", "pairs": "w",
     },
     "training": {
         "step": "space", "run": "r enter", "back": "b", "open": "o", "anew": "n", "recorded": "v",

@@ -98,6 +98,13 @@ def tiny(share: float) -> str:
     return f"{share:.0e}" if 0.0 < share < 0.0001 else percent(share)
 
 
+def share(mass: float) -> str:
+    """Like `percent`, with the first figure of a small one: `0.0003 %`."""
+    if mass >= 0.001 or mass <= 0:
+        return percent(mass)
+    return f"{100 * mass:.1g} %" if mass >= 1e-6 else "<0.0001 %"
+
+
 def bits(value: float) -> str:
     """Bits with two decimals, and never a rounded minus nothing."""
     return f"{max(0.0, value):.2f}"

@@ -25,7 +25,7 @@ COMMANDS: dict[tuple[str, ...], str] = {
     ("generate", *STORY, "-o", "story.trace.zst"): "finished",
     ("export", "story.trace.zst", "-o", "story.html"): "story.html: ",
     ("export", "1", "--to", "html"): ".html: ",
-    ("learn", "3", "--plain", "--recorded"): "Beat 1 of 6",
+    ("learn", "3", "--plain", "--recorded"): "Card 1 of 6",
     ("doctor",): "ok",
 }
 """What is run without a screen, and words that it prints."""
@@ -33,7 +33,7 @@ SCREENS: dict[tuple[str, ...], str] = {
     (): "DECODE",
     ("replay",): "RECORDED",
     ("replay", "story.trace.zst"): "RECORDED",
-    ("learn", "3"): "The draw",
+    ("learn", "3"): "Temperature and the draw",
 }
 """What is opened on a terminal, and words on it."""
 

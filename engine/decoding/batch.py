@@ -674,16 +674,17 @@ def draw_many(context: Context, command: protocol.DrawMany, task: Task) -> Itera
     """
     session = context.session
     node, count = session.node if command.node is None else command.node, command.count
-    depth = session.tree[node].depth
-    if command.tokens > 1:
-        context.of_model.pop(BatchRun, None)
-        check_room(session.runner.fresh(), [(depth, command.tokens)] * count, command.size)
     if not 1 <= count <= MOST or command.tokens < 1:
         raise StepError(
             f"{count:,} draws of {command.tokens} tokens are out of range.",
             f"Give 1 to {MOST:,} draws, of one token or more each.",
         )
     session.position  # noqa: B018 - raises if there is no prompt
+    session.check_node(node)
+    if command.tokens > 1:
+        context.of_model.pop(BatchRun, None)
+        room = [(session.tree[node].depth, command.tokens)] * count
+        check_room(session.runner.fresh(), room, command.size)
     detached = run_at(session, node, task.cancel.is_set)
     settings = replace(session.settings, max_tokens=UNLIMITED)
     path = Continuation.after(session, node, settings)

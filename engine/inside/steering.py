@@ -288,7 +288,7 @@ def _batch(at: Baseline, command: SweepStrengths, begin: int, stopped: Stopped) 
     stored = len(ids) * (session.facts.kv_bytes_per_token or 0)
     stored += 4 * _STREAMS * at.trace.width * min(size, len(ids))
     most = rows_at_once(runner, 1, at.logits.size, at.trace.batchable, stored)
-    return Batch.of_tokens(runner, ids, CHUNK, min(1 + RANDOM_DIRECTIONS, most)), recomputed
+    return Batch.of_tokens(runner, ids, CHUNK, min(1 + RANDOM_DIRECTIONS, most), stopped), recomputed
 
 
 def _followed(own: Row, command: SweepStrengths) -> tuple[int, int]:

@@ -529,7 +529,7 @@ def _notes(first: Loaded, second: PathReader, system: str | None, differs: int |
         rows = f"{mine.vocabulary:,} and {theirs.vocabulary:,}"
         yield f"The models have {rows} rows of logits: the {second.compared:,} that both have are compared."
     if second.loaded is not first:
-        yield from (f"Of the second model: {note}" for note in second.loaded.facts.notes)
+        yield from (f"Second model: {note[:1].lower()}{note[1:]}" for note in second.loaded.facts.notes)
 
 
 def _weights(first: Loaded, command: OpenLockstep, cancel: Event) -> int:

@@ -27,7 +27,7 @@ from engine.protocol import (
     WhatIfStep,
 )
 from engine.sampling.pipeline import Stage
-from engine.sampling.ranking import Ids, Row, checked_logprobs, ranked
+from engine.sampling.ranking import Ids, Row, checked_logprobs
 from engine.setting import check
 from engine.settings import Settings
 from engine.task import Stopped, never, poll
@@ -303,11 +303,31 @@ class Vocabulary:
                     ids.update([token for token, text in enumerate(texts) if part in text])
                 return sorted(ids)
 
+    def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
+        """For each matching token 0 if it is what was searched, 1 if it begins with that, 2 otherwise; a space before
+        it does not count. Without a text, 0.
+
+        Args:
+            query: The search.
+            ids: The tokens.
+        """
+        parts = [part for part in query.texts if part]
+        if not parts:
+            return [0] * len(ids)
+        texts, whole = (
+            (self._texts if query.cased else self._lowered),
+            {*parts, *(f" {part}" for part in parts)},
+        )
+        begins = tuple(whole)
+        return [0 if texts[id] in whole else 1 if texts[id].startswith(begins) else 2 for id in ids]
+
 
 def find(
     source: LogitsSource, vocabulary: Vocabulary, asked: FindTokens, stopped: Stopped = never
 ) -> TokensFound:
     """Find tokens, with their probabilities after a node from the model and from the sampler.
+
+    The token that is the text comes first, then tokens that begin with it, then the others; each by probability.
 
     Args:
         source: Provides tree and rows of logits; not changed.
@@ -325,9 +345,10 @@ def find(
     settings = asked.settings or source.settings_at.get(node, source.settings)
     node_logits = source.node_reader.sample(node, row, settings, reroll=asked.reroll)
     pending = source.pending.get(node, b"")
-    ids = np.array(vocabulary.matching(read_query(asked.query), pending), np.intp)
-    ids = ids[ids < row.size]
-    best = ids[ranked(row[ids], asked.limit)]
+    query = read_query(asked.query)
+    found = [token for token in vocabulary.matching(query, pending) if token < row.size]
+    ids, distances = np.array(found, np.intp), np.array(vocabulary.distances(query, found), np.intp)
+    best = ids[np.lexsort((ids, -row[ids], distances))[: asked.limit]]
     matches = chosen_candidates(source.tokens, node_logits.masses, best, pending, node_logits.sampled)
     mass = float(np.exp(node_logits.masses.logprobs_of(ids), dtype=np.float64).sum())
     return TokensFound(node, asked.query, matches, int(ids.size), min(1.0, mass))

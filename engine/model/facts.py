@@ -264,13 +264,13 @@ def set_float32_scales(model: Any, settings: LoadSettings) -> tuple[str, ...]:
         return ()
     scales = [array for name, array in arrays_of(model) if name.endswith(".scales")]
     what = (
-        "Quantized weights are computed with float32 scales (7 to 40 times faster on the CPU backend);"
+        "Quantized weights use float32 scales (7 to 40 times faster on a CPU),"
         if any(mx.issubdtype(array.dtype, mx.floating) for array in scales)
-        else "All but the quantized weights, whose scales are bytes, is computed in float32 (3 to 5 times faster on "
-        "the CPU backend);"
+        else "All but the quantized weights, whose scales are bytes, is computed in float32 (3 to 5 times faster on a "
+        "CPU),"
     )
     model.set_dtype(mx.float32)
-    return (f"{what} the KV cache is float32 then, too.",)
+    return (f"{what} so the KV cache is float32, too.",)
 
 
 # ---- memory ------------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def named_part(text: str) -> NamedPart:
         return NamedPart(hook, int(layer) if layer else None, int(head) if head else None)
     if (path := re.fullmatch(_PATH, text)) is not None:
         dotted, bracketed, module, end = path.groups()
-        layer = int(dotted or bracketed or 0)
+        layer = int(dotted or bracketed)
         if module is None and end is not None:
             return NamedPart(_BY_NAME[f"blocks.N.hook_resid_{'pre' if end == 'input' else 'post'}"], layer)
         unit = "layer" if module is None else _MODULES.get(module)

@@ -69,7 +69,7 @@ class FindTokens(Interleavable, frozen=True):
     query: str
     """Part of the text of the tokens; `#123` for an id; `0x e2 9c` for bytes."""
     limit: Count = 100
-    """Maximum number of matches in the answer, the most probable first."""
+    """Maximum number of matches in the answer."""
     settings: Settings | None = None
     """Settings for the probabilities after the sampler; None for those that the session was at the node with last."""
     reroll: Count = 0
@@ -108,7 +108,8 @@ class TokensFound(Record, frozen=True):
     node: Count
     query: str
     matches: tuple[Candidate, ...]
-    """Matches, the most probable first; at most the requested number."""
+    """Matches: the token that is the text, then those that begin with it, then others, each by probability; at most
+    the requested number."""
     total: Count
     """Number of all matches."""
     mass: Finite

@@ -136,7 +136,7 @@ def stop_reached(session: CompletionSource, node: int, most: float | None = None
     count = at.depth - at.start
     if count == (settings.max_tokens if most is None else most):
         open_ = state is not None and state.matcher is not None and not state.matcher.accepting
-        unfinished = ", the grammar's text is not finished" if open_ else ""
+        unfinished = ", reached before the output was complete" if open_ else ""
         return Finished(node, "length", f"{count} token" + "s" * (count != 1) + unfinished)
     return None
 

@@ -6,7 +6,7 @@ import argparse
 import os
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
@@ -86,6 +86,8 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     """
     values, load = given(args), load_settings(args)
     with flag_errors():
+        if "logit_bias" in values:
+            values["logit_bias"] = _of_tokens(values["logit_bias"], load)
         settings = check(replace(_settings(values), grammar=grammar_from(args)))
     messages, options, notes = chat_from(args)
     # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
@@ -104,6 +106,15 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         options=options,
         given=values,
     )
+
+
+def _of_tokens(
+    biases: Sequence[tuple[int | str, float]], load: LoadSettings
+) -> tuple[tuple[int, float], ...]:
+    """Biases of tokens by their ids: texts are looked up with the model's tokenizer, which is read from the disk."""
+    from inspector.state.merges import token_id  # loads the tokenizer's library
+
+    return tuple((token if isinstance(token, int) else token_id(token, load), bias) for token, bias in biases)
 
 
 def load_settings(args: argparse.Namespace) -> LoadSettings:

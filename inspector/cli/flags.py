@@ -188,7 +188,7 @@ def add_setting(
             add(*names, action="append", type=unescaped, metavar=metavar, help=help_text)
         case "biases":
             help_text = f"{field.help}; may be repeated"
-            add(*names, action="extend", type=field.parse, metavar=metavar, help=help_text)
+            add(*names, action="extend", type=field.biases, metavar=metavar, help=help_text)
         case _:
             default = "random" if field is BY_NAME["seed"] else field.format(field.default)
             default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default

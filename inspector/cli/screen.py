@@ -26,7 +26,7 @@ from inspector.cli import flags
 from inspector.cli.arguments import given, known, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
-from inspector.cli.subcommands.texts import add_against, against_from
+from inspector.cli.subcommands.texts import add_second_model, second_model_from
 from inspector.config import own_keys
 from inspector.config.directions import steering
 from inspector.keys import key_for
@@ -53,11 +53,11 @@ def screen_parser() -> flags.Parser:
     made.add_argument("--models", metavar="DIR", action="append", help=roots)
     second = made.add_argument_group("second model")
     beside = "compare with a second model, token by token: pocket, a directory, or a hub id " \
-             f"({key_for('lockstep')} shows both)"  # fmt: skip
-    second.add_argument("--against", metavar="MODEL", help=beside)
-    add_against(second, "against-")
+             f"({key_for('second_model')} shows both)"  # fmt: skip
+    second.add_argument("--second-model", metavar="MODEL", help=beside)
+    add_second_model(second, "second-model-")
     other = "system prompt for the second model, in place of the conversation's"
-    second.add_argument("--against-system-prompt", metavar="TEXT", help=other)
+    second.add_argument("--second-model-system-prompt", metavar="TEXT", help=other)
     session = made.add_argument_group("session")
     resume = "continue the last session, or FILE: a path, or a name that `inspector sessions` lists"
     session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
@@ -107,20 +107,20 @@ def run_screen(args: argparse.Namespace) -> int:
         _list_also(args.models)
     trace = _resumed(args)
     request = request_from(args, default_prompt=True)
-    against = against_from(args, request.load, args.against)
-    if against is not None and trace is not None:
+    second = second_model_from(args, request.load, args.second_model)
+    if second is not None and trace is not None:
         raise EngineError(
-            "--resume loads the session's own model, which is not known yet, so --against has nothing to compare with.",
-            f"Leave --against out; {key_for('lockstep')} compares the model with itself in fewer bits.",
+            "--resume loads the session's own model, which is not known yet: there is nothing to compare with.",
+            f"Leave --second-model out; {key_for('second_model')} compares the model with itself in fewer bits.",
         )
     if args.steer is not None and trace is not None:
         raise EngineError(
             "--resume continues the session's own tokens, so there is no prompt after which --steer could begin.",
             f"Leave --steer out; {key_for('steering')} steers from a token on.",
         )
-    from inspector.views import TOOLS, with_against, with_steering
+    from inspector.views import TOOLS, with_second_model, with_steering
 
-    tools = TOOLS if against is None else with_against(against)
+    tools = TOOLS if second is None else with_second_model(second)
     return run_app(
         request.load,
         request.settings,

@@ -21,11 +21,11 @@ DEEPEST = 12
 """Levels of the tree at most."""
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
-TOSSED = "XTC tosses a coin for each draw: what is stated is the mean of both outcomes."
+TOSSED = "XTC tosses a coin for each draw: expected is the mean of both outcomes."
 LISTED = 24
 """Tokens of an export at most, the most frequent first."""
 COLUMNS = (
-    Column("token"), number("stated"), number("came"), Column("95 % of it"), number("draws", 2),
+    Column("token"), number("expected"), number("observed"), Column("95 % interval"), number("count", 2),
     Column(cells=(3, 20), priority=1),
 )  # fmt: skip
 
@@ -76,8 +76,10 @@ def verdict(drawn: DrawsCounted) -> str:
         few = "one cell alone has five or more expected, so that nothing can be tested"
         return f"{drawn.draws:,} draws: {few}"
     freedom = f"{counted(drawn.degrees, 'degree')} of freedom"
-    figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p {drawn.p_value:.3f}"
-    fits = "as the sampler states" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
+    figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p = {drawn.p_value:.3f}"
+    fits = (
+        "consistent with the sampler" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
+    )
     return f"{drawn.draws:,} draws: {figures}: {fits}"
 
 

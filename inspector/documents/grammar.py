@@ -1,11 +1,20 @@
-"""The effect of a grammar after a token, in sentences. Pure; all of it is printable."""
+"""The effect of a grammar after a token, in sentences, and as a table of what it allows; all of it is printable."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.segment import Segment
+
 from engine.grammar_settings import GrammarKind
-from engine.protocol import GrammarReading
+from engine.protocol import ExpectedBeginning, GrammarReading
 from inspector import scales
-from inspector.display import quoted, token_label
+from inspector.display import pad, quoted, token_label, visible
+from inspector.widgets.charts import bar
+
+if TYPE_CHECKING:
+    from inspector.widgets.canvas import Canvas, Row
 
 PERSON = """\
 {"type": "object",
@@ -29,23 +38,16 @@ def outside(reading: GrammarReading | None) -> bool:
 
 
 def warning(reading: GrammarReading) -> str:
-    """A warning if the grammar fights the model; empty if it doesn't."""
+    """A warning if the grammar works against the model; empty if it doesn't."""
     if reading.state in ("left", "ended") or not reading.allowed or reading.mass >= FIGHTS:
         return ""
-    return f"The grammar fights the model: it allows {share(reading.mass)} of the model's probability."
-
-
-def share(mass: float) -> str:
-    """A mass with its first figure: 0.0003 % says more than < 0.1 %."""
-    if mass >= 0.001 or mass <= 0:
-        return scales.percent(mass)
-    return f"{100 * mass:.1g} %" if mass >= 1e-6 else "<0.0001 %"
+    return f"The grammar works against the model: what it allows has {scales.share(reading.mass)} of its probability."
 
 
 def allows(reading: GrammarReading) -> str:
     """The number of tokens that it leaves, and their probability by the model."""
     tokens, them = scales.counted(reading.allowed, "token"), "it" if reading.allowed == 1 else "them"
-    return f"It allows {tokens}; the model gives {them} {share(reading.mass)}."
+    return f"It allows {tokens}; the model gives {them} {scales.share(reading.mass)}."
 
 
 ENDINGS = {
@@ -63,7 +65,7 @@ def forced(reading: GrammarReading) -> str:
     if not reading.forced:
         return ""
     label = token_label(reading.forced.decode("utf-8", "replace"), reading.forced)
-    return f"No choice is left: every text continues with {quoted(label)}."
+    return f"Forced: every valid text continues with {quoted(label)}."
 
 
 def sentences(reading: GrammarReading) -> list[str]:
@@ -73,3 +75,30 @@ def sentences(reading: GrammarReading) -> list[str]:
         return [ending]
     counted = allows(reading) if reading.allowed else ""
     return [*filter(None, (warning(reading), forced(reading), counted)), ending]
+
+
+_WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
+
+
+def beginnings(on: Canvas, expected: Sequence[ExpectedBeginning], width: int, room: int) -> list[Row]:
+    """What a grammar expects: each beginning with its tokens and their probability by the model, as far as there is
+    room."""
+    if not expected or room < 2:
+        return []
+    if len(expected) >= room:
+        expected, left = expected[: room - 2], expected[room - 2 :]
+        masses = [each.mass for each in left if each.mass is not None]
+        others, tokens = f"{scales.count(len(left))} others", sum(each.tokens for each in left)
+        expected = (*expected, ExpectedBeginning(others, tokens, sum(masses) if masses else None))
+    cells = max(0, min(_BAR, width - _WORDS - _COUNT - _SHARE - 2))
+    head = pad("allowed next", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
+    rows: list[Row] = [[Segment(head, on.ink("muted"))]]
+    for each in expected:
+        mass = "" if each.mass is None else scales.share(each.mass)
+        numbers = pad(scales.count(each.tokens), _COUNT, right=True) + pad(mass, _SHARE, right=True)
+        row = [Segment(pad(visible(each.words), _WORDS), on.ink("strong")), Segment(numbers)]
+        if each.mass is not None and cells:
+            drawn = Segment(bar(min(1.0, each.mass), cells), on.ink("track") + on.data())
+            row += [Segment("  "), drawn]
+        rows.append(row)
+    return rows

@@ -14,7 +14,7 @@ from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.keys import with_keys
-from inspector.scales import KL_BITS, bits, count, counted, left_over, milliseconds, percent, signed
+from inspector.scales import KL_BITS, bits, count, left_over, percent, signed
 from inspector.state.inside import Answers, interventions_words, sides, steered_words
 
 STRONGEST = 12
@@ -22,15 +22,15 @@ STRONGEST = 12
 KINDS = {"head": "head", "attention": "attention", "recurrence": "recurrence", "mlp": "MLP", "layer": "layer"}
 """The names of the kinds of units, in the order in which they are shown."""
 SCOPES: dict[Scope, str] = {
-    "token": "This token's forward alone is changed: the KV of the tokens before it stays the model's own. "
-    "{interventions.hold} holds this for all tokens that follow.",
-    "context": "The whole path runs anew through the changed model, so that its KV is changed too. "
-    "{interventions.hold} holds from this token on alone.",
+    "token": "Only this token's forward pass changes; earlier keys and values stay. {interventions.hold} keeps the "
+    "change for the tokens that follow.",
+    "context": "The whole path runs again through the changed model, so its keys and values change, too. "
+    "{interventions.hold} keeps the change from this token on only.",
 }
 """The meaning of each scope; see `with_keys`."""
 TOTAL = (
-    "This is the total effect: later layers react to what is missing, and may make up for it. "
-    "What a unit adds by itself, its direct effect, is in Contributions."
+    "This is the total effect: later layers react to the change, and may make up for it. "
+    "The direct effect of a unit is in contributions ({attribution})."
 )
 
 
@@ -39,7 +39,7 @@ TOTAL = (
 
 def heading(tried: Intervened) -> str:
     """The interventions."""
-    return f"With {interventions_words(tried.interventions)}"
+    return interventions_words(tried.interventions)
 
 
 def candidates(tried: Intervened) -> Iterator[Block]:
@@ -86,9 +86,10 @@ def others(
     return row
 
 
-def arrow(ranks_up: int) -> str:
-    """Up or down for a candidate whose rank changes."""
-    return "↑" if ranks_up > 0 else "↓" if ranks_up < 0 else " "
+def changed_to(before: float, after: float) -> str:
+    """A changed probability, with an arrow up or down if it differs as it is written."""
+    text = percent(after)
+    return text + (" " if text == percent(before) else "↑" if after > before else "↓")
 
 
 def effect(tried: Intervened) -> Iterator[Block]:
@@ -102,19 +103,17 @@ def effect(tried: Intervened) -> Iterator[Block]:
     yield sentence(long, f"{what}, {entropy}", what, tone="accent", lines=2)
     own, changed = sides(tried.interventions)
     bar = Column(cells=(4, 24), priority=2, top=1.0)
-    columns = Column(), number(own), bar, number(f"{changed} "), bar, number("rank", 2), number("logit", 2)
+    columns = Column(), number(own), bar, number(f"{changed} "), bar, number("logit", 2), number("rank", 2)
     yield Table(columns, [*map(_change, tried.candidates)], rest=others(probs_of(tried), ("",), " "))
-    ran = counted(tried.tokens_run, "token")
-    cost = f"{with_keys(SCOPES[tried.scope])} It ran {ran}, {milliseconds(tried.facts.ms)}."
-    yield from sentences([tried.note, cost, TOTAL])
+    yield from sentences([tried.note, with_keys(SCOPES[tried.scope]), with_keys(TOTAL)])
 
 
 def _change(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
-    changed = f"{percent(after.prob)}{arrow(each.ranks_up)}", Bar(after.prob)
+    changed = changed_to(before.prob, after.prob), Bar(after.prob)
     label, logit = token_label(before.text, before.raw), figure(each.logit_change, 5, "+")
-    return TableRow((label, percent(before.prob), Bar(before.prob), *changed, rank, logit))
+    return TableRow((label, percent(before.prob), Bar(before.prob), *changed, logit, rank))
 
 
 # ---- units switched off alone -------------------------------------------------------------------
@@ -125,8 +124,8 @@ def strongest(swept: HeadsSwept) -> Iterator[Block]:
     units = [each for each in swept.by_kl if math.isfinite(each.kl_bits)]
     name = token_label(swept.text)
     scope = " in the whole context" if swept.scope == "context" else ""
-    shown = f"the strongest {min(STRONGEST, len(units))} of {count(len(units))} units{scope}"
-    yield sentence(f"Followed: {name} ({percent(swept.prob)}). Listed are {shown}.")
+    shown = f"the largest {min(STRONGEST, len(units))} of {count(len(units))}{scope}"
+    yield sentence(f"Switching off one unit at a time: effect on {name} ({percent(swept.prob)}), {shown}.")
     columns = (
         Column("off"),
         number("KL bits"),
@@ -158,8 +157,8 @@ _TITLED = 600
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     for swept in of.timeline.of(Answers).found(HeadsSwept):
-        title = "What each part is worth: switched off alone"
-        title += " in the whole context" * (swept.scope == "context")
+        title = "Switching off one part at a time"
+        title += ", in the whole context" * (swept.scope == "context")
         kind = "sweep" if swept.scope == "token" else "sweep-context"
         yield Exhibit(kind, title, partial(_sweep, swept), swept.node, swept.token)
     yield from _tried(of)

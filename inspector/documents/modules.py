@@ -36,7 +36,7 @@ from inspector.display import visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import amount, count, size
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 
 
 class Line(Struct, frozen=True):
@@ -504,8 +504,8 @@ def _facts(line: Line) -> str:
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     """The modules of the session's model, and of the second one."""
-    answers, opened = of.timeline.of(Answers), of.timeline.of(LockstepSoFar).opened
-    for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, Q)")):
+    answers, opened = of.timeline.of(Answers), of.timeline.of(SecondModelSoFar).opened
+    for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, B)")):
         read = (
             answers.get(ModelModules, (False, (facts.path, facts.weight_bytes)))
             if facts is not None

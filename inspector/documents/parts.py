@@ -15,7 +15,7 @@ from inspector.blocks.blocks import Block
 from inspector.blocks.page import elements
 from inspector.display import visible
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -79,10 +79,10 @@ def of_both(of: Exported, exhibits: Callable[[bool], Iterable[Exhibit]]) -> Iter
         exhibits: Called with whether those of the second model are wanted.
     """
     yield from exhibits(False)
-    opened = of.timeline.of(LockstepSoFar).opened
+    opened = of.timeline.of(SecondModelSoFar).opened
     title = f": {visible(opened.title)}" if opened is not None else ""
     for each in exhibits(True):
-        yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, Q{title})")
+        yield replace(each, kind=f"{each.kind}-second", heading=f"{each.heading} (second model, B{title})")
 
 
 def looked_at(

@@ -36,7 +36,7 @@ from inspector.blocks.page import elements, page_table
 from inspector.display import quoted, token_label, token_text, truncate, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import with_keys
-from inspector.scales import count, counted, percent, signed
+from inspector.scales import count, counted, signed
 from inspector.state.inside import Answers
 from inspector.state.patching import alignment_words
 from inspector.state.session_tree import Item
@@ -74,7 +74,7 @@ def difference(path: Sequence[Item], other: Sequence[Item]) -> str:
 
 
 def patched(read: ActivationsPatched) -> Iterator[Block]:
-    """The places that go most of the way to the source."""
+    """The places that restore most of the difference."""
     cells = [
         (share, layer, column)
         for place, layer in enumerate(read.layers)
@@ -83,19 +83,18 @@ def patched(read: ActivationsPatched) -> Iterator[Block]:
     ]
     listed = sorted(cells, key=lambda cell: -abs(cell[0]))[:STRONGEST]
     token, other = (quoted(token_label(text)) for text in (read.text, read.other_text))
-    differences = f"{signed(read.difference)} here, {signed(read.source_difference)} in the other text"
+    differences = f"{signed(read.difference)} here, {signed(read.source_difference)} in the source"
     yield from sentences([
-        f"Logit of {token} less that of {other}: {differences}. 100 %: what was put in goes all of the way.",
-        f"Listed are the strongest {len(listed)} of {count(len(cells))} places.", alignment_words(read), read.note,
+        f"Logit of {token} minus {other}: {differences}. Restored: the share of that difference; 1 is all of it.",
+        f"The largest {len(listed)} of {count(len(cells))} places:", alignment_words(read), read.note,
     ], "")  # fmt: skip
-    columns = Column("layer"), number("position"), Column("here"), Column("put in"), number("of the way")
+    columns = Column("layer"), number("position"), Column("here"), Column("source"), number("restored")
     yield Table(columns, [_place(*cell) for cell in listed])
 
 
 def _place(share: float, layer: int, column: PatchColumn) -> TableRow:
     texts = token_label(column.text), token_label(column.source_text)
-    way = f"{signed(100 * share).removeprefix('+')} %"
-    return TableRow((f"L{layer + 1}", f"token {column.position + 1}", *texts, way))
+    return TableRow((f"L{layer + 1}", f"token {column.position + 1}", *texts, signed(share)))
 
 
 def alignment(path: Sequence[Item], source: Sequence[Item], faced: Facing, chosen: int) -> Iterator[Block]:
@@ -137,7 +136,7 @@ def over_pairs(read: PairsPatched) -> Iterator[Block]:
     yield sentence(
         f"{count(done)} of {count(len(read.pairs))} pairs: mean share of the difference restored ± its standard "
         "deviation over the pairs. Changed: where the tokens differ, the last of them by itself. After: the same "
-        "tokens behind them.",
+        "tokens after them.",
         tone="muted",
     )
     heads = (number(f"{each.place} ({each.pairs})", short=each.place) for each in read.places)
@@ -157,7 +156,7 @@ def _mean(each: PlaceShares, place: int) -> Cell:
 
 def _pair(each: PairPatched) -> TableRow:
     texts = (truncate(visible(text), PAIR) for text in (each.pair.text, each.pair.source))
-    less = f"{quoted(token_label(each.token))} less {quoted(token_label(each.other))}"
+    less = f"{quoted(token_label(each.token))} minus {quoted(token_label(each.other))}"
     logits = f"{less}: {signed(each.difference)} here, {signed(each.source_difference)} in the source"
     return TableRow((*texts, visible(each.failure) or logits), "bad" if each.failure else "")
 
@@ -194,7 +193,7 @@ def _map(read: ActivationsPatched) -> Element:
 
 
 def _cell(share: float) -> Text:
-    shown = percent(share) if math.isfinite(share) else ""
+    shown = signed(share) if math.isfinite(share) else ""
     return Text(shown, "strong" if share >= MOST_OF_THE_WAY else "")
 
 

@@ -12,7 +12,7 @@ from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation
 from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
 from inspector.blocks.page import elements
 from inspector.display import token_label
-from inspector.documents.interventions import arrow, others
+from inspector.documents.interventions import changed_to, others
 from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
 from inspector.state.inside import Answers
@@ -221,7 +221,7 @@ def _candidates(tokens: Sequence[TokenShift]) -> Table:
 
 
 def _candidate(token: TokenShift) -> TableRow:
-    after = f"{percent(token.after)}{arrow(token.rank_before - token.rank_after)}"
+    after = changed_to(token.before, token.after)
     return TableRow(
         (token_label(token.text), percent(token.before), Bar(token.before), after, Bar(token.after))
     )

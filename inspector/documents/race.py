@@ -28,6 +28,8 @@ ROOM = 1.1
 """Height of the chart over the highest median of a window: single steps beyond it are drawn at its edge."""
 NAMES = "tokens", "cache", "no cache", "times", "cache so far", "no cache so far", "KV held", "KV dropped"
 COLUMNS = tuple(map(number, NAMES))
+RECENT = 7
+"""Steps whose median is shown as the present pace, so that the figure can be read."""
 
 
 def progress(opened: RaceOpened, step: RaceStep) -> str:
@@ -51,7 +53,12 @@ def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
         opened.how, min(100, max(40, columns - 2)), initial_indent="  ", subsequent_indent="  "
     )
     table = plain_lines([Table(COLUMNS, [*map(_row, windows(steps))])])
-    parts = [*table, "", *chart(steps, columns), "", *verdict(steps), *how]
+    last = steps[-1]
+    both = (
+        f"{milliseconds(last.cached_total_ms)} with a cache, {milliseconds(last.uncached_total_ms)} without"
+    )
+    lines = [f"{name:<12}{words}" for name, words in (("all steps", both), *verdict(steps))]
+    parts = [*table, "", *chart(steps, columns), "", *lines, *how]
     return "\n".join(parts) + "\n"
 
 
@@ -108,27 +115,40 @@ def _line_of(value: float, top: float) -> int:
     return CHART_ROWS - 1 - min(CHART_ROWS - 1, int(value / top * CHART_ROWS))
 
 
-def verdict(steps: Sequence[RaceStep]) -> list[str]:
-    """The result in sentences."""
-    begin, end = medians(windows(steps)[0]), medians(windows(steps)[-1])
-    last, unequal = steps[-1], [step.tokens for step in steps if not step.equal]
-    largest = max(step.largest_difference for step in steps)
-    logits = f"logits differ by {largest:.2g} at most" if largest else "so are the logits, bit for bit"
-    count = len(steps)
-    ids = (
-        f"all {count} equal"
-        if not unequal
-        else f"{len(unequal)} of {count} differ, first after {unequal[0]} tokens"
-    )
+def lane_ms(steps: Sequence[RaceStep], cached: bool) -> list[float]:
+    """Milliseconds of each step, in one lane."""
+    return [step.cached_ms if cached else step.uncached_ms for step in steps]
+
+
+def sums(steps: Sequence[RaceStep], cached: bool) -> list[float]:
+    """Milliseconds of all steps so far, in one lane."""
+    return [step.cached_total_ms if cached else step.uncached_total_ms for step in steps]
+
+
+def pace(steps: Sequence[RaceStep], cached: bool) -> float:
+    """Milliseconds of a step now: the median of the last few."""
+    return statistics.median(lane_ms(steps[-RECENT:], cached))
+
+
+def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
+    """The result of the race, as names and sentences."""
+    last, largest = steps[-1], max(step.largest_difference for step in steps)
+    whole = last.uncached_total_ms / last.cached_total_ms if last.cached_total_ms else 0.0
+    now = pace(steps, False) / max(1e-9, pace(steps, True))
+    begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
+    changes = [
+        f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
+        for cached, name in ((True, "with"), (False, "without"))
+    ]
+    logits = f"the logits differ by {largest:.2g} at most" if largest else "and the logits bit for bit"
+    unequal = [step.tokens for step in steps if not step.equal]
+    same = f"all {len(steps)} the same, {logits}"
+    if unequal:
+        same = f"{len(unequal)} of {len(steps)} differ, first after {unequal[0]} tokens; {logits}"
     return [
-        f"with a cache    {ms(begin[0])} ms a step at the beginning, {ms(end[0])} ms at the end:"
-        f" {end[0] / begin[0]:.2f} times",
-        f"without one     {ms(begin[1])} ms at the beginning, {ms(end[1])} ms at the end:"
-        f" {end[1] / begin[1]:.2f} times",
-        f"all steps       {milliseconds(last.cached_total_ms)} with a cache,"
-        f" {milliseconds(last.uncached_total_ms)} without:"
-        f" {last.uncached_total_ms / last.cached_total_ms:.1f} times",
-        f"token ids       {ids}; {logits}",
+        ("the cache", f"{whole:.1f} times faster in all, {now:.1f} at {last.tokens} tokens"),
+        ("growth", "a step went from " + ", ".join(changes)),
+        ("tokens", same),
     ]
 
 

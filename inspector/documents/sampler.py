@@ -185,6 +185,8 @@ class Reason(Struct, frozen=True):
     """Why they are not known."""
     now: Distribution | None = None
     """The present distribution, if other settings are tried."""
+    against: int | None = None
+    """The candidate about which it says why it was not picked; None for the one that would be expected."""
 
     def sentences(self, item: Item | None = None) -> list[str]:
         """The reason for this token, the most important sentence first; printable.
@@ -198,9 +200,13 @@ class Reason(Struct, frozen=True):
             word = BY_HAND.get(item.origin, "taken")
             reasons.append(f"{label} was {word}; the sampler would have taken another.")
         draw, low, high = places(self.distribution)
-        times = self.distribution.reroll
+        times, share = self.distribution.reroll, f"{low} to {high}."
         again = f" (drawn again {times}×)" if times else ""
-        reasons += self._story(f"The draw {draw}{again} falls on its share, {low} to {high}.")
+        story = self._story(f"The draw {draw}{again} falls on its share, {share}")
+        if self.against is not None and self.distribution.draw is not None and len(story) > 2:
+            belief, _, missed, *_ = story  # the answer first
+            story = [missed, f"The draw {draw}{again} falls on {self._picked}, {share}", belief]
+        reasons += story
         if (grammar := self.distribution.grammar) is not None:
             reasons += [f"Grammar: {sentence}" for sentence in sentences(grammar)[:1]]
         return reasons
@@ -228,42 +234,67 @@ class Reason(Struct, frozen=True):
         """The probability by the model and what the stages made of it, the draw, and why it is no other token."""
         if self.distribution.draw is None:
             return self._greedy()
-        doings = ", ".join(self._doings()) or "no stage changed anything"
-        belief, share = "The token is beyond the candidates;", "a part"
-        for each in self.distribution.candidates:
-            if each.id == self.distribution.picked:
-                share = scales.percent(each.sampler_prob, PERCENT)
-                rank = scales.count(each.rank)
-                belief = (
-                    f"{_label(each)} has {scales.percent(each.prob, PERCENT)} by the model (rank {rank});"
-                )
-                break
-        story = [f"{belief} {doings}, so it holds {share} of the draws.", draw]
-        # why it is not the token that one would expect
-        top = self.distribution.candidates[0]
-        if top.id == self.distribution.picked:
-            return story
-        label = f"{_label(top)} ({scales.percent(top.prob, PERCENT)})"
-        if top.cut_by is not None:
-            return [*story, f"{label} can't be drawn: {visible(top.cut_by)} cut it."]
+        other = self._candidate(self.against)
+        if other is None or other.id == self.distribution.picked:
+            other = self._expected()
+        return [self._belief(), draw, *([self._missed(other)] if other is not None else [])]
+
+    def _belief(self) -> str:
+        doings, picked = ", ".join(self._doings()), self._candidate(self.distribution.picked)
+        if picked is None:
+            return f"The token is beyond the candidates; {doings or 'no sampler stage changed anything'}."
+        belief = f"{_label(picked)} has {scales.percent(picked.prob, PERCENT)} by the model "
+        belief += f"(rank {scales.count(picked.rank)})"
+        if not doings:
+            return f"{belief}, and no sampler stage changed that."
+        return (
+            f"{belief}; {doings}; it now covers {scales.percent(picked.sampler_prob, PERCENT)} of the line."
+        )
+
+    def _candidate(self, id: int | None) -> Candidate | None:
+        return next((each for each in self.distribution.candidates if each.id == id), None)
+
+    def _expected(self) -> Candidate | None:
+        """The token that one would expect instead of the picked one; None if that is the most probable one."""
+        top, picked = self.distribution.candidates[0], self.distribution.picked
+        if top.id == picked or top.cut_by is not None:
+            return None if top.id == picked else top
         best = max(self.distribution.candidates, key=attrgetter("sampler_prob"))
-        if best.id == self.distribution.picked:
-            return [*story, f"{label} fell behind: {self._moved(top.id) or 'the stages changed the order'}."]
-        often = "most draws take it, this one is beyond" if best.sampler_prob > 0.5 else "this draw is beyond"
-        label = f"{_label(best)} ({scales.percent(best.prob, PERCENT)})"
-        return [*story, f"{label} holds 0 to {best.sampler_prob:.3f}: {often}."]
+        return top if best.id == picked else best
+
+    def _missed(self, other: Candidate) -> str:
+        """The reason that it is not another token."""
+        label, moved = f"{_label(other)} ({scales.percent(other.prob, PERCENT)})", self._moved(other.id)
+        if other.cut_by not in (None, "greedy"):
+            return f"{label} can't be drawn: {visible(other.cut_by or '')} cut it."
+        if self.distribution.draw is None:
+            return f"{label} is not taken: {moved or 'its logit is lower'}."
+        if isnan(other.sampler_prob):  # of a token beyond the candidates, with settings that are only tried
+            return f"{label} is beyond the candidates; the draw missed it."
+        share = other.sampler_prob
+        low = fsum(each.sampler_prob for each in self.distribution.candidates if each.sampler_prob > share)
+        if other.rank == 1 and low:
+            return f"{label} fell behind: {moved or 'the stages changed the order'}."
+        ends = [f"{low:.3f}" if low else "0", f"{low + share:.3f}"]
+        same = f"{scales.percent(share, PERCENT)} of the line"
+        covers = same if ends[0] == ends[1] else " to ".join(ends)
+        return (
+            f"{'The top candidate ' if other.rank == 1 else ''}{label} covers {covers}; the draw missed it."
+        )
 
     # ---- greedy -----------------------------------------------------------------------------
 
     def _greedy(self) -> list[str]:
-        top = self.distribution.candidates[0]
+        top, other = self.distribution.candidates[0], self._candidate(self.against)
+        missed = [self._missed(other)] if other is not None and other.id != self.distribution.picked else []
         if self.distribution.picked == top.id:
-            return [f"Greedy takes the most probable token, {self._picked}: there is no draw."]
+            return [f"Greedy takes the most probable token, {self._picked}: there is no draw.", *missed]
         lowered = self._moved(top.id) or "a penalty or bias put another before it"
         why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
         return [
             f"Greedy takes {self._picked}, the highest logit in the end: there is no draw.",
             f"The model's own favourite is {_label(top)} ({scales.percent(top.prob, PERCENT)}), but {why}.",
+            *(missed if other is not top else []),
         ]
 
     # ---- drawn ------------------------------------------------------------------------------
@@ -281,7 +312,7 @@ class Reason(Struct, frozen=True):
                 doings.append(f"{visible(stage.name)} kept {scales.counted(stage.kept, 'token')}")
             elif stage.name == "temperature" and self.settings is not None:
                 word = "flattened" if self.settings.temp > 1 else "sharpened"
-                doings.append(f"temperature {self.settings.temp:g} {word} them")
+                doings.append(f"temperature {self.settings.temp:g} {word} the distribution")
             left = stage.kept
         if not shaping:
             return doings

@@ -29,7 +29,7 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.display import quoted, token_label, visible
-from inspector.documents.interventions import arrow, others, probs_of
+from inspector.documents.interventions import changed_to, others, probs_of
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import bits, percent, signed
 from inspector.state.inside import sides, steered_words
@@ -60,7 +60,7 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
     yield sentence(f"{heading(swept)} ({swept.steered} of the path's positions); {length}.")
     token, other = _followed(swept)
     unsteered = f"{signed(swept.difference)} unsteered"
-    yield sentence(f"Logits: what is added to that of {token} less that of {other}, {unsteered}.")
+    yield sentence(f"Logits: change of the logit of {token} minus that of {other}, {unsteered}.")
     yield Table(COLUMNS, [*map(_strength, shown)], curve="the strength")
     band = f"{swept.random} random directions of the same length (seed {swept.seed})"
     yield sentence(f"Random: the 5th to the 95th percentile of {band}; * where the logits change by more.")
@@ -76,8 +76,7 @@ def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterat
         return
     (token, other), (own, others) = _followed(swept), _followed(swept, False)
     yield sentence(
-        f"Followed: the logit of {token} less that of {other}", f"Followed: logit of {own} less that of {others}",
-        f"{own} - {others}", tone="muted",
+        f"Logit of {token} minus that of {other}", f"Logit of {own} minus {others}", f"{own} − {others}", tone="muted",
     )  # fmt: skip
 
 
@@ -89,14 +88,14 @@ def curve(swept: StrengthsSwept | None, strength: float) -> Iterator[Block]:
         strength: The present one.
     """
     if swept is None:
-        yield sentence("All strengths are tried next, with random directions.", tone="muted")
+        yield sentence("Next, all strengths are tried beside random directions.", tone="muted")
         return
     every = swept.strengths
     at = min(range(len(every)), key=lambda place: abs(every[place].strength - strength), default=None)
     yield Table(COLUMNS, [*map(_strength, every)], at)
     ones = f"● this direction   ░░ 90 % of {swept.random} random ones"
     yield sentence(
-        f"{ones} of the same length: outside of it, the effect is no chance", f"{ones} as long",
+        f"{ones} of the same length: an effect outside the band is no accident", f"{ones} as long",
         "● this   ░░ random ones", tone="muted",
     )  # fmt: skip
 
@@ -134,16 +133,16 @@ def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
 
 
 def _candidate(each: CandidateChange) -> TableRow:
-    label = token_label(each.before.text, each.before.raw)
-    after = f"{percent(each.after.prob)}{arrow(each.ranks_up)}"
-    return TableRow((label, percent(each.before.prob), after, Bar(each.after.prob)))
+    before, after = each.before, each.after
+    label = token_label(before.text, before.raw)
+    return TableRow((label, percent(before.prob), changed_to(before.prob, after.prob), Bar(after.prob)))
 
 
 def direction(read: DirectionMade) -> Iterator[Block]:
     """A direction: its texts and its length."""
     made = read.direction
     stream = f"the stream after L{made.layer + 1} at the last token"
-    texts = f"the mean of {len(read.toward)} texts less that of {len(read.away)}"
+    texts = f"the mean of {len(read.toward)} texts minus that of {len(read.away)}"
     yield sentence(f"{visible(made.label)} #{made.digest}: {stream}, {texts}")
     share = read.norm / read.stream_norm if read.stream_norm else 0
     yield sentence(f"length {read.norm:.2f}, {share:.2f} of the streams'")

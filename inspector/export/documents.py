@@ -245,6 +245,29 @@ def _looked_at(recording: Recording) -> list[str]:
     return ["## Views that were opened", *lines] if lines else []
 
 
+def views_csv(views: Iterable[Exhibit]) -> str:
+    """The tables of some views as CSV, each after a line with the view's heading.
+
+    Args:
+        views: Of one tool.
+    """
+    out = io.StringIO()
+    lines = csv.writer(out, lineterminator="\n")
+    for view in views:
+        for table in (table for part in view.make() for table in part.iter("table")):
+            lines.writerow([guarded(view.heading)])
+            rows = [[_csv_cell("".join(cell.itertext())) for cell in row] for row in table.iter("tr")]
+            columns = [column for column in itertools.zip_longest(*rows, fillvalue="") if any(column)]
+            lines.writerows(zip(*columns, strict=True))
+    return out.getvalue()
+
+
+def _csv_cell(text: str) -> str:
+    """A text that is no formula; a number as spreadsheets read it."""
+    plain = text.replace("−", "-").removeprefix("+")
+    return plain if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", plain) else guarded(text)
+
+
 _HEADINGS = {"h3": "###", "h4": "####"}
 
 
@@ -621,12 +644,12 @@ class Format(Exportable, frozen=True, kw_only=True):
 FORMATS: Mapping[str, Format] = {
     format.name: format
     for format in (
-        Format("html", "page", "one page to share: every token with its candidates, branches and charts",
+        Format("html", "web page", "one page to share: every token with its candidates, branches and charts",
                evidence=True, make=web_page),
         Format("md", "Markdown", "a report: the text, its figures, surprises, branches and steps",
                evidence=True, make=markdown_report),
         Format("csv", "CSV", "the tokens of the path as a table, one a row", make=csv_table),
-        Format("txt", "text", "the text, and under it what it was made with if not by the model alone",
+        Format("txt", "plain text", "the text, and under it what it was made with if not by the model alone",
                make=plain_text),
     )
 }  # fmt: skip

@@ -191,7 +191,7 @@ _WORDS = {
     "verify": "decode the speculated tokens again by plain steps",
     "steering": "make a direction of “{}”",
     "training": "look at the training that comes with the program",
-    "lockstep": "read the text in {} bits, too",
+    "second_model": "read the text in {} bits, too",
     "ways": "let each model continue on its own",
 }
 """Words by the action's name; one that isn't here is written as the lesson's file has it."""

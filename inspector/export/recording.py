@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,7 +56,8 @@ class Recording(Struct):
     @property
     def title(self) -> str:
         """The beginning of the text."""
-        text = visible("".join(item.text for item in self.items[:200] if not item.special)).strip(" ↵")
+        text = "".join(item.text for item in self.items[:200] if not item.special)
+        text = visible(re.sub(r"\s*\n\s*", " ", text)).strip()
         short = truncate(text, _TITLE)
         whole = short == text or " " not in short
         return (short if whole else short.rpartition(" ")[0] + " …") or "Nothing yet"

@@ -50,8 +50,8 @@ from inspector.keys import key_for
 from inspector.lessons.errors import LessonError
 from inspector.session.controller import Controller
 from inspector.state import batch
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.merges import around
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Timeline
 
@@ -374,7 +374,7 @@ def _compared(given: str, controller: Controller, before: Before) -> bool:
     """True if a second model was opened and has read the path."""
     timeline = controller.timeline
     opened = any(isinstance(each, LockstepOpened) for each in before.since)
-    return opened and timeline.tip in timeline.of(LockstepSoFar).ahead
+    return opened and timeline.tip in timeline.of(SecondModelSoFar).ahead
 
 
 def _batch_given(given: str) -> tuple[bool, int]:
@@ -582,19 +582,19 @@ VERBS: dict[str, Verb] = {
         "merges", "Show how the tokenizer made the last word.", _apart, _answered(TakenApart),
         lambda given: key_for("merges"), action="merges",
     ),
-    "lockstep": Verb(
-        "lockstep 4", "Compare with the same model in this many bits.",
+    "second_model": Verb(
+        "second_model 4", "Compare with the same model in this many bits.",
         lambda given, on: [protocol.OpenLockstep(on.setup.load, bits=_bits(given)),
                            protocol.ReadLockstep(on.timeline.tip)],
         _compared,
-        lambda given: f"{key_for('lockstep')}, {key_for('lockstep.open')}, choose {given} bits, then ⏎",
-        _bits, opens="lockstep",
+        lambda given: f"{key_for('second_model')}, {key_for('second_model.open')}, choose {given} bits, then ⏎",
+        _bits, opens="second_model",
     ),
     "ways": Verb(
-        "ways", "Let both models of the lockstep continue from here, each with its own tokens.",
+        "ways", "Let both models continue from here, each with its own tokens.",
         lambda given, on: [protocol.PartWays(on.timeline.tip)],
         lambda given, on, before: any(isinstance(each, WaysParted) for each in before.since),
-        lambda given: f"{key_for('lockstep')}, then {key_for('lockstep.ways')}", opens="lockstep",
+        lambda given: f"{key_for('second_model')}, then {key_for('second_model.ways')}", opens="second_model",
     ),
     "batch": Verb(
         "batch static", "Run a batch to its end, of the prompt and two more: `static`, or `continuous 2` with two "

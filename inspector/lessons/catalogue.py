@@ -13,6 +13,7 @@ from engine.errors import EngineError, PathError
 from engine.files import read_regular, typed
 from inspector import places
 from inspector.config.files import locked, write
+from inspector.display import visible
 
 if TYPE_CHECKING:
     from inspector.lessons.lesson import Lesson
@@ -25,8 +26,6 @@ ORDER = (
 """Ids in the order of the list."""
 ENDING = ".trace.zst"
 """Of a recording's name."""
-END = "end"
-"""In the place of a lesson: end the one under way."""
 
 
 class Listed(Struct, frozen=True):
@@ -103,16 +102,29 @@ def find(name: str) -> Listed:
     path = typed(name)
     if path.suffix == ".md":
         return listed(path)
-    raise EngineError(
-        f"There is no lesson {name}.", "inspector learn lists them; a file of your own ends in .md."
-    )
+    from difflib import get_close_matches
+
+    names = (text for each in shipped() for text in (each.lesson.title, each.lesson.id.replace("-", " ")))
+    near = get_close_matches(name.casefold(), {each.casefold(): None for each in names}, 1)
+    hint = f"Did you mean “{near[0]}”? " if near else ""
+    hint += "inspector learn lists them; a file of your own ends in .md."
+    raise EngineError(f"No lesson is called “{visible(name)}”.", hint)
 
 
 def _called(name: str, among: Iterable[Listed]) -> Listed | None:
     """The lesson that is called so, in capitals or not; None where none is."""
     wanted = " ".join(name.casefold().split())
-    names = ((each, (str(each.number), each.lesson.id, each.lesson.title.casefold())) for each in among)
-    return next((each for each, own in names if wanted in own), None)
+    return next((each for each in among if wanted == str(each.number) or called(wanted, each.lesson)), None)
+
+
+def called(name: str, lesson: Lesson) -> bool:
+    """True if a lesson is called so: by its id, also with blanks, or by its title.
+
+    Args:
+        name: In small letters, with single blanks.
+        lesson: The lesson.
+    """
+    return name in (lesson.id, lesson.id.replace("-", " "), lesson.title.casefold())
 
 
 # ---- how far a person is: kept between runs of the program, and never needed to begin a lesson ---

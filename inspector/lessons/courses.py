@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from engine.errors import EngineError
 from engine.files import typed
-from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, listed, shipped
+from inspector.lessons.catalogue import FOLDER, LessonProgress, Listed, called, listed, shipped
 from inspector.lessons.errors import Faults, LessonError
 from inspector.lessons.reading import TomlTable, text_of
 
@@ -80,10 +80,10 @@ class Course(Struct, frozen=True):
         """
         wanted = " ".join(name.casefold().split())
         for place, part in enumerate(self.parts):
-            if wanted in (str(place + 1), part.listed.lesson.id, part.listed.lesson.title.casefold()):
+            if wanted == str(place + 1) or called(wanted, part.listed.lesson):
                 return place
         hint = f"It has {len(self.parts)} parts: give a number, or the name of a lesson."
-        raise EngineError(f"{self.title} has no part {name}.", hint)
+        raise EngineError(f"{self.title} has no part “{name}”.", hint)
 
 
 def _is_done(part: CoursePart, progress: Mapping[str, LessonProgress]) -> bool:
@@ -135,7 +135,7 @@ def find_course(name: str) -> Course:
         if wanted in (course.id, course.title.casefold()):
             return course
     hint = f"There are {', '.join(ORDER)}; a file of your own ends in {ENDING}."
-    raise EngineError(f"There is no course {name}.", hint)
+    raise EngineError(f"No course is called “{name}”.", hint)
 
 
 def _known() -> dict[str, Listed]:
@@ -245,7 +245,7 @@ def _lesson(name: str, line: int, path: Path, known: Mapping[str, Listed]) -> Li
     if name in known:
         return known[name]
     hint = f"There are {', '.join(known)}, and files beside this one, as exercises.md."
-    raise LessonError(line, f"There is no lesson {name}.", hint, "lesson")
+    raise LessonError(line, f"No lesson is called “{name}”.", hint, "lesson")
 
 
 def _text(table: TomlTable, name: str, faults: Faults) -> str:

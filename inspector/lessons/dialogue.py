@@ -67,9 +67,9 @@ class LessonDialogue:
             LessonError: It can't go on.
         """
         play, lesson = self._play, self._play.lesson
-        self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} beats."),))
+        self._tell_all((visible(f"{lesson.title}. {lesson.minutes:g} minutes, {len(lesson.beats)} cards."),))
         if self._first:
-            self._tell(f"It continues at beat {self._first + 1}, where you left it.")
+            self._tell(f"It continues at card {self._first + 1}, where you left it.")
         play.begin(self._first)
         try:
             while play.phase is not LessonPhase.ENDED:
@@ -92,7 +92,7 @@ class LessonDialogue:
                 raise Left
             if answer.strip().casefold() != "h":
                 return answer.strip()
-            self._tell(visible(self._play.beat.hint) or "This beat has no hint.")
+            self._tell(visible(self._play.beat.hint) or "This card has no hint.")
 
     # ---- a beat -----------------------------------------------------------------------------
 
@@ -108,14 +108,14 @@ class LessonDialogue:
         self._reveal()
         self._keep()
         last = play.beat_number + 1 == len(play.lesson.beats)
-        self._answer("Enter ends the lesson, q leaves: " if last else "Enter for the next beat, q leaves: ")
+        self._answer("Enter ends the lesson, q leaves: " if last else "Enter for the next card, q leaves: ")
         play.go_on()
         self._keep()
 
     def _begin(self) -> None:
         play = self._play
         self._tell("")
-        self._tell(visible(f"Beat {play.beat_number + 1} of {len(play.lesson.beats)}: {play.beat.title}."))
+        self._tell(visible(f"Card {play.beat_number + 1} of {len(play.lesson.beats)}: {play.beat.title}."))
         self._tell_all(play.card.text)
         self._look(revealed=False)
 

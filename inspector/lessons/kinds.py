@@ -721,7 +721,7 @@ DOES = SubjectKind("what a head does", "score", {
     "score": ("the share of its attention that does it", lambda of: probability(of.score)),
 })  # fmt: skip
 
-# ---- two models in lockstep ---------------------------------------------------------------------
+# ---- a second model -----------------------------------------------------------------------------
 
 SURE, UNSURE = 1.0, 2.0
 """Bits of the first model's entropy: below the one it was sure of a token, from the other one on unsure."""
@@ -742,7 +742,7 @@ def _perplexity(logprobs: Sequence[float | None]) -> Value:
     return number(math.exp(-_mean([each or 0.0 for each in logprobs])))
 
 
-LOCKSTEP = SubjectKind("two models in lockstep", "kl", {
+SECOND_MODEL = SubjectKind("both models", "kl", {
     "kl": ("the mean KL, in bits", _kl),
     "sure_kl": (f"the mean KL at tokens of which the first model was sure: below {SURE:.0f} bit of entropy",
                 lambda of: _kl(of, high=SURE)),
@@ -767,7 +767,7 @@ def _parting(of: WaysParted) -> tuple[str, str]:
 
 
 WAYS = SubjectKind("the continuations of two models", "parted", {
-    "parted": ("how many tokens are equal before they part", lambda of: count(of.parted)),
+    "parted": ("how many tokens are equal before they diverge", lambda of: count(of.parted)),
     "own": ("the first passage of the first model that differs", lambda of: text(_parting(of)[0].strip())),
     "other": ("the first passage of the second model that differs", lambda of: text(_parting(of)[1].strip())),
 })  # fmt: skip

@@ -38,7 +38,7 @@ PANELS: Mapping[str, frozenset[str]] = {
     "steps": _TOKEN,
     "kv": frozenset({"kv.bytes"}),
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
-    "learn": frozenset(),
+    "keep": frozenset(),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
@@ -65,7 +65,7 @@ HIDDEN: Mapping[str, frozenset[str]] = {**PANELS, **PARTS}
 """What `hide` may name."""
 SCREENS = (
     "attention", "attribution", "batch", "beams", "breakpoints", "compare", "compare_kv", "experts", "facts", "find",
-    "gradients", "interventions", "lens", "lockstep", "look_ahead", "merges", "modules", "own_text", "patching",
+    "gradients", "interventions", "lens", "second_model", "look_ahead", "merges", "modules", "own_text", "patching",
     "positions", "profile", "prompt", "race", "sampling", "scores", "speculation", "steering", "training",
     "why",
 )  # fmt: skip

@@ -35,7 +35,7 @@ from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
 from inspector.state.candidates import compared
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.speculation import Speculation, SpeculationTotals
 from inspector.state.timeline import Timeline
 from inspector.state.training import RECENT, whole_training
@@ -438,20 +438,20 @@ def _doing(scope: Scope, what: str) -> kinds.Does:
     return kinds.Does(f"L{head.layer + 1} h{head.head + 1}", head.layer + 1, score)
 
 
-@_listed("lockstep", kinds.LOCKSTEP, "The readings of the completion by both models of the lockstep.")
-def _lockstep(scope: Scope) -> list[protocol.LockstepSpan]:
-    spans = scope.timeline.of(LockstepSoFar).spans
+@_listed("second_model", kinds.SECOND_MODEL, "The completion as the model and the second one read it.")
+def _second_model(scope: Scope) -> list[protocol.LockstepSpan]:
+    spans = scope.timeline.of(SecondModelSoFar).spans
     read = [spans[each.node] for each in scope.timeline.completion if each.node in spans]
     if not read or any(each.kl_nats is None or not each.whole for each in read):
         raise LookupError("no second model with the same tokens has read the completion")
     return read
 
 
-@_listed("ways", kinds.WAYS, "The continuations of both models of the lockstep, in this beat.")
+@_listed("ways", kinds.WAYS, "The continuations of both models, in this beat.")
 def _ways(scope: Scope) -> protocol.WaysParted:
     found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
     if found is None or found.parted is None:
-        raise LookupError("both models did not part in this beat")
+        raise LookupError("both models did not diverge in this beat")
     return found
 
 

@@ -68,7 +68,7 @@ class Value(Struct, frozen=True):
         if isinstance(self.raw, bool):
             return "yes" if self.raw else "no"
         if isinstance(self.raw, str):
-            return f"‘{self.label or token_label(self.raw)}’" if self.unit == "token" else visible(self.raw)
+            return f"“{self.label or token_label(self.raw)}”" if self.unit == "token" else visible(self.raw)
         return _WRITTEN[self.unit](self.raw)
 
 

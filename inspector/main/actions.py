@@ -417,8 +417,6 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
            "kv, memory, ram, cache size, bytes of the cache"),
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, tok/s, slow, "
            "milliseconds, time to first token, time per token, ttft, tpot"),
-    _panel("learn", "Start here", "Show the lessons, and what you can save and set.", "start",
-           "getting started, menu, overview"),
     *both(("next_view", "view_before"), ("Next view", "Previous view"), "Next view in this tab, or the previous one.",
           lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint="next view", worth=4, place=155),
     Action("stop", "Stop",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FIRST = (
     "step", "run", "look_ahead", "draws", "find", "why", "sampling", "modules", "attention", "lens", "attribution",
-    "scores", "interventions", "patching", "tree", "compare", "beams", "lockstep", "batch", "profile", "race",
+    "scores", "interventions", "patching", "tree", "compare", "beams", "second_model", "batch", "profile", "race",
     "compare_kv", "speculation", "grammar", "prompt", "open", "sessions", "save_as", "export", "lessons",
     "help",
 )  # fmt: skip

@@ -11,7 +11,7 @@ TOPICS: tuple[tuple[str, str, str], ...] = (
     ("branches", "Branches and conversations", "the tree, jumps and breakpoints, tokens, turns, segments"),
     ("inside", "Inside the model", "attention, lens, contributions, parts switched off or patched"),
     ("decoding", "Beams, drafts and batches", "beam search, speculative decoding, several prompts"),
-    ("comparing", "Two models, fewer bits", "lockstep, KL, a gate for scripts"),
+    ("comparing", "Two models, fewer bits", "second model, KL, a gate for scripts"),
     ("recordings", "Recordings and exports", "replays, pages, Markdown, a browser (textual-serve)"),
     ("command-line", "Without a screen", "generate, JSON lines, conversations, all commands"),
     ("python", "Python", "sessions from a program or a notebook"),

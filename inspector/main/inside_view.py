@@ -39,13 +39,12 @@ from inspector.display import (
     unfinished,
     visible,
 )
-from inspector.keys import key_for, with_keys
-from inspector.main.looked import NO_SECOND_MODEL, model_prefix, other_word, switch_model
+from inspector.keys import bare_key_for, key_for, with_keys
 from inspector.main.view import View
 from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.session_tree import Item, numbered
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
@@ -359,7 +358,7 @@ def look_table(
                "While there is a second model: look at the same token in the other one of the two.",
                lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
-        Action("inside.leave", "Back", leave, lambda own: own.leave(), hint="back", worth=9, place=93, listed=shared),
+        Action("inside.leave", "Back", leave, lambda own: own.back(), hint="back", worth=9, place=93, listed=shared),
         text=text,
     )  # fmt: skip
     return replace(table, told=told)
@@ -382,7 +381,7 @@ class InsideView(View, Generic[Answer]):
     ASKS: ClassVar[bool] = True
     """True if the view is about a token; one of the whole model has no text above it."""
     OF_BOTH: ClassVar[bool] = True
-    """True if the second model in lockstep can be looked at, too; what changes a forward is done to the session's."""
+    """True if the second model can be looked at, too; a view that changes a forward pass is of the session's model."""
     text = getters.query_one("#inside-text", TokenHeat)
     view = getters.query_one("#inside-view", PageView)
 
@@ -454,7 +453,7 @@ class InsideView(View, Generic[Answer]):
         if not live:
             host.answer(
                 f"A recording computes nothing: {key_for('go_live')} continues live, then {key_for(self.TOOL)} and "
-                f"{key_for(f'{self.TOOL}.hold')} hold it"
+                f"{bare_key_for(f'{self.TOOL}.hold')} keep it"
             )
             return
         host.controller.timeline.select(None)
@@ -468,20 +467,17 @@ class InsideView(View, Generic[Answer]):
         return isinstance(last, Step) and last.origin == "intervened"
 
     def not_intervened(self, on: Canvas, what: str) -> Notice:
-        """Advice at such a token, for a view that has a key to release the interventions.
+        """Advice at such a token, for a view that has a key to end the interventions.
 
         Args:
             on: Its styles.
             what: The beginning of the sentence that ends in "the model's own tokens".
         """
-        release = f"{key_for(f'{self.TOOL}.release')} releases it"
+        release = bare_key_for(f"{self.TOOL}.release")
         return [
-            (f"This token was computed under {interventions_words(self.timeline.under)}.", on.rich_style),
+            (f"This token was computed with {interventions_words(self.timeline.under)}.", on.rich_style),
             (f"{what} the model's own tokens: ← goes to those before this branch.", on.ink("muted")),
-            (
-                f"{release} releases it: it goes back to the model's own token, where the branch begins.",
-                on.ink("muted"),
-            ),
+            (f"{release} ends the change, and goes to the token where this branch begins.", on.ink("muted")),
         ]
 
     def release(self) -> None:
@@ -494,12 +490,12 @@ class InsideView(View, Generic[Answer]):
     def look(self) -> None:
         """Find what is looked at now, and what is known of it: at the beginning of each showing, key and click."""
         timeline = self.timeline
-        lockstep = timeline.of(LockstepSoFar)
+        second = timeline.of(SecondModelSoFar)
         self.node, self.path = timeline.before, timeline.items[: timeline.slot]
-        self.looked = lockstep.looked if self.OF_BOTH else None
+        self.looked = second.looked if self.OF_BOTH else None
         self.candidates = timeline.candidates
         if self.looked is not None:
-            span = lockstep.at(timeline.items, timeline.slot)
+            span = second.at(timeline.items, timeline.slot)
             self.candidates = span.other_candidates if span is not None else ()
         self.wanted = self.question() if self.path or not self.ASKS else None
         if self.wanted is None:
@@ -546,10 +542,9 @@ class InsideView(View, Generic[Answer]):
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
         place = place_of(self.path, self.timeline.selected, self.area.width - TITLED)
         self.text.put(meaning or place, self.path, shares, marked)
-        model, self.other_word = "", ""
-        if self.timeline.of(LockstepSoFar).opened is not None:
-            model = model_prefix(self.timeline, self.looked)
-            self.other_word = other_word(self.timeline) if self.OF_BOTH else ""
+        second = self.timeline.of(SecondModelSoFar)
+        model = second.prefix(self.timeline.facts, self.looked is not None)
+        self.other_word = second.other_word if self.OF_BOTH else ""
         self.view.put(visible(model + self.heading(self.answer)), self._draw)
         self.write(failed=self.failed is not None or self.failure is not None)
         self.host.colour()
@@ -619,14 +614,18 @@ class InsideView(View, Generic[Answer]):
         """Look at the other one of two models."""
         if not self.OF_BOTH:
             self.say(with_keys("Changes here apply only to the session's model. {next_view} shows another"))
-        elif switch_model(self.timeline):
+        elif self.timeline.of(SecondModelSoFar).switch():
             self.drop()
             self.host.changed()
         else:
-            self.say(with_keys(NO_SECOND_MODEL))
+            self.say(with_keys("No second model is open: {second_model} opens one"))
+
+    def back(self) -> None:
+        """Go back one step."""
+        self.leave()
 
     def leave(self) -> None:
-        """Go back; what is computed stops."""
+        """Leave; what is computed stops."""
         self.drop()
         self.dismiss()
 

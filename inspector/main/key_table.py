@@ -11,7 +11,7 @@ from inspector.main.layout import Arrangement, PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
@@ -52,7 +52,6 @@ PANELS = (
     PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
     PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
     PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
-    PanelPlace("learn", "Learn", Place.ANSWER, "Learn", "learn"),
 )
 """The panels of every session; those of the tools follow."""
 
@@ -165,7 +164,9 @@ class KeyTable:
         Args:
             id: Of the action that shows the answer.
         """
-        return self.tool(id).opener if id in self and self[id].opens and not self[id].view else id
+        if id not in self or self[id].view or not self[id].opens:
+            return id
+        return self[id].page_of or self.tool(id).opener
 
     def tool(self, id: str) -> Tool:
         """The tool that an action belongs to."""
@@ -276,7 +277,7 @@ def lacking(action: Action, controller: Controller) -> str:
     if action.lacks is None:
         return ""
     timeline = controller.timeline
-    looked = timeline.of(LockstepSoFar).looked
+    looked = timeline.of(SecondModelSoFar).looked
     facts = timeline.facts if looked is None else looked.facts
     return "" if facts is None or getattr(facts, action.lacks.fact) else with_keys(action.lacks.why)
 
@@ -364,10 +365,13 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
     """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
-    order = {id: place for place, id in enumerate(KEYS)}
+    order, way = (
+        {id: place for place, id in enumerate(KEYS)},
+        key_for("next_view"),
+    )  # to an answer without a key
     ordered = sorted(table.actions, key=lambda each: (each.tabs[:1], order.get(each.id, len(order))))
     for tabs, actions in groupby(ordered, key=lambda each: each.tabs[:1]):
-        rows = (f"| `{each.shown}` | {_named(each)} |" for each in actions)
+        rows = (f"| `{each.shown or way}` | {_named(each)} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))
 

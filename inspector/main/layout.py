@@ -182,8 +182,8 @@ WHOLE, LEFT = 1000, 400
 """The width, and the left column's usual share of it: the same for every answer, so that the text keeps its lines."""
 LEAST_SHARE, MOST_SHARE = 200, 800
 """The smallest and the largest share of the left column."""
-OF_NO_TEXT = ("learn", "keep")
-"""The answers that can be shown while there is no text yet."""
+OF_NO_TEXT = "keep"
+"""The answer that can be shown while there is no text yet."""
 ALONE = "Text and one panel. {alone} brings the others back"
 
 
@@ -219,8 +219,8 @@ class PanelLayout:
         """True if there is no text yet."""
         self.focusing = ""
         """Id of the panel that was given the focus last, until the screen hears of that."""
-        self.columns = 0
-        """Maximum columns of all panels, in large type for a class; 0 for no limit."""
+        self.projected = False
+        """True if a class sees one panel and a card, perhaps in large type."""
 
     @property
     def places(self) -> PanelPlaces:
@@ -232,7 +232,7 @@ class PanelLayout:
         arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
         width, height = self._screen.app.size
         layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
-        if (self.waiting and own not in OF_NO_TEXT) or (own in lower and covered):
+        if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
             own = ""
         answer = arrangement.dialog or own or arrangement.first
         shown = arrangement.shown(layout, answer, height >= TALL)

@@ -38,8 +38,8 @@ class Narration(Struct, frozen=True):
     """Parts that the panels conceal: see `Timeline.concealed`."""
     hidden_as: str = TO_PREDICT
     """Why, for their frames."""
-    room: int = 0
-    """Columns that the panels have at most, 0 for all: a projector's font may then be large."""
+    projected: bool = False
+    """True if one panel and the card are all that is shown: a projector's font may then be large."""
     blank: bool = False
     """True if nothing is shown for a while."""
     clock: Callable[[], Content] | None = None
@@ -78,7 +78,6 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self._title = ""
         self._clock: Callable[[], Content] | None = None
         self._hints: tuple[Hint, ...] = ()
-        self._room = 0
         self.display = False
 
     def compose(self) -> ComposeResult:
@@ -105,7 +104,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
         if narration is None:
             return
         self._title, self._clock = narration.title, narration.clock
-        self._hints, self._room = narration.hints, narration.room
+        self._hints = narration.hints
         if self._clock is not None:
             self._timer.resume()
         else:
@@ -132,8 +131,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
             each.names[:1] == (read_on,) for hint in self._hints for each in hint.actions
         )
         more = (MORE,) if self.overflows and not taken else ()
-        width = min(self.app.size.width, self._room or self.app.size.width)
-        self.border_subtitle = line((*more, *self._hints), max(10, width - 6))
+        self.border_subtitle = line((*more, *self._hints), max(10, self.app.size.width - 6))
 
 
 class CaptionLine(Static):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from io import StringIO
 from typing import Any, TypeVar, cast
 
+from rich.console import Console
+from rich.segment import Segment, Segments
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
@@ -38,7 +41,6 @@ from inspector.main.narration import CaptionLine, Narration, NarrationCard, Narr
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.main.panels.header import HeaderLine, TabLines
 from inspector.main.panels.kv import KVPanel
-from inspector.main.panels.learn import LearnPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
@@ -50,7 +52,7 @@ from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.playback import Playback
 from inspector.session.transport import PACES
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
@@ -112,8 +114,8 @@ class MainScreen(KeyedScreen[None]):
         """Key of the open tab."""
         self._named = ""
         """The tab that the panels' sentences were written for last."""
-        self._last = {tab: self.table.answers(tab)[0] for tab in TABS}
-        """The answer that was shown last, by tab."""
+        self._last = {tab: next(iter(self.table.answers(tab)), "") for tab in TABS}
+        """The answer that was shown last, by tab; empty if this program has none for it."""
         self._view = self._last[self.tab]
         """Id of the action of the answer on show, when that was looked at last."""
         self._guide = CaptionGuide(self)
@@ -170,7 +172,6 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield LearnPanel(self.table.actions, id="learn", classes="panel")
             yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
         yield CaptionLine(id="caption")
         yield NarrationCard()
@@ -308,9 +309,9 @@ class MainScreen(KeyedScreen[None]):
             timeline: What is on show.
             heard: Whether more of the session has changed than its readings.
         """
-        setup, ahead, asks = self.controller.setup, self._candidates.ahead, "learn" not in self._shown
+        setup, ahead = self.controller.setup, self._candidates.ahead
         lines = ahead.seen(timeline.before) if ahead is not None and ahead.on else ()
-        records = (*timeline.place, setup.settings, asks, lines)
+        records = (*timeline.place, setup.settings, lines)
         highlights, self._highlights = self._highlights, False
         if not heard and records == self._records:
             if highlights:
@@ -322,7 +323,7 @@ class MainScreen(KeyedScreen[None]):
         self._header.show(timeline, setup.settings)
         self._text.show(timeline)
         self._candidates.show(timeline)
-        self._steps.show(timeline, asks)
+        self._steps.show(timeline)
         self._kv.show(timeline)
         self._timing.show(timeline)
 
@@ -334,15 +335,15 @@ class MainScreen(KeyedScreen[None]):
         """
         controller, arrangement, layout = self.controller, self.arrangement, self._panel_layout
         timeline, transport, phase = controller.timeline, controller.transport, controller.timeline.phase
-        lockstep = timeline.of(LockstepSoFar)
+        second = timeline.of(SecondModelSoFar)
         session = (
             timeline.tree.branches, timeline.generation, timeline.recorded, timeline.facts,
-            lockstep.opened, lockstep.looking, phase, controller.opening, transport,
+            second.opened, second.looking, phase, controller.opening, transport,
             None if phase in (Phase.READY, Phase.RUNNING) else transport.ready, controller.setup.load,
         )  # fmt: skip
         place = (
             arrangement.current, arrangement.answer, arrangement.dialog, arrangement.enlarged, arrangement.alone,
-            layout.waiting, layout.columns, tuple(layout.sizes.items()),
+            layout.waiting, layout.projected, tuple(layout.sizes.items()),
             timeline.trial is None,
         )  # fmt: skip
         screen = (
@@ -417,8 +418,8 @@ class MainScreen(KeyedScreen[None]):
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
         self.set_class(told is not None, "-narrated")
-        self._panel_layout.columns = told.room if told is not None else 0
-        self.set_class(self._panel_layout.columns > 0, "-projected")
+        self._panel_layout.projected = told is not None and told.projected
+        self.set_class(self._panel_layout.projected, "-projected")
         self.set_class(told is not None and told.blank, "-blank")
         spot = told.spotlight if told is not None else ""
         places = {panel.id for panel in self.arrangement.panels}
@@ -552,7 +553,7 @@ class MainScreen(KeyedScreen[None]):
         if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
-        if (usual.view or usual.opens) and (opened := self.open_view) is not None:
+        if (usual.opens or (usual.view and usual.tabs)) and (opened := self.open_view) is not None:
             opened.goes_to(id)
             if not self._left_open_view():
                 return
@@ -702,6 +703,9 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tab: Its key.
         """
+        if not self._last[tab]:
+            self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
+            return
         if self._last[tab] == self.view:
             self.tab = tab
             go_to(tab)
@@ -1027,6 +1031,19 @@ class MainScreen(KeyedScreen[None]):
         """Take a picture of the screen without the dialog that is about to close."""
         app = self.app
         self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
+
+    def picture(self, region: Region, title: str) -> str:
+        """A part of the screen as SVG, without the dialogs over it.
+
+        Args:
+            region: The part, on the terminal.
+            title: Over the picture.
+        """
+        console = Console(width=region.width, file=StringIO(), force_terminal=True, color_system="truecolor",
+                          record=True, legacy_windows=False)  # fmt: skip
+        for strip in self._compositor.render_strips()[region.y : region.bottom]:
+            console.print(Segments([*strip.crop(region.x, region.right), Segment.line()]), end="")
+        return console.export_svg(title=title)
 
     async def quit(self) -> None:
         """Leave."""

@@ -16,7 +16,6 @@ from engine.protocol import (
     Command,
     Failure,
     Insert,
-    LockstepOpened,
     ModelFacts,
     MoveTo,
     PromptOpened,
@@ -28,7 +27,7 @@ from engine.protocol import (
 from engine.thread import WITHOUT_MLX
 from inspector.config.files import log_crash
 from inspector.display import quoted, token_label, truncate_words, visible, visible_lines
-from inspector.keys import key_for
+from inspector.keys import bare_key_for, key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.transport import marker
@@ -162,9 +161,14 @@ def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
 
 
 def _under(timeline: Timeline) -> str:
-    """The interventions that are held, and the keys that release them."""
-    how = f"{key_for('interventions')}, then {key_for('interventions.release')}"
-    return f"{interventions_words(timeline.under)} ({how} undoes it)"
+    """The interventions that are held, and the keys that end them."""
+    steered = any(each.direction is not None for each in timeline.under)
+    tool, words = "steering" if steered else "interventions", interventions_words(timeline.under)
+    keys = f"{key_for(tool)}, then {bare_key_for(f'{tool}.release')}"
+    if not all(each.scale == 0 for each in timeline.under):
+        return f"Changed: {words} ({keys}, ends that)"
+    are, them = ("are", "them") if len(timeline.under) > 1 else ("is", "it")
+    return f"{words.removesuffix('off')}{are} off ({keys}, turns {them} back on)"
 
 
 def _picked(timeline: Timeline) -> Candidate | None:
@@ -262,7 +266,7 @@ class StatusLine(Widget):
 
 # ---- notices -----------------------------------------------------------------------------------
 
-TOLD = (Failure, Verified, LockstepOpened, PromptOpened, ModelFacts)
+TOLD = (Failure, Verified, PromptOpened, ModelFacts)
 """The kinds of records that have a notice."""
 
 
@@ -284,9 +288,6 @@ def notice(record: Record) -> Notice | None:
             return _failure(record)
         case Verified():
             return _verified(record)
-        case LockstepOpened(title=title, notes=notes):
-            text = "\n".join((f"{title}: {key_for('lockstep')} shows both models at each token.", *notes))
-            return "A second model", visible_lines(text), "information"
         case PromptOpened(notes=notes) | ModelFacts(notes=notes) if notes:
             return "Good to know", visible_lines("\n".join(notes)), "information"
         case _:
@@ -309,7 +310,7 @@ def _failure(failure: Failure) -> Notice:
 _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The settings", "Load": "Loading",
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
-             "ReadLockstep": "Reading in both models", "FollowSecond": "The second model's pick",
+             "ReadLockstep": "Reading in both models", "FollowSecond": "The step with B",
              "PartWays": "Continuing each model on its own"}  # fmt: skip
 
 

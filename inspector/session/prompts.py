@@ -67,16 +67,17 @@ class Draft(Struct, frozen=True):
 
 def given(timeline: Timeline) -> list[Prefill]:
     """The prompts of the tree, in the order in which they were given last."""
-    return [_prompt(read.opened) for read in timeline.prompts.by_end.values()]
+    return [prompt_of(read.opened) for read in timeline.prompts.by_end.values()]
 
 
 def on_show(timeline: Timeline) -> Prefill | None:
     """The conversation that the path on show has, up to its last user's message; None if it has one message."""
     opened = timeline.prompts.opened
-    return _prompt(opened) if opened is not None and is_conversation(opened.messages) else None
+    return prompt_of(opened) if opened is not None and is_conversation(opened.messages) else None
 
 
-def _prompt(opened: PromptOpened) -> Prefill:
+def prompt_of(opened: PromptOpened) -> Prefill:
+    """A prompt that was given, as it can be given again."""
     messages = opened.messages
     if not messages:
         return Prefill(opened.text, False)

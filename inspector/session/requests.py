@@ -14,7 +14,7 @@ from engine.protocol import Command, Failure, Record
 from inspector.display import visible
 from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.state.inside import OF_BOTH, Answers, Asked
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 
 Reply = TypeVar("Reply", bound=Record)
 
@@ -100,7 +100,7 @@ class Replies(Latest, Generic[Reply]):
 
     def _asked(self, key: Hashable) -> Asked:
         """The question of a key, about the model that is looked at."""
-        return self._kind in OF_BOTH and self._client.timeline.of(LockstepSoFar).looked is not None, key
+        return self._kind in OF_BOTH and self._client.timeline.of(SecondModelSoFar).looked is not None, key
 
     @property
     def any(self) -> bool:

@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
-from inspector.display import token_label
-from inspector.scales import others_prob
+from inspector.display import token_label, visible
+from inspector.scales import others_prob, percent
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 
@@ -126,6 +126,17 @@ def label_of(timeline: Timeline, id: int, known: Iterable[tuple[int, str]] = ())
 
 
 # ---- as tables list them: with the slot's own token, so that each column sums to 100 % ----------
+
+
+def after_sampler(candidate: Candidate) -> str:
+    """The sampler's share of a candidate, or the stage that cut it; greedy cuts nothing, it takes another. Printable.
+
+    A dot if it isn't known: of the slot's own token, beyond the candidates.
+    """
+    if candidate.cut_by not in (None, "greedy"):
+        return visible(candidate.cut_by or "")
+    return "·" if math.isnan(candidate.sampler_prob) else percent(candidate.sampler_prob)
+
 
 NOISE = 1e-5
 """Below this two probabilities are the same: a fifth of what half of the last digit is worth."""

@@ -64,11 +64,10 @@ def interventions_words(interventions: Sequence[Intervention]) -> str:
 
 
 def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:
-    """The words over the model's own numbers and over those under interventions, on screens, in tables and documents:
-    what is switched off is there in the first ones, and a direction is not."""
+    """The words over the model's own numbers and over those under interventions: on screens, pages, in a terminal."""
     if any(each.direction is not None for each in interventions):
         return "model", "steered"
-    return ("model", "scaled") if any(each.scale for each in interventions) else ("with it", "without")
+    return "model", "scaled" if any(each.scale for each in interventions) else "off"
 
 
 def steered_words(scope: protocol.Scope, begin: int) -> str:

@@ -9,8 +9,9 @@ from msgspec import Struct
 from rich.cells import cell_len
 
 from engine import protocol
+from engine.errors import EngineError, SettingsError
 from engine.protocol import TakenApart, TokenizerKind, WordApart
-from engine.settings import LoadSettings
+from engine.settings import BY_NAME, LoadSettings
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
 from inspector.state.session_tree import Item
@@ -39,6 +40,31 @@ def taken_apart(command: protocol.TakeApart, load: LoadSettings, stopped: Callab
     return on_disk(name or load.model, name).trace(
         command.text, command.begin, command.end, command.node, stopped
     )
+
+
+def token_id(text: str, load: LoadSettings) -> int:
+    """The id of the token that a text is, for a logit bias.
+
+    Args:
+        text: The text.
+        load: Names the model, which must be on this disk.
+
+    Raises:
+        SettingsError: It is several tokens, or the tokenizer can't be read.
+    """
+    from engine.models_on_disk.models import all_places
+
+    setting = BY_NAME["logit_bias"]
+    cached = next((each.path for each in all_places() if each.hub_id == load.model), None)
+    named = load if cached is None else LoadSettings(model=str(cached))
+    try:
+        found = taken_apart(protocol.TakeApart(text), named, lambda: False)
+    except EngineError as error:
+        message = f"{setting.label}: “{text}” can't be looked up: {error.message}"
+        raise SettingsError(setting.name, message, "Give the token's id.") from error
+    pieces = (zip(word.ids, word.pieces(), strict=True) for word in found.words)
+    tokens = [(id, raw.decode("utf-8", "replace")) for word in pieces for id, raw in word]
+    return setting.one_token(text, tokens)
 
 
 # ---- one word ------------------------------------------------------------------------------------

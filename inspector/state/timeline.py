@@ -23,14 +23,14 @@ from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT
 from inspector.state.capability import CapabilityState
 from inspector.state.inside import KEYS, Answers
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.segments import PathSegments, Segments
 from inspector.state.session_tree import Item, SessionTree
 from inspector.state.speculation import Speculation
 
 STATES: tuple[type[CapabilityState], ...] = (
-    BeamHistory, Batches, Answers, Measured, Speculation, LockstepSoFar, Segments,
+    BeamHistory, Batches, Answers, Measured, Speculation, SecondModelSoFar, Segments,
 )  # fmt: skip
 """The states of all capabilities that come with the program."""
 ELSEWHERE = tuple(record for state in STATES for record in state.changing())

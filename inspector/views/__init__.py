@@ -35,8 +35,8 @@ from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, foun
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.speculation import Speculation
 from inspector.views.grammar import GrammarActions, GrammarPanel
 from inspector.views.lookahead import LookAheadActions
@@ -187,14 +187,15 @@ BEAMS = Tool(
 
 LOOK_AHEAD = Tool(
     "lookahead",
-    "Look ahead",
+    "Look-ahead",
     LookAheadActions,
     actions=(
-        Action("look_ahead", "Look ahead",
+        Action("look_ahead", "Look-ahead",
             "Show after each candidate how greedy decoding would continue, and the probability of that continuation; "
             "again to hide it.", LookAheadActions.switch, Needs.DISTRIBUTION | Needs.ENGINE,
             recorded=lambda own: own.lines.known,
-            synonyms="lookahead, preview, what comes after, greedy continuation, future tokens", view="look-ahead"),
+            synonyms="look ahead, lookahead, preview, what comes after, greedy continuation, future tokens",
+            view="look-ahead"),
         Action("take_ahead", "Take look-ahead",
             "Take the highlighted candidate and the tokens that look-ahead shows after it.", LookAheadActions.take,
             Needs.DISTRIBUTION | Needs.ENGINE),
@@ -218,13 +219,13 @@ SEGMENTS = Tool(
 
 MERGES = Tool(
     "merges",
-    "Tokenizer",
+    "Merges",
     actions=(
         Action("merges", "Merges",
-            "Show how a word became its tokens, merge by merge, or compare two tokenizers over the text.",
-            needs=Needs.DISTRIBUTION, looks=True, view="pieces", opens="inspector.views.merges:MergesView",
-            synonyms="merges, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, subwords, "
-            "compare tokenizers"),
+            "Show how the selected token's word became its tokens, merge by merge, or compare two tokenizers over the "
+            "text.", needs=Needs.DISTRIBUTION, looks=True, view="merges", opens="inspector.views.merges:MergesView",
+            synonyms="pieces, merge ladder, byte pair encoding, bpe, unigram, wordpiece, sentencepiece, "
+            "subwords, compare tokenizers"),
     ),
     exports=("inspector.documents.merges:MERGES_PART",),
 )  # fmt: skip
@@ -242,18 +243,28 @@ SPECULATION = Tool(
     ),
 )  # fmt: skip
 
-LOCKSTEP = Tool(
-    "lockstep",
-    "Lockstep",
+
+def _close_second(own: ToolActions) -> None:
+    view = own.host.view_at("inspector.views.second_model:SecondModelView")
+    own.host.answer(view.close_second())  # type: ignore[attr-defined]  # not imported before it is opened
+
+
+SECOND_MODEL = Tool(
+    "second_model",
+    "Second model",
     actions=(
-        Action("lockstep", "Lockstep", "Compare with a second model: one text, both distributions at each token.",
-            needs=INSIDE, recorded=lambda own: own.timeline.of(LockstepSoFar).opened is not None, looks=True,
-            opens="inspector.views.lockstep:LockstepView", view="models",
+        Action("second_model", "Second model",
+            "Compare with a second model: one text, both models' candidates at each token.",
+            needs=INSIDE, recorded=lambda own: own.timeline.of(SecondModelSoFar).opened is not None, looks=True,
+            opens="inspector.views.second_model:SecondModelView", view="second model",
             synonyms="two models, second model, other model, compare models, quantized model, "
             "close the second model, compare with the 4-bit model, lora, adapter, fine-tuned model, kl divergence, "
             "base against chat model"),
+        Action("close_second", "Close second model",
+            "Close the second model and free its memory; while it is loading, stop that.", _close_second, Needs.ENGINE,
+            looks=True, synonyms="close the second model, unload the second model, remove model b, one model again"),
     ),
-    exports=("inspector.documents.lockstep:LOCKSTEP_PART",),
+    exports=("inspector.documents.second_model:SECOND_MODEL_PART",),
 )  # fmt: skip
 
 RACE = Tool(
@@ -283,13 +294,14 @@ BATCH = Tool(
 
 DRAWS = Tool(
     "draws",
-    "Draws",
+    "Odds",
     actions=(
-        Action("draws", "What are the odds",
-            "Draw many times after the selected token: how often each token came, beside the sampler's probability.",
+        Action("draws", "Odds",
+            "Draw many times at the selected token: does each token come up as often as its probability says?",
             needs=INSIDE, recorded=lambda own: own.timeline.of(Batches).drawn is not None, looks=True, view="odds",
             opens="inspector.views.draws:DrawsView",
-            synonyms="odds, sample many times, frequencies, sampling statistics, monte carlo, is the sampler fair"),
+            synonyms="what are the odds, draw many times, repeated draws, sample many times, frequencies, "
+            "sampling statistics, monte carlo, is the sampler fair"),
     ),
     exports=("inspector.documents.draws:ODDS_PART",),
 )  # fmt: skip
@@ -301,14 +313,14 @@ COSTS = Tool(
         Action("profile", "Take a step apart",
             "A page of time: measure the parts of a step one by one, its layers, and where it stands under the "
             "machine's roofline.", needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("timing", "step apart"), worth=9, place=65,
+            page_of="timing", hint=beside("timing", "step apart"), worth=9, place=65,
             recorded=lambda own: bool((found := own.timeline.of(Measured)).profiled or found.roofline),
             synonyms="latency, speed, profiler, performance, slow, time of a step, step time, flops, bandwidth, "
             "cost of a step"),
         Action("compare_kv", "Other KV bits",
             "A page of the cache: compare it with quantized ones: bytes, and how far the logits change.",
             needs=INSIDE, looks=True, opens="inspector.views.costs:CostsView",
-            hint=beside("kv", "other bits"), worth=9, place=65,
+            page_of="kv", hint=beside("kv", "other bits"), worth=9, place=65,
             recorded=lambda own: own.timeline.of(Measured).compared is not None,
             synonyms="quantization, quantize the cache, kv quantization, kv bits, cache bits, int4, int8, "
             "4 bit, 8 bit"),
@@ -452,27 +464,29 @@ MODULES = Tool(
 
 SAMPLER = Tool(
     "sampler",
-    "Why this token",
+    "Stages",
     SamplerActions,
     actions=(
-        Action("why", "Why this token",
-            "Show the sampler stage by stage: why this token was chosen. Esc goes back.",
+        Action("why", "Stages",
+            "Show the sampler stage by stage: why this token was chosen, and not the highlighted one. Esc goes back.",
             lambda own: own.host.go_to("sampler"), Needs.DISTRIBUTION, looks=True,
-            synonyms="sampler stages, explain this token, reason, how was it chosen, sampling steps, the draw",
+            synonyms="why this token, sampler stages, explain this token, reason, how was it chosen, sampling steps, "
+            "the draw",
             view="stages"),
         Action("other_model", "Other model",
             "With a second model: show why the other model takes its token, with the same draw.",
             lambda own: own.other_model(), Needs.DISTRIBUTION,
             hint=lambda own: own.other_word(), worth=8, place=91,
             looks=True, synonyms="second model, other model, why the second model"),
-        Action("sampling", "Sampling",
+        Action("sampling", "Settings",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
             "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
             hint=live("sampling"), worth=4, place=130,
-            synonyms="sampling settings, sampler settings, preset, presets, generation parameters, hyperparameters",
+            synonyms="sampling, sampling settings, sampler settings, preset, presets, generation parameters, "
+            "hyperparameters",
             view="settings…"),
     ),
-    panel=PanelSpec(SamplerPanel, "Why this token", "Sampler"),
+    panel=PanelSpec(SamplerPanel, "Stages", "Stages"),
     contexts=(TURNED, TURNING),
     dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
 )  # fmt: skip
@@ -531,16 +545,15 @@ GRAMMAR = Tool(
     "Grammar",
     GrammarActions,
     actions=(
-        Action("grammar", "Grammar",
-            "Make the text match a regular expression, a JSON schema, a grammar or one of several texts; again to "
-            "change or remove it.", GrammarActions.open, Needs.ENGINE,
+        Action("grammar", "Constrain",
+            "Make the output match a regular expression, a JSON schema, a grammar or one of several texts, and see "
+            "what that allows at the selected token; again to change or remove it.", GrammarActions.open, Needs.ENGINE,
             synonyms="json, json schema, regex, regular expression, structured output, constrained decoding, "
-            "constrained generation, lark", view="constrain…"),
-        Action("grammar_expects", "What the grammar expects",
-            "Show which tokens the grammar allows here, how probable the model finds them, and whether the text may "
-            "end. "
-            "Esc goes back.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True,
-            synonyms="allowed tokens, token mask, grammar mask", view="grammar"),
+            "constrained generation, lark, allowed tokens, token mask, grammar mask", view="constrain…"),
+        Action("grammar_expects", "Grammar",
+            "While a grammar is on: which tokens it allows here, how probable the model finds them, and whether the "
+            "text may end.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True, view="grammar",
+            offered=lambda own: own.on),
     ),
     dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
     panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
@@ -652,14 +665,13 @@ LESSONS = Tool(
     "Lessons",
     make="inspector.views.lessons:LessonActions",
     actions=(
-        Action("lessons", "Learn",
-            "Lessons: predict, do it, and see. In a lesson: explore freely, and come back.",
-            lambda own: own.explore(),
-            synonyms="tutorial, course, learning, lesson, lessons, how does it work, explain", view="lessons…"),
-        Action("all_lessons", "All lessons", "Show all lessons and courses, with what you did; begin another one.",
-            lambda own: own.list(), synonyms="lessons, list of lessons, exercises, courses, curriculum, progress"),
+        Action("lessons", "Lessons",
+            "List lessons and courses, with what you did, and begin one: predict, do it, and see.",
+            looks=True, view="lessons", opens="inspector.views.lessons:LessonsView",
+            synonyms="tutorial, course, learn, learning, lesson, how does it work, explain, getting started, "
+            "all lessons, list of lessons, exercises, courses, curriculum, progress"),
         Action("present", "Present",
-            "Present to a class: one panel of 60 columns, large numbers, votes, and your notes.",
+            "Present to a class: one panel, the sentence, large numbers, votes, and your notes.",
             lambda own: own.present(),
             synonyms="font, large type, class, teacher, projector, slides, audience, presentation"),
     ),
@@ -689,7 +701,7 @@ TOOLS: tuple[Tool, ...] = (
     SEGMENTS,
     MERGES,
     SPECULATION,
-    LOCKSTEP,
+    SECOND_MODEL,
     RACE,
     BATCH,
     DRAWS,
@@ -735,16 +747,16 @@ def with_lesson(
     return tuple(begun if tool is LESSONS else tool for tool in TOOLS)
 
 
-def with_against(against: OpenLockstep) -> tuple[Tool, ...]:
+def with_second_model(second: OpenLockstep) -> tuple[Tool, ...]:
     """The tools of a program that begins with a second model.
 
     Args:
-        against: The second model.
+        second: The second model.
     """
-    from inspector.views.lockstep import SecondModelAtStart
+    from inspector.views.second_model import SecondModelAtStart
 
-    begins = replace(LOCKSTEP, make=lambda host: SecondModelAtStart(host, against))
-    return tuple(begins if tool is LOCKSTEP else tool for tool in TOOLS)
+    begins = replace(SECOND_MODEL, make=lambda host: SecondModelAtStart(host, second))
+    return tuple(begins if tool is SECOND_MODEL else tool for tool in TOOLS)
 
 
 def with_steering(tools: tuple[Tool, ...], how: Steering) -> tuple[Tool, ...]:

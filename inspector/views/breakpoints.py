@@ -164,14 +164,14 @@ def _unread(timeline: Timeline) -> str:
 BREAKPOINT_KEYS = dialog_table(
     "Among the breakpoints",
     *going(),
-    taking(),
+    taking(hint="apply", worth=7),
     Action("breakpoints.clear", "Clear all", "Turn every breakpoint off.", lambda own: own.clear_all(),
            hint="clear all", worth=4, priority=True),
     told=False,
 )  # fmt: skip
-ALL_OF = Setting("text and tokens then stay true once they were", "stop at", name="all_of")
+ALL_OF = Setting("text and token conditions stay met once reached", "stop at", name="all_of")
 GROUPS = (
-    ("The token to come", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
+    ("Next token", ("entropy_above", "prob_below", "rank_above", "margin_below", "mass_below", "eos")),
     ("The run and its text", ("tokens", "text", "regex", "segment")),
     ("Several conditions", (ALL_OF.name,)),
 )
@@ -188,8 +188,9 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     """
 
     ACTIONS: ClassVar[ActionTable] = BREAKPOINT_KEYS
+    KEPT: ClassVar[tuple[str, ...]] = ("settings", "_problems")
     EXPLAINS: ClassVar[bool] = True
-    HEADING: ClassVar[str] = "Breakpoints: where runs stop"
+    HEADING: ClassVar[str] = "Breakpoints: stop a run when…"
     APPLY: ClassVar[str] = "Apply"
     EXTRA = (("breakpoints.clear", "Clear", "clear"),)
 
@@ -199,17 +200,21 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
             for each in CONDITIONS
         }
         rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
-        for name, row in rows.items():
-            row.fill(getattr(points, name))
-        super().__init__(
-            [(title, [rows[name] for name in names]) for title, names in GROUPS], "entropy_above"
-        )
+        groups = [(title, [rows[name] for name in names]) for title, names in GROUPS]
+        super().__init__(groups, points, "entropy_above")
         self._problems = visible(" ".join(problems))
 
     def body(self) -> Iterable[Widget]:
-        remark = Remark(self._problems or HELP, id="breaks-remark")
-        yield remark.set_class(bool(self._problems), "-wrong")
+        yield Remark(id="breaks-remark")
         yield self.form
+
+    def begin(self) -> None:
+        """Begin in the first field."""
+        self._say(self._problems or HELP, wrong=bool(self._problems))
+        super().begin()
+
+    def _say(self, text: str, wrong: bool = False) -> None:
+        self.query_one("#breaks-remark", Remark).say(text, wrong)
 
     def made(self, values: Mapping[str, Any]) -> Breakpoints:
         return Breakpoints(**values)
@@ -217,8 +222,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        words = "All are off now. Apply keeps them off, esc leaves them as they were."
-        self.query_one("#breaks-remark", Remark).say(words)
+        self._say("All are off now. Apply keeps them off, esc leaves them as they were.")
         self.read()
 
 

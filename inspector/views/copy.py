@@ -20,11 +20,12 @@ from textual.widget import Widget
 
 from engine.protocol import Candidate, Step
 from engine.recording import as_json
-from engine.settings import Settings
-from inspector.display import guarded, pad, token_label
+from engine.settings import LoadSettings, Settings
+from inspector.display import guarded, pad, token_label, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolActions
 from inspector.scales import METRIC, size
+from inspector.session.as_code import as_command, as_python
 from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, in_short, made_with
 from inspector.state.session_tree import Item
@@ -50,7 +51,8 @@ class CopyActions(ToolActions):
 
     def open(self) -> None:
         """Ask what to copy."""
-        listed = copyables(self.timeline, self.host.candidate, self.controller.setup.settings)
+        setup = self.controller.setup
+        listed = copyables(self.timeline, self.host.candidate, setup.settings, setup.load)
         self.host.open(CopyDialog(listed), self._chosen)
 
     def _chosen(self, chosen: Copyable | None) -> None:
@@ -168,19 +170,24 @@ _PREVIEW = 200
 """Characters of a text that its preview may need."""
 
 
-def copyables(timeline: Timeline, candidate: Candidate | None, settings: Settings) -> list[Copyable]:
+def copyables(
+    timeline: Timeline, candidate: Candidate | None, settings: Settings, load: LoadSettings
+) -> list[Copyable]:
     """The things that can be copied now, in the menu's order.
 
     Args:
         timeline: Its current path, and the selected token of it.
         candidate: The highlighted one: at the tip it is the token.
-        settings: Of the sampler, for the JSON.
+        settings: Of the sampler, for JSON and code.
+        load: Of the model, for code.
     """
     items = list(timeline.items)
     token = candidate if timeline.following else timeline.selected
     answer, whole = completion(items, timeline.slot), _text(items)
     before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
     count = f"{len(items):,} token{'s' * (len(items) != 1)}"
+    command, drawn = as_command(timeline, load, settings)
+    python = as_python(timeline, load, settings)
     listed: list[Copyable] = []
     if token is not None:
         raw, text = token.raw, token.text
@@ -198,8 +205,16 @@ def copyables(timeline: Timeline, candidate: Candidate | None, settings: Setting
                  lambda: table(timeline, items), complete=True),
         Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
                  lambda: branch_json(timeline, items, settings), complete=True),
+        Copyable("s", *_named(command, drawn, len(timeline.step_slots)), lambda: command),
+        Copyable("y", "the session as Python", visible(python.partition("s = ")[2]), lambda: python),
     ]  # fmt: skip
     return [each for each in listed if each.preview]
+
+
+def _named(command: str, drawn: int, steps: int) -> tuple[str, str]:
+    """What a command is called, and its preview: it may write the beginning alone."""
+    whole = drawn == steps
+    return "the session as a command" if whole else f"steps 1 to {drawn} as a command", visible(command)
 
 
 def completion(items: Sequence[Item], slot: int) -> str:

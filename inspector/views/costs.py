@@ -35,8 +35,6 @@ PARTS, LAYERS, ROOFLINE, BITS = range(4)
 """The pages."""
 PAGES = ("Parts of a step", "Layers", "Roofline", "Other KV bits")
 SHORT = ("Parts", "Layers", "Roofline", "Other KV bits")
-PANELS = {"profile": "timing", "compare_kv": "kv"}
-"""The panel of which an action shows pages."""
 NEEDS: tuple[tuple[type[Measure], ...], ...] = (
     (Profile, MeasureRoofline),
     (Profile,),
@@ -90,8 +88,7 @@ class CostsView(View):
         first = ROOFLINE if self.recorded and measured.profiled is None else PARTS
         of_cache = self.opener == "compare_kv"
         self.pages = (BITS,) if of_cache else (PARTS, LAYERS, ROOFLINE)
-        self.opener = PANELS.get(self.opener, self.opener)
-        self.host.go_to(self.opener)  # where esc goes back to
+        self.host.go_to(self.host.table.on_row(self.opener))  # where esc goes back to
         self.show_page(BITS if of_cache else first)
 
     # ---- measuring --------------------------------------------------------------------------

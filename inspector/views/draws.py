@@ -8,7 +8,7 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import DrawMany
+from engine.protocol import DrawMany, Step
 from inspector.blocks.paint import Painter
 from inspector.display import quoted, token_label
 from inspector.documents.draws import frequencies, tree_lines
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)
 LENGTHS = (1, 2, 4, 8, 16, 32)
 ABOUT = (
-    "The sampler states a probability for each token. How often is the token really drawn?",
+    "Does each token come up as often as its probability says?",
     "",
-    "Draw k is the one that k re-rolls give: the same draws come again.",
+    "Draws are seeded, so running this again gives the same result.",
     "",
 )
 LOW = 20
@@ -47,9 +47,9 @@ DRAWS_KEYS = screen_table(
     Action("draws.turn", "Next panel", "Where there is room for one panel, show the other.", lambda own: own.turn(),
            hint=lambda own: "panel" if own.turns else "", worth=3),
     back("draws.leave", "Go back."),
-    text="`stated` is the sampler's probability, `came` the share of the draws, and `95 %` Wilson's interval of that "
-        "share; `!` marks a stated probability outside of it (one in twenty is, by chance). Chi-square tests "
-    "all of them at once.",
+    text="`expected` is the sampler's probability, `observed` the share of the draws, and `95 % interval` Wilson's "
+    "interval of that share; `!` marks an expected probability outside of it (one in twenty is, by chance). Chi-square "
+    "tests all of them at once.",
 )  # fmt: skip
 
 
@@ -92,20 +92,14 @@ class DrawsView(View):
         table.display = not second
         tree.display = self.batches.continued is not None and (second or not self.turns)
         table.put("First tokens", self._first_tokens)
-        tree.put("What came", self._came)
-        timeline, where = self.timeline, ""
-        if not timeline.following and (after := timeline.selected) is not None:
-            where = f"in the place of {quoted(token_label(after.text, after.raw))}"
-        elif timeline.items:
-            where = f"after {quoted(token_label(timeline.items[-1].text, timeline.items[-1].raw))}"
-        parts = ("Draws", "recorded" if self.recorded else where, self._asked)
-        self.write(" · ".join(filter(None, parts)) if self.room > LEAST else "")
+        tree.put("Continuations", self._came)
+        self.write(self._asked if self.room > LEAST else "")
 
     def _first_tokens(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The frequencies, and the test of them."""
         if (drawn := self.batches.drawn) is not None:
             return Painter(on).draw(frequencies(drawn), width, height)
-        press = f"Press {key_for('draws.go')} for {self.draws:,} draws."
+        press = f"{key_for('draws.go').capitalize()} draws {self.draws:,} times."
         about = (*ABOUT, self.needs_model if self.recorded else press)
         return centred([(line, on.ink("muted")) for line in about], width, height)
 
@@ -117,8 +111,19 @@ class DrawsView(View):
 
     @property
     def _asked(self) -> str:
-        """The number and length of the next draws."""
-        return f"{self.draws:,} draws of {self.tokens} token" + "s" * (self.tokens != 1)
+        """The place, the number and the length of the next draws."""
+        length = f", {self.tokens} tokens each" if self.tokens > 1 else ""
+        if self.recorded:
+            return "Recorded draws"
+        place, selected = "the next token", self.timeline.selected
+        if selected is not None:
+            number = (
+                f"step {selected.index + 1}"
+                if isinstance(selected, Step)
+                else f"prompt token {self.timeline.slot + 1}"
+            )
+            place = f"{number} ({quoted(token_label(selected.text, selected.raw))})"
+        return f"Redraw {place} {self.draws:,} times{length}"
 
     def situation(self) -> str:
         """The state of the draws, and what to do about it."""
@@ -128,12 +133,12 @@ class DrawsView(View):
             return failure_words(failure)
         if self.job.running:
             if (continued := self.batches.continued) is None:
-                return "Drawing"
+                return "Drawing …"
             done = sum(lane.ended is not None for lane in continued.lanes)
             return f"Drawing, {done} of {self.draws:,} done"
         if self.controller.setup.settings.temp == 0:
-            return f"Greedy takes one token always: esc, then {key_for('sampling')} for a temperature above 0"
-        return f"Press {key_for('draws.go')} for {self._asked}, ← → for their number, ↑ ↓ for longer ones"
+            return f"Greedy always takes the same token: esc, then {key_for('sampling')} for a temperature above 0"
+        return f"{key_for('draws.go').capitalize()} draws; ← → number of draws, ↑ ↓ length of each"
 
     # ---- keys -------------------------------------------------------------------------------
 

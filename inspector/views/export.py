@@ -39,7 +39,7 @@ LESSON = "lesson"
 """The web page of a lesson whose recording is on show."""
 KINDS: tuple[Exportable, ...] = (
     *FORMATS.values(),
-    Exportable(PICTURE, "picture", "the screen as it stands, as SVG"),
+    Exportable(PICTURE, "screenshot", "the screen as it stands, as SVG"),
     Exportable(LESSON, "lesson's page",
                "the whole lesson as a page that asks, shows what was recorded, and needs no program"),
 )  # fmt: skip
@@ -172,7 +172,7 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
         unticked = (place for place, name in enumerate(self._looked) if name in self._own.without)
         with VerticalGroup(id="export-evidence") as group:
             group.display = self._kind.evidence
-            yield Label("views that were opened", classes="field-label", markup=False)
+            yield Label("include these views", classes="field-label", markup=False)
             if self._looked:
                 yield Ticks(self._looked, unticked, id="export-ticks")
             else:

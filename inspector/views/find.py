@@ -20,13 +20,14 @@ from engine.errors import COMPUTE_AGAIN
 from engine.protocol import Candidate, Failure, FindTokens, Recall, Recalled, TokensFound
 from engine.token_texts import TokenQuery, read_query
 from inspector import scales
-from inspector.display import hex_bytes, pad, token_label, truncate, visible
+from inspector.display import hex_bytes, pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import Branch, Branches
+from inspector.state.candidates import after_sampler
 from inspector.state.session_tree import numbered
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, dialog_table, leaves, picking, taking
@@ -81,7 +82,7 @@ LIMIT = 100
 """Matches that are shown at most."""
 HELP = (
     "Type part of a token with its spaces (␣ and ↵ will do), #339 for an id, 0x e2 9c for bytes. "
-    "With a capital letter, case matters."
+    "Case matters only if you type a capital."
 )
 FRAME = 0.1
 """Seconds between two checks whether the selected slot is still the one searched for."""
@@ -95,8 +96,8 @@ TOKEN = 26
 
 FIND_KEYS = dialog_table(
     "While a token is searched",
-    *picking("Go through what was found, the most probable first.", "match", 6),
-    taking("Take it, as a second click on it does."),
+    *picking("Go through the matches: the token itself, those that begin with the text, then others.", "match", 6),
+    taking("Take it, as a second click on it does.", "take it", 8),
     Action("find.recall", "Compute logits", "Compute logits that were not kept, such as those inside a prompt.",
            lambda own: own.recall(), hint="compute logits", worth=4, priority=True),
     Action("find.in_text", "In the text instead", "Search the text for the same instead.", lambda own: own.in_text(),
@@ -106,7 +107,7 @@ FIND_KEYS = dialog_table(
 
 
 class FindDialog(PickDialog[Candidate]):
-    """Looks tokens up, the most probable first; returns the one to take.
+    """Looks tokens up; returns the one to take.
 
     Args:
         own: Has the last query.
@@ -258,7 +259,7 @@ class FindDialog(PickDialog[Candidate]):
         cut = match.cut_by is not None
         ink = on.ink("muted" if place == on.highlighted else "faint") if cut else on.rich_style
         numbers = {
-            "sampler": visible(match.cut_by) if match.cut_by else scales.percent(match.sampler_prob),
+            "sampler": after_sampler(match),
             "rank": scales.count(match.rank),
             "logprob": f"{match.logprob:.2f}",
             "id": str(match.id),
@@ -298,21 +299,24 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
         ids = f"0 to {vocabulary - 1:,}"
         missing = f"No token has the id {query.id}: they are {ids}."
         return "This token has the id." if answer.total else missing
-    part = hex_bytes(query.raw) if query.kind == "bytes" else f"‹{truncate(token_label(answer.query), 24)}›"
+    part = hex_bytes(query.raw) if query.kind == "bytes" else quoted(truncate(token_label(answer.query), 24))
     if not answer.total:
-        advice = f"A text may take several tokens: leave, and press {key_for('own_text')} to type it."
+        advice = f"A text may take several tokens: esc, then {key_for('own_text')} types it."
         return f"No token contains {part}. {advice}"
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
-    shown = len(answer.matches)
-    more = f" The {shown} most probable are shown." if shown < answer.total else ""
-    return f"{many}: {scales.tiny(answer.mass)} by the model.{more}"
+    shown, them = (
+        len(answer.matches),
+        "together the model gives them" if answer.total > 1 else "the model gives it",
+    )
+    more = f" The first {shown} are shown." if shown < answer.total else ""
+    return f"{many}; {them} {scales.share(answer.mass)}.{more}"
 
 
 # ---- a text on the path or on any branch --------------------------------------------------------
 
 PLACES = 500
 """Places that are listed at most."""
-TEXT_HELP = "Searches the text; #339 finds an id, 0x e2 9c bytes. With a capital letter, case matters."
+TEXT_HELP = "Searches the text; #339 finds an id, 0x e2 9c bytes. Case matters only if you type a capital."
 _AROUND = 120
 """Characters of the text at each side of a place, at most."""
 _POSITION, _BRANCH = 9, 16
@@ -435,14 +439,12 @@ def places_sentence(query: str, everywhere: bool, shown: int, total: int) -> str
     if not query:
         return TEXT_HELP
     where = "in any branch" if everywhere else "on this path"
-    part = f"‹{truncate(visible(query), 24)}›"
+    part = quoted(truncate(visible(query), 24))
     if not total:
         more = "" if everywhere else f" {key_for('find.scope')} searches all branches."
-        advice = f"To search all tokens that could come at a place, leave and press {key_for('find')}."
-        return f"{part} occurs nowhere {where}.{more} {advice}"
-    many = f"{total:,} places" if total > 1 else "1 place"
-    more = f", of which the first {shown} are shown" if shown < total else ""
-    return f"{part} occurs at {many} {'in all branches' if everywhere else where}{more}."
+        return f"{part} does not occur {where}.{more} {key_for('find').capitalize()} searches the vocabulary instead."
+    more = f" The first {shown} are shown." if shown < total else ""
+    return f"{part}: {scales.counted(total, 'place')} {'in all branches' if everywhere else where}.{more}"
 
 
 # ---- the search, across the borders of tokens ---------------------------------------------------

@@ -9,17 +9,15 @@ from rich.segment import Segment
 from textual.content import Content
 
 from engine.grammar_settings import Grammar
-from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
-from inspector import scales
-from inspector.display import pad, truncate, visible
-from inspector.documents.grammar import sentences, share, warning
+from engine.protocol import GrammarExpected, ReadGrammar
+from inspector.display import truncate, visible
+from inspector.documents.grammar import beginnings, sentences, warning
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
-from inspector.widgets.charts import bar
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -34,7 +32,15 @@ class GrammarActions(ToolActions):
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None
-        self._open = False
+        self._open = self._was_on = False
+        self.awake = True
+
+    @property
+    def on(self) -> bool:
+        """True if a grammar is in force, or was at the selected token."""
+        distribution = self.timeline.distribution
+        here = distribution is not None and distribution.grammar is not None
+        return here or self.controller.setup.settings.grammar is not None
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -57,15 +63,16 @@ class GrammarActions(ToolActions):
         if grammar is None:
             self.host.answer("The grammar is off: all tokens are allowed from here on")
         else:
-            summary = visible(grammar.summary)
-            self.host.answer(
-                f"The text must match {summary}. {key_for('grammar_expects')} shows what it expects"
-            )
+            shows = f"{key_for('next_view').capitalize()} shows what it allows"
+            self.host.answer(f"The output must match {visible(grammar.summary)}. {shows}")
 
     # ---- the panel --------------------------------------------------------------------------
 
     def show(self) -> None:
-        """Show the panel, if it is on screen, and ask what it lacks."""
+        """Show the panel, if it is on screen, and ask what it lacks; offer it while a grammar is on."""
+        if self.on != self._was_on:
+            self._was_on = self.on
+            self.host.changed()
         if "grammar" not in self.host.shown:
             return
         timeline, used = self.timeline, self.controller.queries.used(self.timeline)
@@ -85,8 +92,6 @@ class GrammarActions(ToolActions):
 
 
 # ---- the panel ----------------------------------------------------------------------------------
-
-_WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
 
 
 class GrammarPanel(PanelCanvas, can_focus=True):
@@ -118,11 +123,12 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             rows: list[Row] = [[Segment(line, self.ink("warn"))] for line in lines]
             rest = " ".join(sentence for sentence in sentences(reading) if sentence != warned)
             rows += [[Segment(line)] for line in wrapped(rest, width)]
-            return [*rows, *self._beginnings(width, height - len(rows))]
+            expected = self._expected.expected if self._expected is not None else ()
+            return [*rows, *beginnings(self, expected, width, height - len(rows))]
         if distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:
-                reason, advice = "This token is part of the prompt.", "Press end for the token to come."
+                reason, advice = "This token is part of the prompt.", "Press end for the next token."
         elif grammar is not None:
             reason, advice = "The grammar begins after this token.", "Press → or end."
         else:
@@ -130,25 +136,3 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             if timeline is not None and not timeline.recorded:
                 advice = f"Press {key_for('grammar')} to give one: digits, a date, JSON."
         return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
-
-    def _beginnings(self, width: int, room: int) -> list[Row]:
-        expected = self._expected.expected if self._expected is not None else ()
-        if not expected or room < 2:
-            return []
-        if len(expected) >= room:
-            expected, left = expected[: room - 2], expected[room - 2 :]
-            masses = [each.mass for each in left if each.mass is not None]
-            others, tokens = f"{scales.count(len(left))} others", sum(each.tokens for each in left)
-            expected = (*expected, ExpectedBeginning(others, tokens, sum(masses) if masses else None))
-        cells = max(0, min(_BAR, width - _WORDS - _COUNT - _SHARE - 2))
-        head = pad("expects", _WORDS) + pad("tokens", _COUNT, right=True) + pad("model", _SHARE, right=True)
-        rows: list[Row] = [[Segment(head, self.ink("muted"))]]
-        for each in expected:
-            mass = "" if each.mass is None else share(each.mass)
-            numbers = pad(scales.count(each.tokens), _COUNT, right=True) + pad(mass, _SHARE, right=True)
-            row = [Segment(pad(visible(each.words), _WORDS), self.ink("strong")), Segment(numbers)]
-            if each.mass is not None and cells:
-                drawn = Segment(bar(min(1.0, each.mass), cells), self.ink("track") + self.data())
-                row += [Segment("  "), drawn]
-            rows.append(row)
-        return rows

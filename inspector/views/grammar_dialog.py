@@ -1,8 +1,8 @@
-"""The dialog for a grammar: what is wrong with it, and what it expects, are shown as it is typed."""
+"""The dialog that constrains the output: what is wrong with a grammar, and what it allows, are shown as it is typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 from textual import on
@@ -13,14 +13,16 @@ from textual.widgets import Button, Label, TextArea
 
 from engine.errors import SettingsError
 from engine.grammar_settings import Grammar, GrammarKind
-from engine.protocol import GrammarExpected, ReadGrammar
+from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from engine.setting import check
+from inspector import scales
 from inspector.display import visible
-from inspector.documents.grammar import EXAMPLES, allows
+from inspector.documents.grammar import EXAMPLES, allows, beginnings
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
+from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
@@ -29,7 +31,8 @@ GRAMMAR_KEYS = dialog_table(
     note("tab", hint="next field", worth=5),
     NEW_LINE,
     note("left right", hint="choose", worth=4),
-    Action("grammar.take_off", "Take off", "Generate without a grammar.", lambda own: own.take_off(), hint="take off",
+    note("enter", hint="apply", worth=8),
+    Action("grammar.take_off", "Remove", "Generate without a grammar.", lambda own: own.take_off(), hint="remove",
            worth=6, priority=True),
     told=False,
 )  # fmt: skip
@@ -39,7 +42,7 @@ LABELS: dict[GrammarKind, str] = {
 HELP: dict[GrammarKind, str] = {
     "regex": "A regular expression in Rust's syntax that the whole answer matches; no look-around, no backreferences.",
     "json-schema": "A JSON schema: the answer is JSON that is valid under it; of a format only the form is checked.",
-    "choices": "Texts, one a line: the answer is one of them.",
+    "choices": "Texts, one a line (ctrl+j begins one): the answer is one of them.",
     "lark": 'A grammar in Lark: start: "yes" | "no".',
     "gbnf": 'A grammar in GBNF, as llama.cpp reads it: root ::= "yes" | "no".',
 }
@@ -57,9 +60,9 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
     """
 
     ACTIONS: ClassVar[ActionTable] = GRAMMAR_KEYS
-    HEADING: ClassVar[str] = "Grammar that the text must match"
+    HEADING: ClassVar[str] = "Constrain the output"
     APPLY: ClassVar[str] = "Apply"
-    EXTRA = (("grammar.take_off", "Take off", "take-off"),)
+    EXTRA = (("grammar.take_off", "Remove", "take-off"),)
 
     def __init__(self, grammar: Grammar | None, lookup: Latest, timeline: Timeline) -> None:
         super().__init__()
@@ -87,6 +90,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
                 yield widget
         yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="grammar-remark")
+        yield AllowedList(id="grammar-allowed")
 
     def begin(self) -> None:
         """Begin in the text."""
@@ -126,6 +130,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         empty = not typed.text.strip()
         self.query_one("#apply", Button).disabled = empty
         self._lookup.drop()
+        self.query_one(AllowedList).put(())
         if empty:
             self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
@@ -147,6 +152,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
             self._say(usable_sentence(answer))
+            self.query_one(AllowedList).put(answer.expected)
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
@@ -169,12 +175,33 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self.dismiss("off" if self._grammar is not None else None)
 
 
+class AllowedList(Canvas):
+    """What the grammar in the fields allows at the selected token."""
+
+    expected: Sequence[ExpectedBeginning] = ()
+
+    def put(self, expected: Sequence[ExpectedBeginning]) -> None:
+        """Show it.
+
+        Args:
+            expected: None while it isn't known.
+        """
+        self.expected = expected
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> list[Row]:
+        return beginnings(self, self.expected, width, height)
+
+
 def usable_sentence(answer: GrammarExpected) -> str:
-    """A sentence that the grammar can be used, and what it would expect; printable."""
+    """A sentence that the grammar is valid, and what it would allow; printable."""
     reading = answer.reading
     if reading is None:
-        return "It can be used."
-    expects = ", ".join(visible(each.words) for each in answer.expected[:6])
-    more = ", …" if len(answer.expected) > 6 else ""
-    counted = f" {allows(reading)}" if reading.allowed else ""
-    return f"It can be used.{counted}" + (f" It expects {expects}{more}." if expects else "")
+        return "Valid."
+    forced = (
+        ", ".join(visible(each.words) for each in answer.expected[:2]) if len(answer.expected) < 3 else ""
+    )
+    if not forced or not reading.allowed:
+        return f"Valid. {allows(reading)}" if reading.allowed else "Valid."
+    them = "it" if reading.allowed == 1 else "them"
+    return f"Valid. Allowed next: {forced} (the model gives {them} {scales.share(reading.mass)})."

@@ -115,17 +115,17 @@ SWITCH_OFF_KEYS = look_table(
            lambda own: own.clear(), listed=False),
     *both(("interventions.less", "interventions.more"), ("Less", "More"), "Scale it: off, half, twice.",
           lambda own, by: own.turn_factor(by), hint="scale", worth=4),
-    Action("interventions.scope", "Scope", "Change only this token's forward, or run the whole context again.",
+    Action("interventions.scope", "Scope", "Change only this token's forward pass, or run the whole context again.",
            lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
     Action("interventions.measure", "Measure",
            "Colour by KL (how far all probabilities move), or by the change of the followed token's logit.",
            lambda own: own.turn_measure(), hint=lambda own: f"colour: {own.measure.name}", worth=4, place=1),
-    Action("interventions.hold", "Hold", "Continue with it, in a branch that begins with this token.",
-           lambda own: own.hold(), hint="hold", worth=7),
-    Action("interventions.release", "Release",
+    Action("interventions.hold", "Keep off", "Continue with it, in a branch that begins with this token.",
+           lambda own: own.hold(), hint="keep off", worth=7),
+    Action("interventions.release", "Turn back on",
            "Leave a branch under interventions: return to the model's own token where it begins.",
            lambda own: own.release(),
-           hint=lambda own: "release" if own.timeline.under else "", worth=7),
+           hint=lambda own: "turn back on" if own.timeline.under else "", worth=7),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
     text="The map shows what happens when only one unit is switched off at this token. Under it are the candidates "
@@ -277,16 +277,17 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def heading(self, answer: HeadsSwept | None) -> str:
         if answer is None:
-            return "What each part of the model does here, seen by switching it off"
+            return "Switching off one part of the model at a time"
         name = quoted(token_label(answer.text))
         heads = any(each.intervention.kind == "head" for each in answer.units)
-        what = "Each head and part" if heads else "Each part"
-        where = " in the whole context" if answer.scope == "context" else ""
+        what = "head or part" if heads else "part"
+        where, prob = " in the whole context" if answer.scope == "context" else "", percent(answer.prob)
         return first_fitting(
             self.area.width - TITLED,
-            f"{what} switched off alone{where}: what becomes of {name} ({percent(answer.prob)})",
-            f"{what} off alone{where}: {name} ({percent(answer.prob)})",
-            f"{what} off alone{where}: {name}",
+            f"Switching off one {what} at a time{where}: effect on {name} ({prob})",
+            f"One {what} off{where}: effect on {name} ({prob})",
+            f"Effect on {name} ({prob}){where}",
+            f"Effect on {name}{where}",
         )
 
     def situation(self) -> str:
@@ -310,15 +311,13 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def _instead(self, on: Canvas) -> Notice:
         if self.answer is None and self.intervened:
-            return self.not_intervened(on, "Views of the inside are for")
+            return self.not_intervened(on, "Parts are switched off at")
         return super()._instead(on)
 
     def _effect(self, on: Canvas) -> Sequence[Block]:
         """The effect of the chosen units, or why it isn't there."""
-        live = f"was not recorded. {key_for('go_live')} on the main screen continues live"
-        waiting = (
-            f"{interventions_words(self.interventions)}: this {'is being computed' if self.live else live}."
-        )
+        live = f"not recorded. {key_for('go_live')} continues live"
+        waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
         why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
         return [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
 
@@ -445,14 +444,14 @@ def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
     for each in swept.units:
         found[each.intervention.kind].append(each)
     best = [max(units, key=measure.strength) for units in found.values() if units]
-    forms = [f"Strongest ({measure.unit}): "]
+    forms = [f"Largest effects ({measure.unit}): "]
     while best:
         words = (
             f"{each.intervention.label} {figure(measure.value(each), 5, measure.scale.plus)}" for each in best
         )
         forms.append(" · ".join(words))
         best.remove(min(best, key=measure.strength))
-    return forms[0] + forms[1], *(f"Most: {form}" for form in forms[1:])
+    return forms[0] + forms[1], *(f"Largest: {form}" for form in forms[1:]), forms[-1]
 
 
 def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:

@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     ),
     "Screen": (
         (("theme",), "Dark or light", "the other theme"),
-        (("alone",), "Text and answer", "alone, as for a projector"),
+        (("alone",), "Text and panel", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
         (DIVIDERS, "Dividers", "click an arrow"),
     ),
@@ -60,8 +60,7 @@ class KeepActions(ToolActions):
         facts, sections = on.facts(self._facts(), width), [*self._sections()]
         heading = on.ink("accent")
         listed = [
-            [[Segment(f" {name}", heading)], *(_row(on, *one, width) for one in each)]
-            for name, each in sections
+            [[Segment(name, heading)], *(_row(on, *one, width) for one in each)] for name, each in sections
         ]
         lines = [_lines(on, name, each, width) for name, each in sections]
         for blocks in ([facts, *listed], [facts, *lines], lines):
@@ -135,17 +134,17 @@ def _saved(host: MainScreen) -> Facts:
 def _row(on: Canvas, hint: Hint, name: str, does: str, width: int) -> Row:
     """A row; where there is no room for all sentences, without them."""
     link, keys = _link(hint), _keys(on, hint)
-    does = does if width >= KEY + NAME + SENTENCE else ""
-    room = max(1, KEY - 1 - Segment.get_line_length(keys))
-    sentence = Segment(truncate(does, max(0, width - KEY - NAME)), on.ink("muted") + link)
+    does = does if width > KEY + NAME + SENTENCE else ""
+    room = max(1, KEY + 1 - Segment.get_line_length(keys))
+    sentence = Segment(truncate(does, max(0, width - KEY - 1 - NAME)), on.ink("muted") + link)
     named = Segment(name.ljust(NAME), on.ink("base") + link)
-    return [Segment(" "), *keys, Segment(" " * room), named, sentence]
+    return [*keys, Segment(" " * room), named, sentence]
 
 
 def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], width: int) -> list[Row]:
     """Keys and names side by side behind the heading."""
     wide = width >= 4 * HEADING
-    rows: list[Row] = [[Segment(f" {heading}".ljust(HEADING if wide else 0), on.ink("accent"))]]
+    rows: list[Row] = [[Segment(heading.ljust(HEADING if wide else 0), on.ink("accent"))]]
     for hint, name, _ in each:
         piece = [Segment("  "), *_keys(on, hint), Segment(f" {name}", on.ink("base") + _link(hint))]
         if Segment.get_line_length([*rows[-1], *piece]) > width:

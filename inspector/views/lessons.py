@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec.structs import replace
-from rich.cells import cell_len
 from rich.console import Console
-from textual import events
+from rich.segment import Segment
+from textual import getters, on
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.renderables.digits import Digits
 from textual.widget import Widget
@@ -20,21 +21,36 @@ from textual.widget import Widget
 from engine.errors import PathError
 from engine.protocol import MoveTo, Prefill
 from engine.settings import Settings, for_model
-from inspector.display import pad, truncate, truncate_words, visible
+from inspector.display import first_fitting, pad, truncate, truncate_start, visible
 from inspector.keys import bare_key_for, key_for, names_of
-from inspector.lessons.catalogue import END, LessonProgress, Listed, Progress, shipped
+from inspector.lessons.catalogue import LessonProgress, Listed, Progress, shipped
 from inspector.lessons.courses import Course, CoursePlace, shipped_courses
 from inspector.lessons.lesson import MOST_OPTIONS, LessonPhase
 from inspector.main.finder import Findable
 from inspector.main.narration import Narration
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.main.tool import ToolActions
+from inspector.main.view import View
 from inspector.scales import clock
 from inspector.session.playback import Opening, checked
-from inspector.widgets.actions import Action, ActionTable, Hint, Needs, dialog_table, hints_of, list_table
+from inspector.state.timeline import Phase
+from inspector.widgets.actions import (
+    Action,
+    ActionTable,
+    Hint,
+    Needs,
+    back,
+    dialog_table,
+    hints_of,
+    list_table,
+    picking,
+    screen_table,
+)
+from inspector.widgets.canvas import Row, paragraph
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
-from inspector.widgets.lists import LinesDialog, SafeOptionList
+from inspector.widgets.inks import panel_css
+from inspector.widgets.lists import LinesDialog, PickList
 
 if TYPE_CHECKING:
     from inspector.lessons.play import LessonPlay
@@ -96,6 +112,8 @@ class LessonActions(ToolActions):
         """True if the learner asked for the hint."""
         self._before: tuple[Settings, int, Prefill] | None = None
         """Settings, tip and prompt of the session as the lesson found it."""
+        self._asked = False
+        """True if the last key was the first of two that leave."""
         self._progress = Progress()
         self.presenting = Presenting(self)
         self._present = present
@@ -159,7 +177,7 @@ class LessonActions(ToolActions):
         begin = known.beat if beat is None else beat
         if beat is None and begin:
             self.play.know(known, begin)
-            self.host.answer(f"The lesson continues at beat {begin + 1}; {key_for('lesson.back')} goes back")
+            self.host.answer(f"The lesson continues at card {begin + 1}; {key_for('lesson.back')} goes back")
         self.exploring = False
         self.changed()
         self.play.begin(begin)
@@ -186,7 +204,7 @@ class LessonActions(ToolActions):
                 setup.prompt = prompt
                 if tip != self.timeline.tip:
                     client.request(MoveTo(tip))
-        self.host.answer(f"You left the lesson; {key_for('all_lessons')} lists all of them")
+        self.host.answer(f"You left the lesson. {key_for('lessons')} lists all of them")
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
@@ -265,9 +283,12 @@ class LessonActions(ToolActions):
 
     def takes(self, key: str) -> bool:
         """Do what a key means to the lesson."""
-        does = self._keys().get(key)
+        does, asked = self._keys().get(key), self._asked
+        self._asked = False
         if does is None:
             return False
+        if does == self.ask_to_leave and asked:
+            does = self._leaves
         self.host.answer()
         does()
         self.changed()
@@ -287,24 +308,38 @@ class LessonActions(ToolActions):
         """A sentence on what to do before a key that would show the answer."""
         explore = f"{EXPLORE.shown} explores freely"
         if self.presenting.on:
-            return f"The class predicts first: {key_for('presenting.on')} continues, {key} waits. {explore}"
-        return f"Predict with {numbers(play)} first: {key} waits until then. {explore}"
+            return (
+                f"The class predicts first: {key_for('presenting.on')} continues, {key} is locked. {explore}"
+            )
+        return f"Predict first: press {numbers(play)}. {key} is locked until then. {explore}"
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
+        if self.host.over == "lessons":
+            return {}  # the list has its own
         means = self._taken(self.play) if self.play is not None else {}
         means |= self.presenting.keys() if self.presenting.on else {}
+        enlarged = self.host.arrangement.enlarged and not self.presenting.on
+        if (
+            self.host.open_view is not None or self.timeline.phase is Phase.RUNNING or enlarged
+        ):  # these go first
+            means.pop("lesson.leave", None)
         return {name: does for id, does in means.items() for name in names_of(id)}
 
     def _taken(self, play: LessonPlay) -> Keys:
         """The effects of keys beside the card."""
         if self.exploring:
-            return {"lessons": self.explore, "lesson.again": self._again}
+            return {
+                "lesson.explore": self.explore,
+                "lesson.again": self._again,
+                "lesson.leave": self.ask_to_leave,
+            }
         card, paging = self.host.card, Keys()
         if card is not None and card.overflows:
             paging = {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
         keys: Keys = {
-            "lessons": self.explore,
+            "lesson.explore": self.explore,
+            "lesson.leave": self.ask_to_leave,
             **paging,
             "lesson.back": lambda: play.begin(play.beat_number - 1),
             "lesson.on": lambda: play.begin(play.beat_number + 1),
@@ -334,11 +369,23 @@ class LessonActions(ToolActions):
         if self.following is None:
             self.leave()
         else:
-            self._take(self.following)
+            self.take(self.following)
 
-    def _take(self, place: CoursePlace) -> None:
+    def take(self, place: CoursePlace) -> None:
         """Begin a lesson of a course: where it was left, or before a class at its first beat."""
         self.begin(place.listed, 0 if self.presenting.on else None, place)
+
+    def ask_to_leave(self) -> None:
+        """Ask once; at the end of a lesson there is nothing to ask."""
+        if self.phase is LessonPhase.ENDED and not self.presenting.on:
+            self.leave()
+            return
+        self._asked, what = True, "end presenting" if self.presenting.on else "leave the lesson"
+        self.host.answer(f"Press {key_for('lesson.leave')} once more to {what}. Your session stays as it is")
+
+    def _leaves(self) -> None:
+        """End presenting, or else the lesson."""
+        self.presenting.toggle() if self.presenting.on else self.leave()
 
     def _again(self) -> None:
         """Begin the beat again, from exploring, too."""
@@ -350,7 +397,7 @@ class LessonActions(ToolActions):
         """The hint; and after it, have it done. Before and after that time, say what to press."""
         if play.phase is not LessonPhase.ACTING:
             asks = play.phase in UNTIL and play.options
-            idle = f"There is nothing to do here: {key_for('lesson.go_on')} continues"
+            idle = f"Done. {key_for('lesson.go_on')} continues"
             self.host.answer(self._waits(key_for("lesson.help"), play) if asks else idle)
             return
         if play.beat.hint and not self.hinted:
@@ -366,34 +413,30 @@ class LessonActions(ToolActions):
             self._show_subject()
 
     def explore(self) -> None:
-        """Leave the card to look around, or come back to it; without a lesson, the list."""
-        if self.play is None:
-            self.list()
+        """Leave the card to look around, or come back to it; after a lesson, list all."""
+        if self.over:
+            self.host.press("lessons")
             return
         self.exploring = not self.exploring
         self._show_subject()  # a view that was opened may show the answer
         self.changed()
+
+    def findable(self) -> Iterator[Findable]:
+        """The way out of the lesson under way."""
+        if self.play is not None:
+            about = (
+                "Leave the lesson. What it added stays in the tree; the session is where the lesson found it."
+            )
+            yield Findable("leave lesson", "Leave", about, "The lesson under way", key_for("lesson.leave"),
+                           "leave the lesson, exit, quit, end the lesson, stop the lesson", run=self.leave)  # fmt: skip
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
         for each in shipped():
             lesson = each.lesson
             yield Findable(f"lesson {lesson.id}", visible(lesson.title), visible(lesson.about), "Lessons",
-                           key_for("all_lessons"), f"lesson, lesson {each.number}, learn", "all_lessons",
+                           key_for("lessons"), f"lesson, lesson {each.number}, learn", "lessons",
                            partial(self.begin, each))  # fmt: skip
-
-    def list(self) -> None:
-        """Show all lessons."""
-        self.host.open(LessonsDialog(self._progress.read(), self.play is not None), self._chosen)
-
-    def _chosen(self, chosen: Listed | Course | str | None) -> None:
-        if chosen == END:
-            self.leave()
-        elif isinstance(chosen, Listed):
-            self.begin(chosen)
-        elif isinstance(chosen, Course):
-            dialog = CourseDialog(chosen, self._progress.read())
-            self.host.open(dialog, lambda place: self._take(place) if place else None)
 
     # ---- words for the keys of the card -----------------------------------------------------
 
@@ -421,7 +464,7 @@ class LessonActions(ToolActions):
 def _helps(own: Any) -> str:
     if own.phase is not LessonPhase.ACTING:
         return ""
-    return "have it done" if own.hinted or not own.play.beat.hint else "hint"
+    return "do it for me" if own.hinted or not own.play.beat.hint else "hint"
 
 
 def _continues(own: Any) -> str:
@@ -430,7 +473,7 @@ def _continues(own: Any) -> str:
     return "next" if own.phase is LessonPhase.REVEALED else ""
 
 
-_BEATS, _READ = "Go to the previous or the next beat.", "Scroll a card that is longer than the screen."
+_BEATS, _READ = "Go to the previous or the next card.", "Scroll a card that is longer than the screen."
 
 
 def _predicts(place: int) -> Action:
@@ -439,14 +482,14 @@ def _predicts(place: int) -> Action:
     def word(own: Any) -> str:
         return "predict" if own.phase is LessonPhase.ASKING and place < len(own.play.options) else ""
 
-    text = "Predict; until then, keys that would show the answer are blocked."
+    text = "Predict; until then, keys that would show the answer are locked."
     return Action(f"lesson.predict_{place + 1}", f"Option {place + 1}", text, hint=word, worth=9)
 
 
 PREDICTS = tuple(map(_predicts, range(MOST_OPTIONS)))
-EXPLORE = Action("lessons", "Explore", "Explore freely, and come back.", worth=5,
-                 hint=lambda own: "back to the lesson" if own.exploring else "" if own.over else "explore")  # fmt: skip
-"""The card takes its key in every tab."""
+EXPLORE = Action("lesson.explore", "Explore", "Explore freely, and come back; after a lesson, list all lessons.",
+                 worth=5, hint=lambda own: "back to the lesson" if own.exploring else "lessons" if own.over else
+                 "explore")  # fmt: skip
 LESSON_KEYS = ActionTable(
     "In a lesson",
     (
@@ -454,16 +497,17 @@ LESSON_KEYS = ActionTable(
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
                hint=_helps, worth=6),
-        Action("lesson.back", "Previous beat", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
+        Action("lesson.back", "Previous card", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
                worth=2),
-        Action("lesson.on", "Next beat", _BEATS, worth=3,
-               hint=lambda own: "next beat" if own.over and own.play.problem is not None else ""),
-        Action("lesson.again", "Again", "Begin this beat again.", worth=1,
-               hint=lambda own: "" if own.phase is LessonPhase.ENDED else "again"),
+        Action("lesson.on", "Next card", _BEATS, worth=3,
+               hint=lambda own: "next card" if own.over and own.play.problem is not None else ""),
+        Action("lesson.again", "Restart card", "Begin this card again.", worth=1,
+               hint=lambda own: "" if own.phase is LessonPhase.ENDED else "restart card"),
         EXPLORE,
         Action("lesson.read_back", "Read back", _READ),
         Action("lesson.read_on", "Read on", _READ),
-        Action("all_lessons", hint=lambda own: "lessons" if own.over else "", worth=5),
+        Action("lesson.leave", "Leave", "Leave the lesson; it asks once. The session stays as it is.", hint="leave",
+               worth=4),
     ),
 )  # fmt: skip
 """The keys beside the card, which come before all others; the owner is the `LessonActions`."""
@@ -471,21 +515,31 @@ LESSON_KEYS = ActionTable(
 
 def card(own: LessonActions, play: LessonPlay) -> Narration:
     """The card of the lesson under way."""
-    beat, course = play.beat, own.course
+    beat = play.beat
     over = play.phase is LessonPhase.ENDED
-    title = f"{course.named}: " if course is not None else ""
-    title += play.lesson.title
-    if not over:
-        title += f" {play.beat_number + 1}/{len(play.lesson.beats)} · {beat.title}"
+    title = _title(own, play, over)
     hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions]]))
     if own.exploring:
         again = key_for("lesson.again")
-        words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} begins this beat again."
-        return Narration(visible(title), Content(words), hints)
+        words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} restarts this card."
+        return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
     situation = _situation(play, own.following)
-    return Narration(visible(title), body, hints, beat.show, hidden, situation=situation)
+    return Narration(title, body, hints, beat.show, hidden, situation=situation)
+
+
+def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
+    """The longest title of the card that fits; a check of lessons sees that the last does."""
+    course, lesson, beat = own.course, visible(play.lesson.title), visible(play.beat.title)
+    place = f"{course.named} · " if course is not None else ""
+    before = f"{visible(course.course.title)}, lesson {place}" if course is not None else ""
+    number, of = play.beat_number + 1, len(play.lesson.beats)
+    long, short = f"{lesson}, card {number} of {of} · {beat}", f"{lesson} {number}/{of} · {beat}"
+    room = own.host.app.size.width - 6 - CLOCK * own.presenting.on
+    if over:
+        return first_fitting(room, before + lesson, place + lesson)
+    return first_fitting(room, before + long, place + long, place + short, short)
 
 
 def numbers(play: LessonPlay) -> str:
@@ -495,18 +549,18 @@ def numbers(play: LessonPlay) -> str:
 
 def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
-    explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("all_lessons")
+    explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
         again = key_for("lesson.again")
-        return f"{key_for('lesson.on')} goes to the next beat, {again} begins this one again"
+        return f"{key_for('lesson.on')} goes to the next card, {again} restarts this one"
     match play.phase:
         case LessonPhase.ASKING:
-            return f"Predict with {numbers(play)}: keys that would show it wait. {explore}"
+            return f"Predict: press {numbers(play)}. Keys that would show the answer are locked"
         case LessonPhase.ACTING if play.stage.left:
             return f"Press {visible(play.stage.left[0].keys)}"
         case LessonPhase.REVEALED:
             last = play.beat_number + 1 == len(play.lesson.beats)
-            return f"{on} ends the lesson" if last else f"{on} goes to the next beat, {explore}"
+            return f"{on} ends the lesson" if last else f"{on} goes to the next card, {explore}"
         case LessonPhase.ENDED if following is not None:
             return f"{on} begins {visible(following.listed.lesson.title)}, {all} lists all lessons"
         case LessonPhase.ENDED:
@@ -575,7 +629,12 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
 # ---- presenting to a class ----------------------------------------------------------------------
 
 COLUMNS = 60
-"""Columns of the panels: on a projector the terminal's font may then be twice as large."""
+"""Columns that are enough: on a projector the terminal's font may then be twice as large."""
+FONT = f"Enlarge the terminal's font, with ctrl and + in most terminals: {COLUMNS} columns are enough"
+LARGE = 80
+"""Columns of a terminal at most whose font is taken to be large."""
+CLOCK = 26
+"""Cells of the time in the frame of the card."""
 HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"}))
 """Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
@@ -586,26 +645,26 @@ END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=
 PRESENTING_KEYS = ActionTable(
     "While presenting",
     (
-        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next beat.",
+        Action("presenting.on", "On", "Continue: scroll a long card, end the votes, do the step, show the next card.",
                worth=9, place=1, hint=lambda play: _ON.get(play.phase, "") if play is not None else ""),
-        Action("presenting.back", "Previous beat", "Go to the previous beat."),
+        Action("presenting.back", "Previous card", "Go to the previous card."),
         Action("presenting.votes", "Votes", "Type how many of the class chose each option.", worth=6, place=2,
                hint=lambda play: "votes" if play is not None and play.options else ""),
         Action("presenting.hide", "Hide", "Hide the probabilities, then the candidates, then nothing.", hint="hide",
                worth=4, place=6),
         Action("presenting.blank", "Blank", "Blank the screen; again, or {stop}, to show it.", hint="blank", worth=3,
                place=5),
-        Action("presenting.jump", "Jump", "Jump to a beat.", hint=lambda play: "jump" if play is not None else "",
+        Action("presenting.jump", "Jump", "Jump to a card.", hint=lambda play: "jump" if play is not None else "",
                worth=1, place=3),
         END_PRESENTING,
-        Action("lessons", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
+        Action("lesson.explore", hint=lambda play: "explore" if play is not None else "", worth=1, place=4),
     ),
 )  # fmt: skip
 """The keys while something is presented, which come before all others; the owner is the lesson, if any."""
 
 
 class Presenting:
-    """Presents a lesson, or a session without one, to a class: one panel of at most 60 columns, block digits, votes, a
+    """Presents a lesson, or a session without one, to a class: one panel, the end of the text, block digits, votes, a
     blank screen, timers.
 
     Args:
@@ -646,6 +705,7 @@ class Presenting:
         play = None if self._own.exploring else self._own.play
         own: Keys = {
             END_PRESENTING.id: self.toggle,
+            "lesson.leave": self._own.ask_to_leave,
             "presenting.blank": self._turn_blank,
             "presenting.hide": self._hide,
         }
@@ -718,11 +778,17 @@ class Presenting:
         if play is None or own is None:
             body = (
                 f"The whole class sees one panel. {key_for('tab_1')}-{key_for('tab_7')} open the tabs, "
-                f"{key_for('next_view')} shows the next answer, {END_PRESENTING.shown} ends it."
+                f"{key_for('next_view')} shows the next view, {END_PRESENTING.shown} ends it. {FONT}."
             )
             own = Narration("Presenting", Content(body), ())
         else:
-            lines = [own.body, *self._votes_lines(play), *self._notes(play)]
+            lines = [
+                *self._sentence(play),
+                own.body,
+                *self._votes_lines(play),
+                *self._font(play),
+                *self._notes(play),
+            ]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
@@ -732,10 +798,23 @@ class Presenting:
             hints=tuple(hints_of([[(play, each) for each in PRESENTING_KEYS.actions]])),
             hidden=own.hidden | HIDES[self._hiding],
             hidden_as=own.hidden_as if own.hidden else f"hidden with {key_for('presenting.hide')}",
-            room=COLUMNS,
+            projected=True,
             blank=self._blank,
             clock=shown_time,
         )
+
+    def _sentence(self, play: LessonPlay) -> list[Content]:
+        """The end of the text, which no panel shows but its own."""
+        timeline = self._own.timeline
+        if play.beat.show == self._host.arrangement.text or timeline.conceals("text"):
+            return []
+        text = visible("".join(item.text for item in timeline.items[-COLUMNS:]))
+        return [Content.styled(truncate_start(text, COLUMNS - 4), "bold")] if text else []
+
+    def _font(self, play: LessonPlay) -> list[Content]:
+        """A word on the font before the class has begun, unless it is large already."""
+        begins = play.phase in UNTIL and not play.beat_number
+        return [Content.styled(FONT, "$ink-muted")] if begins and self._host.app.size.width > LARGE else []
 
     def _votes_lines(self, play: LessonPlay) -> list[Content]:
         votes = self._votes.get(play.beat_number)
@@ -786,70 +865,159 @@ def block_digits(text: str) -> list[str]:
     return ["".join(segment.text for segment in line).rstrip() for line in lines[:3]]
 
 
-# ---- the dialogs --------------------------------------------------------------------------------
+# ---- the list ------------------------------------------------------------------------------------
 
-HELP = (
-    "Each asks before it shows; ≡ is a course of several. Nothing is lost: a lesson is a branch of your tree."
-)
-TITLE = 25
+TITLE = 27
 """Cells of a title in a list."""
+ABOUT = 4
+"""Lines of what is said of the highlighted one at most."""
+LESSONS_KEYS = screen_table(
+    "In the list of lessons",
+    *picking("Go through lessons and courses.", "choose"),
+    Action("lessons.begin", "Begin", "Begin the lesson, or list those of the course.", lambda own: own.take(),
+           hint=lambda own: "open" if isinstance(own.picked, Course) else "begin", worth=9),
+    Action("present", hint="present", worth=4),
+    replace(back("lessons.leave", "Go back: from a course to all lessons."), run=lambda own: own.go_back()),
+)  # fmt: skip
 
 
-class LessonsDialog(LinesDialog[Listed | Course | str]):
-    """Lists courses and lessons; returns the one to begin, or `END`.
+class LessonList(PickList, can_focus=True):
+    """A line for each lesson or course, and below them what the highlighted one is about."""
 
-    Args:
-        progress: How far each is.
-        under_way: Whether there is one to end.
-    """
+    DEFAULT_CSS = panel_css("LessonList")
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In the list of lessons", "begin")
-    HEADING: ClassVar[str] = "Lessons"
-    WIDTH, FRAME = 112, 11
+    def __init__(self, own: LessonsView) -> None:
+        super().__init__(id="lessons-list")
+        self._own = own
 
-    def __init__(self, progress: Mapping[str, LessonProgress], under_way: bool) -> None:
-        super().__init__([*[END] * under_way, *shipped_courses(), *shipped()], remark=HELP)
-        self._progress = progress
+    def head(self, width: int) -> Row:
+        return [Segment(pad("", 4) + pad("lesson", TITLE) + pad("minutes", 7, True), self.ink("muted"))]
 
-    def line(self, choice: Listed | Course | str, width: int) -> Content:
-        if isinstance(choice, str):
-            return Content.styled("End the lesson under way", "bold")
-        if isinstance(choice, Course):
-            done, parts = choice.done(self._progress), len(choice.parts)
-            far = f"✓ {done}/{parts}" if done == parts else f"{done}/{parts}" if done else ""
-            return _row("≡", choice.title, choice.minutes, far, choice.about, width)
-        return _lesson_row(choice.number, choice, self._progress, width)
+    def row(self, place: int, width: int) -> Row:
+        sign, title, minutes, far = self._own.facts(place)
+        head = f"{sign:>2} {pad(truncate(visible(title), TITLE), TITLE)}{pad(f'{minutes:g}', 7, True)}"
+        return [Segment(head), Segment(f"  {far}", self.ink("muted"))]
 
-    def on_key(self, event: events.Key) -> None:
-        """Highlight the lesson of a number."""
-        for at, each in enumerate(self._choices):
-            if isinstance(each, Listed) and str(each.number) == event.character:
-                self.query_one(SafeOptionList).highlighted = at
+    def draw(self, width: int, height: int) -> list[Row]:
+        about = self._own.about
+        lines = [] if height < 2 * ABOUT else paragraph(self.ink("base"), width, visible(about))[:ABOUT]
+        rows = super().draw(width, height - len(lines) - bool(lines))
+        return [*rows, *[[]] * (height - len(rows) - len(lines)), *lines]
 
 
-class CourseDialog(LinesDialog[CoursePlace]):
-    """Lists the lessons of a course; returns the place of the one to begin.
+class LessonsView(View):
+    """Lists courses and lessons, with what the user did of them, and begins one."""
 
-    Args:
-        course: The course; its next lesson is highlighted.
-        progress: How far each of its lessons is.
-    """
+    TOOL: ClassVar[str] = "lessons"
+    ACTIONS: ClassVar[ActionTable] = LESSONS_KEYS
+    AUTO_FOCUS = "#lessons-list"
+    PAUSES: ClassVar[bool] = False
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In a course", "begin")
-    WIDTH, FRAME = 112, 11
+    picks = getters.query_one("#lessons-list", LessonList)
 
-    def __init__(self, course: Course, progress: Mapping[str, LessonProgress]) -> None:
-        places = [CoursePlace(course, place) for place in range(len(course.parts))]
-        super().__init__(places, course.next(progress), visible(course.about))
-        self._course, self._progress = course, progress
+    def __init__(self, host: MainScreen) -> None:
+        super().__init__(host)
+        self.course: Course | None = None
+        """The course whose lessons are listed; None for all courses and lessons."""
+        self._choices: Sequence[Course | CoursePlace | Listed] = ()
+        self._progress: Mapping[str, LessonProgress] = {}
 
-    def on_mount(self) -> None:
-        """Name the course in the frame."""
-        done = f"{self._course.done(self._progress)} of {len(self._course.parts)} done"
-        self.query_one("#dialog").border_title = Content(visible(f"{self._course.title} · {done}"))
+    def body(self) -> ComposeResult:
+        yield LessonList(self)
 
-    def line(self, choice: CoursePlace, width: int) -> Content:
-        return _lesson_row(choice.place + 1, choice.listed, self._progress, width)
+    def begin(self) -> None:
+        """List all, with the progress as it is now."""
+        self._progress = Progress().read()
+        self._list(None)
+
+    def _list(self, course: Course | None) -> None:
+        """List the lessons of a course, its next one highlighted; or all, the course that was left highlighted."""
+        before, self.course = self.course, course
+        if course is not None:
+            self._choices = [CoursePlace(course, place) for place in range(len(course.parts))]
+        else:
+            self._choices = [*shipped_courses(), *shipped()]
+        at = course.next(self._progress) if course is not None else self._place_of(before)
+        self.picks.lay(len(self._choices), at)
+        self.changed()
+
+    def _place_of(self, course: Course | None) -> int:
+        places = (place for place, each in enumerate(self._choices) if course is not None and each == course)
+        return next(places, 0)
+
+    @property
+    def picked(self) -> Course | CoursePlace | Listed | None:
+        """The highlighted course or lesson."""
+        return self._choices[self.picks.highlighted] if self._choices else None
+
+    @property
+    def about(self) -> str:
+        """What the highlighted one is about."""
+        match self.picked:
+            case CoursePlace() as place:
+                return place.listed.lesson.about
+            case Listed() as listed:
+                return listed.lesson.about
+            case Course() as course:
+                return course.about
+        return ""
+
+    def facts(self, place: int) -> tuple[str, str, float, str]:
+        """The sign, the title, the minutes and the progress of a row."""
+        each = self._choices[place]
+        if isinstance(each, Course):
+            done, parts = each.done(self._progress), len(each.parts)
+            return "≡", each.title, each.minutes, f"{'✓ ' * (done == parts)}{done}/{parts}" if done else ""
+        listed, number = (
+            (each.listed, each.place + 1) if isinstance(each, CoursePlace) else (each, each.number)
+        )
+        lesson, reached = listed.lesson, self._progress.get(listed.lesson.id, LessonProgress())
+        far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
+        return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
+
+    def show(self) -> None:
+        """Show everything, now."""
+        course = self.course
+        done = (
+            f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
+            if course
+            else "Lessons"
+        )
+        self.picks.title(
+            Content(visible(done)), Content(f"{self.picks.highlighted + 1} of {self.picks.count}")
+        )
+        self.picks.redraw()
+        self.write()
+
+    def situation(self) -> str:
+        """What lessons are."""
+        return "Lessons ask you to predict first. ≡ is a course. Your session stays as it is"
+
+    @on(PickList.RowHighlighted)
+    def _moved(self) -> None:
+        self.changed()
+
+    @on(PickList.RowPicked)
+    def take(self) -> None:
+        """Begin the highlighted lesson, or list the course's."""
+        actions = cast("LessonActions", self.host.own("lessons"))
+        match self.picked:
+            case Course() as course:
+                self._list(course)
+            case CoursePlace() as place:
+                actions.take(place)
+            case Listed() as listed:
+                actions.begin(listed)
+
+    def go_back(self) -> None:
+        """Go back to all lessons, or leave."""
+        if self.course is not None:
+            self._list(None)
+        else:
+            self.leave()
+
+
+# ---- the dialogs --------------------------------------------------------------------------------
 
 
 class BeatsDialog(LinesDialog[int]):
@@ -860,8 +1028,8 @@ class BeatsDialog(LinesDialog[int]):
         present: The one on show.
     """
 
-    ACTIONS: ClassVar[ActionTable] = list_table("In the list of beats", "jump")
-    HEADING: ClassVar[str] = "Jump to a beat"
+    ACTIONS: ClassVar[ActionTable] = list_table("In the list of cards", "jump")
+    HEADING: ClassVar[str] = "Jump to a card"
     LEAVE: ClassVar[str] = "Cancel"
 
     def __init__(self, titles: Sequence[str], present: int) -> None:
@@ -870,21 +1038,6 @@ class BeatsDialog(LinesDialog[int]):
 
     def line(self, choice: int, width: int) -> Content:
         return Content(f"{choice + 1:>2} {visible(self._titles[choice])}")
-
-
-def _lesson_row(number: int, listed: Listed, progress: Mapping[str, LessonProgress], width: int) -> Content:
-    lesson, reached = listed.lesson, progress.get(listed.lesson.id, LessonProgress())
-    far = "✓" if reached.done else ""
-    if reached.beat:
-        far += f" {reached.beat + 1}/{len(lesson.beats)}"
-    return _row(str(number), lesson.title, lesson.minutes, far, lesson.about, width)
-
-
-def _row(sign: str, title: str, minutes: float, far: str, about: str, width: int) -> Content:
-    """A line: its beginning is bold, the rest has the ink of the row, highlighted too."""
-    head = f"{sign:>2} {pad(visible(title), TITLE)}{minutes:>4g} min  {pad(far, 7)}"
-    rest = truncate_words(visible(about), max(0, width - cell_len(head)))
-    return Content.styled(truncate(head, width), "bold") + Content(rest)
 
 
 # ---- the votes of a class ---------------------------------------------------------------------
@@ -926,7 +1079,8 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         """Take the numbers, or ask for them again."""
         votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
         if votes is None:
-            advice = f"Type {len(self._options)} whole numbers with spaces between them."
+            example = " ".join(("12", "5", "1", "3")[: len(self._options)])
+            advice = f"Enter {len(self._options)} counts, for example {example}."
             self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)

@@ -74,7 +74,7 @@ def _by_view(ladder: str, beside: str) -> Callable[[Any], str]:
 
 
 MERGES_KEYS = screen_table(
-    "In the tokenizer",
+    "In merges",
     *both(("merges.above", "merges.below"), ("Previous merge", "Next merge"),
           "Go to the previous or the next merge; with two tokenizers scroll the lines.",
           lambda own, by: own.climb(by), hint=_by_view("merge", "line"), worth=8),
@@ -160,7 +160,7 @@ class MergesView(View):
                 label = truncate(word_label(word), max(8, self.area.width // 3))
                 tokens = f"{count(len(word.ids))} token{'s' * (len(word.ids) != 1)}"
                 subtitle = f"{label} · {tokens} · {NAMES[found.algorithm]}"
-            panel.put("Tokenizer", self._ladder, subtitle)
+            panel.put("Merges", self._ladder, subtitle)
         self.write()
 
     def situation(self) -> str:
@@ -173,7 +173,7 @@ class MergesView(View):
     def _ladder(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The ladder of a word."""
         if (place := self.place) is None:
-            return _noted(on, width, height, "There is no token yet.")
+            return _noted(on, width, height, f"No token yet. {key_for('prompt')} gives a prompt.")
         found = self.taken()
         if isinstance(found, Failure):
             return _noted(on, width, height, visible(found.message), visible(found.hint))
@@ -197,10 +197,9 @@ class MergesView(View):
     def _two(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Two tokenizers over the text."""
         if not self._other:
-            names = f"{key_for('merges.open')} names a second tokenizer: a model, or a tokenizer.json."
-            return _noted(
-                on, width, height, names, "Both then cut the text around the token that is looked at."
-            )
+            about = "How two tokenizers cut the text around the selected token."
+            names = f"{key_for('merges.open')} names the second one: a model, or a tokenizer.json."
+            return _noted(on, width, height, about, names)
         cut: list[TakenApart] = []
         place = around(self.timeline.items, self.timeline.slot, WIDE, WIDE)
         for replies, load in ((self._mine, None), (self._theirs, LoadSettings(model=self._other))):
@@ -349,8 +348,8 @@ class NameDialog(Dialog[str]):
         "In the name of a tokenizer", applies(), leaves(), told=False
     )
     KEPT: ClassVar[tuple[str, ...]] = ("given",)
-    HEADING: ClassVar[str] = "Which one"
-    APPLY: ClassVar[str] = "Take it"
+    HEADING: ClassVar[str] = "Second tokenizer"
+    APPLY: ClassVar[str] = "Compare"
 
     def __init__(self, name: str) -> None:
         super().__init__()

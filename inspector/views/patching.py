@@ -45,7 +45,7 @@ from inspector.keys import with_keys
 from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
 from inspector.main.inside_view import TITLED, InsideView, Notice, instead_of, look_table, told, walking
 from inspector.main.tool import OfferedHeat
-from inspector.scales import count
+from inspector.scales import count, signed
 from inspector.session.client import Request
 from inspector.session.requests import Latest, Replies
 from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
@@ -67,9 +67,9 @@ NARROW, CELL, WIDEST = 2, 5, 9
 SKIPS = "┆"
 """The mark of a column before which tokens that face none are left out."""
 WORDS = (
-    "Each cell: one layer at one position computes what it did in the source, all else runs as here. "
-    "Where the share is near 1, what makes the difference is carried there; near 0 it isn't, or is elsewhere, too. "
-    "Below 0 it goes the other way."
+    "In each cell, one layer at one position computes what it did in the source; all else runs as here. "
+    "A share near 1 means that the difference is carried there; near 0, that it isn't, or that it is elsewhere, too. "
+    "Below 0, the effect is the opposite."
 )
 
 _MOVE = "Look at another layer, or at another position."
@@ -88,21 +88,21 @@ PATCHING_KEYS = look_table(
            lambda own: own.edit(), hint=lambda own: "edit source" if own.live and own.mapping else "", worth=8),
     Action("patching.part", "Part",
            "Patch whole layers (the stream after each), or the outputs of their attention or MLP.",
-           lambda own: own.change_part(), hint=lambda own: "" if own.faced is not None else f"put in: {own.part}",
-           worth=6),
+           lambda own: own.change_part(), worth=6,
+           hint=lambda own: f"put in: {own.part}" if own.over_pairs or own.following else ""),
     *both(("patching.next_token", "patching.token_before"), ("Next token", "Previous token"),
           "Follow the logit of another token, which the source should favour.",
-          lambda own, by: own.follow_other(0, by), by=(1, -1), hint=lambda own: "token" if own.mapping else "", worth=5,
-          one=True),
+          lambda own, by: own.follow_other(0, by), by=(1, -1), worth=5, one=True,
+          hint=lambda own: "token" if own.following else ""),
     *both(("patching.compare", "patching.compare_back"), ("Against the next", "Against the previous"),
           "Subtract the logit of another token, which this text should favour.",
-          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.mapping else "",
+          lambda own, by: own.follow_other(1, by), by=(1, -1), hint=lambda own: "against" if own.following else "",
           worth=5, one=True),
     Action("patching.facing", "Alignment",
            "Show which token faces which of the source; there `{patching.position_before}` `{patching.next_position}` "
            "change it, and this key puts it in force.",
            lambda own: own.turn_facing(), worth=6,
-           hint=lambda own: "use it" if own.faced is not None else "alignment" if own.live and own.mapping else ""),
+           hint=lambda own: "use it" if own.faced is not None else "alignment" if own.live and own.following else ""),
     Action("patching.unface", "Face none", "In the alignment: let this token face none, so that its activations stay.",
            lambda own: own.unface(), hint=lambda own: "none" if own.faced is not None else "", worth=6),
     Action("patching.usual", "Common blocks", "Align by common blocks again, and follow the tokens that differ most.",
@@ -248,10 +248,14 @@ class Patching(InsideView[ActivationsPatched]):
     def heading(self, answer: ActivationsPatched | None) -> str:
         if self.over_pairs:
             return f"Patching over {count(len(self.given))} pairs: {NAMES[self.part]}"
+        if self.source is None:
+            return "Patching"
+        what = f"Patching: {NAMES[self.part]}"
         return first_fitting(
             self.area.width - TITLED,
-            f"Activation patching: {NAMES[self.part]} put in from another path",
-            f"Patching: {NAMES[self.part]} from another path",
+            f"{what} put in from another prompt or branch",
+            f"{what} from the source",
+            what,
         )
 
     def situation(self) -> str:
@@ -267,10 +271,9 @@ class Patching(InsideView[ActivationsPatched]):
     def draw(self, answer: ActivationsPatched, on: Canvas, width: int, height: int) -> list[Row]:
         painter, cell = Painter(on), self._cell_words(answer)
         token, other = (quoted(token_label(text)) for text in (answer.text, answer.other_text))
-        sides = f"{answer.difference:+.2f} here, {answer.source_difference:+.2f} in the source."
+        sides = f"{signed(answer.difference)} here, {signed(answer.source_difference)} in the source."
         source = f"Source: node {answer.source}" if self.source is None else self._source_words(self.source)
-        long, short = f"the logit of {token} less that of {other}", f"{token} - {other}"
-        followed = sentence(f"Followed: {long}: {sides}", f"Followed: {short}: {sides}")
+        followed = sentence(f"Logit of {token} minus {other}: {sides}", f"{token} − {other}: {sides}")
         aligned_so = sentences([alignment_words(answer)], "")
         top = painter.draw([sentence(truncate(source, width)), followed, *aligned_so], width, height)
         below = painter.draw((sentence(*cell, tone="strong"), sentence(WORDS, tone="muted")), width, height)
@@ -316,8 +319,8 @@ class Patching(InsideView[ActivationsPatched]):
             source += f", its token {partner + 1}"
         at, place = f"L{answer.layers[layer] + 1}", f"token {each.position + 1}"
         return (
-            f"{at} at {place}, {quoted(token)} (source: {source}): {share:+.2f} of the difference is restored.",
-            f"{at}, {place} {quoted(token)}: {share:+.2f} restored.",
+            f"{at} at {place}, {quoted(token)} (source: {source}): {signed(share)} of the difference is restored.",
+            f"{at}, {place} {quoted(token)}: {signed(share)} restored.",
         )
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -325,7 +328,7 @@ class Patching(InsideView[ActivationsPatched]):
         if self.over_pairs:
             answer, waiting = (
                 self.pairs.get(self._pairs_key),
-                "The pairs go through the model, one after another.",
+                "The pairs are run through the model, one after another.",
             )
             why = instead_of(on, self.pairs, self._pairs_key, waiting)
             if answer is None or why:
@@ -341,12 +344,12 @@ class Patching(InsideView[ActivationsPatched]):
             return [("The counterfactual prompt is being read.", on.rich_style)]
         if self.answer is None and self.path and self.live and self.telling is None:
             said = (
-                "Activations come from another prompt or branch.",
-                "There is no other one yet: {patching.edit} edits this text; change a word of it.",
+                "Patching puts what the model computed for another prompt into this one, place by place.",
+                "There is no other prompt or branch yet: {patching.edit} edits this text; change a word of it.",
             )
             if self.source is not None:
                 said = (
-                    "What one of both paths predicts isn't known here.",
+                    "It isn't known what one of the two paths predicts here.",
                     "Choose another token with ← →, or another source with {patching.source}.",
                 )
             return [(said[0], on.rich_style), (with_keys(said[1]), on.ink("muted"))]
@@ -359,6 +362,11 @@ class Patching(InsideView[ActivationsPatched]):
     def mapping(self) -> bool:
         """True if the map of the two paths is on show, or the reason that there is none."""
         return not self.over_pairs and self.faced is None
+
+    @property
+    def following(self) -> bool:
+        """True if the map of the two paths is on show, or on its way."""
+        return self.mapping and self.telling is not None
 
     @property
     def words(self) -> tuple[str, str]:
@@ -450,6 +458,15 @@ class Patching(InsideView[ActivationsPatched]):
         if pairs is not None:
             self.given, self.over_pairs, self.faced = pairs, True, None
         self.changed()
+
+    def back(self) -> None:
+        """Go back: from the alignment or the pairs to the map of one path."""
+        if self.faced is not None:
+            self.faced = None
+        elif self.over_pairs:
+            self.turn_pairs()
+        else:
+            super().back()
 
     def edit(self) -> None:
         """Edit the text on show as the prompt whose activations are put in."""
@@ -553,7 +570,7 @@ class CounterfactualDialog(Dialog[str]):
 
     ACTIONS: ClassVar[ActionTable] = COUNTERFACTUAL_KEYS
     HEADING: ClassVar[str] = "Counterfactual prompt: change what should make the difference"
-    APPLY: ClassVar[str] = "Read it"
+    APPLY: ClassVar[str] = "Patch from it"
 
     def __init__(self, text: str, ids: Sequence[int], lookup: Latest) -> None:
         super().__init__()
@@ -618,7 +635,7 @@ class CounterfactualDialog(Dialog[str]):
         if self.typed and self.typed != self._text:
             self.dismiss(self.typed)
         else:
-            same = "The text is still that of the path. Change a word of it."
+            same = "This is still the text on show. Change a word of it."
             remark = self.query_one("#counterfactual-remark", Remark)
             remark.say(same if self.typed else "It is empty.", wrong=True)
 
@@ -634,9 +651,7 @@ def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
     if first == len(own) == len(source):
         return "Both have the same tokens."
     if len(own) == len(source):
-        return (
-            f"As many: each token faces the source's in its place. They differ from token {first + 1:,} on."
-        )
+        return f"Equal lengths: each token faces the one in the same place. They differ from token {first + 1:,} on."
     faced = len(aligned(own, source))
     here, there = _tokens(len(own) - faced), _tokens(len(source) - faced)
     return (
@@ -658,9 +673,9 @@ EXAMPLE = (
 )
 """The first text of the field: it shows the form."""
 SHAPE = (
-    "One pair a line, or the name of a file of such lines. What the source computes is put into the text; followed is "
-    "the logit of token, which the source should favour, less that of other. Without these two, those are followed "
-    "that tell both texts apart."
+    "A pair on each line, or the name of a file of such lines. What the model computes for source "
+    "is put into text. Compared is the logit of token, which source should favour, minus that of other; without these "
+    "two, of the tokens that tell both texts apart."
 )
 
 
@@ -673,7 +688,7 @@ class PairsDialog(Dialog[tuple[PatchPair, ...]]):
 
     ACTIONS: ClassVar[ActionTable] = PAIRS_KEYS
     HEADING: ClassVar[str] = "Patch a set of pairs"
-    APPLY: ClassVar[str] = "Patch them"
+    APPLY: ClassVar[str] = "Patch"
 
     def __init__(self, given: Sequence[PatchPair] = ()) -> None:
         super().__init__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
@@ -14,10 +13,10 @@ from textual.containers import Container
 
 from engine.protocol import Measuring, Race, RaceStep, Record
 from inspector.display import truncate_start, visible
-from inspector.documents.race import progress
+from inspector.documents.race import lane_ms, pace, progress, sums, verdict
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.scales import milliseconds, ms, size
+from inspector.scales import milliseconds, size
 from inspector.session.requests import failure_words
 from inspector.state.measured import Measured, RaceSoFar
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
@@ -33,8 +32,6 @@ FIRST = 16
 """Tokens before the first step."""
 
 Read = Callable[[Sequence[RaceStep], bool], list[float]]
-RECENT = 7
-"""Steps whose median is shown as the present pace, so that the figure can be read."""
 _TWO_FIGURES = 26
 """Cells from which on a line holds two figures."""
 _BARS = 3
@@ -50,24 +47,6 @@ LANES = (
 )
 
 
-# ---- figures ------------------------------------------------------------------------------------
-
-
-def lane_ms(steps: Sequence[RaceStep], cached: bool) -> list[float]:
-    """Milliseconds of each step, in one lane."""
-    return [step.cached_ms if cached else step.uncached_ms for step in steps]
-
-
-def sums(steps: Sequence[RaceStep], cached: bool) -> list[float]:
-    """Milliseconds of all steps so far, in one lane."""
-    return [step.cached_total_ms if cached else step.uncached_total_ms for step in steps]
-
-
-def pace(steps: Sequence[RaceStep], cached: bool) -> float:
-    """Milliseconds of a step now: the median of the last few."""
-    return statistics.median(lane_ms(steps[-RECENT:], cached))
-
-
 def columns(values: Sequence[float], total: int, width: int) -> list[float]:
     """As many columns as belong to the steps so far; the last step is always in the last column.
 
@@ -77,28 +56,6 @@ def columns(values: Sequence[float], total: int, width: int) -> list[float]:
         width: Columns of the whole race.
     """
     return binned(values, max(1, min(width, len(values) * width // max(1, total))))
-
-
-def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
-    """The result of the race, as names and sentences."""
-    last, largest = steps[-1], max(step.largest_difference for step in steps)
-    whole = last.uncached_total_ms / last.cached_total_ms if last.cached_total_ms else 0.0
-    now = pace(steps, False) / max(1e-9, pace(steps, True))
-    begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
-    changes = [
-        f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
-        for cached, name in ((True, "with"), (False, "without"))
-    ]
-    logits = f"the logits differ by {largest:.2g} at most" if largest else "and the logits bit for bit"
-    unequal = [step.tokens for step in steps if not step.equal]
-    same = f"all {len(steps)} the same, {logits}"
-    if unequal:
-        same = f"{len(unequal)} of {len(steps)} differ, first after {unequal[0]} tokens; {logits}"
-    return [
-        ("the cache", f"{whole:.1f} times faster in all, {now:.1f} at {last.tokens} tokens"),
-        ("growth", "a step went from " + ", ".join(changes)),
-        ("tokens", same),
-    ]
 
 
 # ---- the view ---------------------------------------------------------------------------------

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from typing import ClassVar
 
-from rich.segment import Segment
+from msgspec.structs import replace
 from textual.app import ComposeResult
 
 from engine import protocol
 from engine.protocol import RankFacts, RanksLoaded, RanksMeasured, RankTime
-from inspector.display import pad, visible
+from inspector.blocks.blocks import Bar, Block, Cell, Column, Facts, Table, TableRow, number
+from inspector.blocks.paint import Painter
+from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.scales import milliseconds, size
@@ -18,79 +20,53 @@ from inspector.session.requests import failure_words
 from inspector.state.measured import Measured
 from inspector.widgets.actions import Action, ActionTable, Needs, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row
-from inspector.widgets.charts import bar
-from inspector.widgets.rows import columns_that_fit
 
-WIDTHS = {
-    "rank": 6, "host": 14, "layers": 9, "weights": 10, "KV": 10, "memory": 10, "compute": 10, "comm.": 10,
-}  # fmt: skip
-"""Cells of the columns, their right gap included."""
-GIVES_WAY = ("host", "memory", "weights", "KV", "layers")
-"""The columns that are left out if there is no room, the first one first."""
-LEAST_BAR = 10
-WAITED = "▒"
 ALONE = "This session runs in one process. Start with --ranks 2 to compare"
 
 
 # ---- the page -----------------------------------------------------------------------------------
 
 
-def page(on: Canvas, loaded: RanksLoaded | None, measured: RanksMeasured | None, width: int) -> list[Row]:
+def document(loaded: RanksLoaded | None, measured: RanksMeasured | None) -> Iterator[Block]:
     """All that is known of the ranks.
 
     Args:
-        on: Has the inks.
         loaded: How the model was divided; None in a recording that has the measurement alone.
         measured: The last measurement; None before there is one.
-        width: Cells of a line.
     """
     latest = measured or loaded
     assert latest is not None
     times = {time.rank: time for time in measured.times} if measured is not None else {}
-    longest = max((time.compute_ms + time.communication_ms for time in times.values()), default=0.0)
-    columns = fitting(width, bool(times))
-    left = width - sum(WIDTHS[each] for each in columns)
-
-    def line(cells: Mapping[str, str]) -> str:
-        return "".join(
-            pad(cells[name], WIDTHS[name] - 1, right=name not in ("rank", "host")) + " " for name in columns
-        )
-
-    rows: list[Row] = [[Segment(line({name: name for name in columns}), on.ink("muted"))]]
-    for rank in latest.ranks:
-        time = times.get(rank.rank)
-        slow = measured is not None and measured.slowest == rank.rank and len(latest.ranks) > 1
-        row = [Segment(line(_cells(rank, time)), on.ink("strong") if slow else on.rich_style)]
-        if time is not None and longest and left >= LEAST_BAR:  # compute, and behind it communication
-            compute = bar(time.compute_ms / longest, left).rstrip()
-            waited = min(left - len(compute), round(time.communication_ms / longest * left))
-            row += [Segment(compute, on.data()), Segment(WAITED * waited, on.ink("muted"))]
-        rows.append(row)
-    facts = _facts(latest, measured)
-    if times and left >= LEAST_BAR:
-        facts.append(
-            ("the bars", "compute █ and communication ▒, waiting included, with a fence around each")
-        )
-    return [*rows, [], *on.facts(facts, width)]
+    longest = max((max(time.compute_ms, time.communication_ms) for time in times.values()), default=0.0)
+    bars = Column(cells=(10, 999), priority=1, top=longest)
+    columns = [Column("rank"), Column("host", priority=2), number("layers", 4), number("weights", 3), number("KV", 3),
+               number("memory", 2)]  # fmt: skip
+    if times:
+        columns += [
+            number("compute"),
+            bars,
+            number("communication", short="comm."),
+            replace(bars, priority=0),
+        ]
+    yield Table(
+        tuple(columns), [_row(rank, times.get(rank.rank), measured) for rank in latest.ranks], whole=True
+    )
+    yield Facts(tuple(_facts(latest, measured)))
 
 
-def fitting(width: int, timed: bool) -> tuple[str, ...]:
-    """The columns that there is room for."""
-    cells = {name: cells for name, cells in WIDTHS.items() if timed or name not in ("compute", "comm.")}
-    return columns_that_fit(cells, GIVES_WAY, width)
-
-
-def _cells(rank: RankFacts, time: RankTime | None) -> dict[str, str]:
-    return {
-        "rank": str(rank.rank),
-        "host": visible(rank.host),
-        "layers": f"{rank.first_layer + 1}-{rank.first_layer + rank.layers}" if rank.layers else "none",
-        "weights": size(rank.weight_bytes),
-        "KV": size(rank.kv_used_bytes) if time else "?",
-        "memory": size(rank.memory_bytes) if rank.memory_bytes else "?",
-        "compute": milliseconds(time.compute_ms) if time else "?",
-        "comm.": milliseconds(time.communication_ms) if time else "?",
-    }
+def _row(rank: RankFacts, time: RankTime | None, measured: RanksMeasured | None) -> TableRow:
+    layers = f"{rank.first_layer + 1}-{rank.first_layer + rank.layers}" if rank.layers else "none"
+    cells: list[Cell] = [
+        str(rank.rank), visible(rank.host), layers, size(rank.weight_bytes), size(rank.kv_used_bytes) if time else "?",
+        size(rank.memory_bytes) if rank.memory_bytes else "?",
+    ]  # fmt: skip
+    if time is not None:
+        for ms in (time.compute_ms, time.communication_ms):
+            cells += [milliseconds(ms), Bar(ms)]
+    elif measured is not None:
+        cells += ["?", "", "?", ""]
+    slowest = measured is not None and measured.slowest == rank.rank and len(measured.ranks) > 1
+    return TableRow(tuple(cells), "strong" if slowest else "")
 
 
 def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) -> list[tuple[str, str]]:
@@ -106,9 +82,12 @@ def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) 
     used = size(sum(rank.kv_used_bytes for rank in measured.ranks))
     allocated = size(sum(rank.kv_allocated_bytes for rank in measured.ranks))
     spread = milliseconds(measured.step_spread_ms)
-    step = f"{milliseconds(measured.step_ms)} without fences, the best of {measured.rounds} (they differ by {spread})"
+    step = (
+        f"{milliseconds(measured.step_ms)} undivided, the best of {measured.rounds} (they differ by {spread})"
+    )
     kv = f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"
-    facts += [("KV", kv), ("a step", step)]
+    parts = "compute and communication, waiting included, are timed one by one"
+    facts += [("KV", kv), ("a step", f"{step}; {parts}")]
     slow = next((time for time in measured.times if time.rank == measured.slowest), None)
     others = [time.compute_ms for time in measured.times if time.rank != measured.slowest]
     if slow is not None and others:
@@ -122,7 +101,7 @@ def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) 
 
 RANKS_KEYS = screen_table(
     "While ranks are shown",
-    Action("ranks.measure", "Measure", "Measure a step on all ranks, with fences; while it is measured, stop.",
+    Action("ranks.measure", "Measure", "Measure a step on all ranks, part by part; while it is measured, stop.",
            lambda own: own.measure(), Needs.ENGINE, worth=6,
            hint=lambda own: "stop" if own.job.running else "measure"),
     note("up down", "Scroll.", "scroll", 3, place=-1),
@@ -166,7 +145,11 @@ class RanksView(View):
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         measured = self.measured  # of another model there may be none any more
         latest = measured.ranks or measured.loaded
-        return page(on, measured.loaded, measured.ranks, width) if latest is not None else []
+        return (
+            Painter(on).draw(document(measured.loaded, measured.ranks), width, height)
+            if latest is not None
+            else []
+        )
 
     def situation(self) -> str:
         """The state of the measuring, and the keys that matter now."""

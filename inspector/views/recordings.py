@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.content import Content
@@ -15,22 +16,30 @@ from textual.widget import Widget
 from textual.widgets import Label
 
 from engine.errors import EngineError, PathError
-from engine.files import shorter
+from engine.files import replacing, shorter
 from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
 from inspector.display import pad, truncate, truncate_words, visible
+from inspector.documents.parts import exhibits_of
+from inspector.export.documents import alone, views_csv
+from inspector.export.recording import Recording, exported
+from inspector.export.recording import line as line_of
 from inspector.keys import key_for, with_keys
 from inspector.main.dialogs.field import Destination, FieldDialog
 from inspector.main.finder import Findable
-from inspector.main.tool import ToolActions
+from inspector.main.tool import ToolActions, found
+from inspector.main.view import View
 from inspector.recordings.sessions import SavedSession, saved_sessions, session_peeks
 from inspector.scales import size
 from inspector.session.client import EngineClient, Request
 from inspector.session.playback import Opening, Playback
-from inspector.widgets.actions import ActionTable, list_table
+from inspector.widgets.actions import ActionTable, dialog_table, fields, list_table
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice
 from inspector.widgets.lists import LinesDialog
+
+if TYPE_CHECKING:
+    from inspector.main.screen import MainScreen
 
 LOGITS = ("without logits", "with the kept logits")
 LOGITS_HELP = (
@@ -65,7 +74,9 @@ class RecordingActions(ToolActions):
         facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
         bytes = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
         row = bytes * facts.vocabulary if facts is not None else 0
-        dialog = SaveAsDialog(playback, self.controller.client if live else None, row)
+        view = self.host.open_view
+        of_view = OpenView(self.host, view) if view is not None else None
+        dialog = SaveAsDialog(playback, self.controller.client if live else None, row, of_view)
         self.host.open(dialog, lambda answer: None if answer is None else self.host.answer(answer))
 
     def sessions(self) -> None:
@@ -91,10 +102,51 @@ class RecordingActions(ToolActions):
         if path == playback.recorder.path:
             self.host.answer("That is the session that is open now")
         else:
+            self.host.to_main()
             playback.open(Opening(path))
 
 
 # ---- saving -----------------------------------------------------------------------------------
+
+
+WHAT = ("session", "this view, a picture", "this view, a table")
+ENDS = ("trace.zst", "svg", "csv")
+"""What can be saved, and the ends of the files' names."""
+VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
+
+
+class OpenView:
+    """The view that is open, for a file.
+
+    Args:
+        host: The main screen.
+        view: Open on it.
+    """
+
+    def __init__(self, host: MainScreen, view: View) -> None:
+        self._host, self._view = host, view
+        self.name = host.table.titled(view.TOOL)
+
+    def made(self, end: str) -> str:
+        """The contents of the file.
+
+        Args:
+            end: Of its name: `svg` or `csv`.
+
+        Raises:
+            EngineError: The view has no table.
+        """
+        recording = line_of(Recording(self._host.controller.timeline))
+        if end == "svg":
+            title = f"{self.name} · {recording.title}"
+            return alone(self._host.picture(self._view.region, title), recording.made)
+        tool = next(each for each in self._host.tools if each.id == self._view.TOOL)
+        views = [*exhibits_of(map(found, tool.exports), exported(recording))]
+        path = getattr(self._view, "path", ())  # of a view of one token
+        own = [each for each in views if path and each.node == path[-1].node]
+        if not (text := views_csv(own or views)):
+            raise PathError(f"{self.name} has no table now.", "Save it as a picture.")
+        return text
 
 
 class _Stopped(Exception):
@@ -108,37 +160,57 @@ class SaveAsDialog(FieldDialog[str]):
         playback: Has what to save.
         client: Has the kept rows of logits added to the entries; None if none are kept.
         row: Bytes of one row at most.
+        view: The open view, which can be saved, too; None for none.
     """
 
+    ACTIONS: ClassVar[ActionTable] = dialog_table("While something is saved", *fields(), told=False)
     HEADING: ClassVar[str] = "Save"
     APPLY: ClassVar[str] = "Save"
     FIELD: ClassVar[str] = "save-path"
 
-    def __init__(self, playback: Playback, client: EngineClient | None, row: int) -> None:
+    def __init__(
+        self, playback: Playback, client: EngineClient | None, row: int, view: OpenView | None = None
+    ) -> None:
         path = playback.path
         name = path.name.partition(".trace")[0] if path is not None else "session"
         super().__init__(f"{name}.trace.zst", "session.trace.zst", HELP)
-        self._playback, self._client, self._row = playback, client, row
+        self._playback, self._client, self._row, self._view = playback, client, row, view
+        self._names = [name, *([re.sub(r"\W+", "-", view.name.lower())] * 2 if view is not None else [])]
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
     def body(self) -> Iterable[Widget]:
         field, remark = super().body()
+        if self._view is not None:
+            yield Label("what", classes="field-label", markup=False)
+            yield Choice(WHAT, id="save-what")
         yield Label("file", classes="field-label", markup=False)
         yield field
         if self._client is not None:
-            yield Label("logits", classes="field-label", markup=False)
+            yield Label("logits", classes="field-label", markup=False, id="save-logits-label")
             yield Choice(LOGITS, id="save-logits")
         yield remark
 
     def changed(self) -> None:
         if self._stop is None:
-            self.say(HELP)
+            self.say(VIEW_HELP[self._what] or HELP)
 
     @on(Choice.Changed, "#save-logits")
     def _logits_chosen(self) -> None:
         self.say(f"{LOGITS_HELP}: up to {size(self._row)} each." if self._with_logits else HELP)
+
+    @on(Choice.Changed, "#save-what")
+    def _what_chosen(self) -> None:
+        self.field.value = f"{self._names[self._what]}.{ENDS[self._what]}"
+        for each in self.query("#save-logits, #save-logits-label"):
+            each.display = not self._what
+        self.say(VIEW_HELP[self._what] or HELP)
+
+    @property
+    def _what(self) -> int:
+        """Place of what is saved in `WHAT`."""
+        return self.query_one("#save-what", Choice).chosen if self._view is not None else 0
 
     @property
     def _with_logits(self) -> bool:
@@ -158,6 +230,9 @@ class SaveAsDialog(FieldDialog[str]):
         except PathError as error:
             self.say(str(error), wrong=True)
             return
+        if self._view is not None and self._what:
+            self._write_view(self._view, path, force)
+            return
         stop = self._stop = Event()
 
         def rows_read(request: Request[ReadLogits]) -> None:
@@ -175,6 +250,16 @@ class SaveAsDialog(FieldDialog[str]):
             self._client.do(ReadLogits(), rows_read)
         else:
             self._write(path, force, tuple(self._playback.entries), stop)
+
+    def _write_view(self, view: OpenView, path: Path, force: bool) -> None:
+        try:
+            raw = view.made(ENDS[self._what]).encode()
+            with replacing(path, force) as file:
+                file.write(raw)
+        except EngineError as error:
+            self._failed(str(error))
+        else:
+            self.dismiss(f"Saved {size(len(raw))} to {visible(shorter(path))}")
 
     @work(thread=True)
     def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:

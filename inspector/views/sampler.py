@@ -39,12 +39,12 @@ from inspector.documents.sampler import (
 )
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
-from inspector.main.looked import model_prefix, other_word, switch_model
+from inspector.main.panels.candidates import row_marks
 from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
 from inspector.session.requests import Replies
 from inspector.state.candidates import with_own
 from inspector.state.conditions import settings_words
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, both, pressing
 from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
@@ -86,6 +86,9 @@ GRID, COARSE, FROM = 0.05, 0.1, 2.0
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
+BRANCHED = (
+    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch of the tree, {{tree}}"
+)
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
     "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
@@ -167,7 +170,7 @@ class SettingsStrip(Struct, frozen=True):
             words = [*map(visible, settings_words(used)), *([f"seed {used.seed}"] if used.temp else [])]
             return [
                 StripPart("strong", here),
-                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} turn it")),
+                StripPart("muted", with_keys("{sampler.cooler} {sampler.warmer} adjust")),
                 StripPart("muted", with_keys("{sampling} all settings"), "sampling"),
                 *(StripPart("muted", word) for word in words),
             ]
@@ -265,20 +268,21 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return None
         trial, stages, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
+        against = self._highlighted if self._highlighted != shown.picked else None
         if trial is not None and trial.settings != used:
             if stages is None or (explained := stages.explained) is None:
-                return Reason(shown, used, taken=taken)
+                return Reason(shown, used, taken=taken, against=against)
             tried = with_own(explained.next, timeline.selected, tried=True)
-            return Reason(tried, trial.settings, explained, taken, now=shown)
+            return Reason(tried, trial.settings, explained, taken, now=shown, against=against)
         if stages is None:
-            return Reason(shown, used, taken=taken)
-        return Reason(shown, stages.settings, stages.explained, taken, stages.failure)
+            return Reason(shown, used, taken=taken, against=against)
+        return Reason(shown, stages.settings, stages.explained, taken, stages.failure, against=against)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
         view = self._view()
         if view is None and self._second is not None:
-            self.title(Content(visible(f"Q {self._second.title}")))
+            self.title(Content(visible(f"B {self._second.title}")))
             said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
             return centred(said, width, height)
         if timeline is None or view is None or view.distribution.listed:
@@ -352,15 +356,15 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         return [*head, *self._rows(view, kept, token, width), rest]
 
     def _in_sight(self, view: Reason, rows: int) -> list[int]:
-        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken."""
+        """Places of the candidates that get a row: some around the highlighted one, always those picked or taken; while
+        one of these is highlighted, the best ones."""
         ids = list(map(_ID, view.distribution.candidates))
         if rows <= 0:
             return []
         at = ids.index(self._highlighted) if self._highlighted in ids else 0
-        self._top = max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
-        shown = list(range(self._top, self._top + rows))
-        always = filter(ids.__contains__, (view.distribution.picked, view.taken))
-        wanted = [at, *map(ids.index, always)]
+        always = [ids.index(each) for each in (view.distribution.picked, view.taken) if each in ids]
+        self._top = 0 if at in always else max(min(self._top, at, len(ids) - rows), at - rows + 1, 0)
+        shown, wanted = list(range(self._top, self._top + rows)), [at, *always]
         for place in wanted[:rows]:
             if place not in shown:
                 spare = [row for row in shown if row not in wanted[:rows]]
@@ -372,18 +376,22 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
         label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
-        names = ((label, self.ink("warn")), ("tokens left", muted), ("chance cut", muted), ("set to", muted))
+        cut = "probability removed" if token > 19 else "removed"
+        names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
         for column in kept:
-            cut = column.removed > 0
+            cuts = column.removed > 0
             removed = "" if column.name in (LOGIT, MODEL, FINAL, NOW) else "0"
-            if cut:  # in as few cells as a column has
+            if cuts:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
-                removed = "−<0.1 %" if column.removed < 0.0005 else f"−{share} %"
+                removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
             cells = (
                 (column.head, strong),
-                ("" if column.kept is None else scales.count(column.kept), self.rich_style if cut else muted),
-                (removed, self.ink("warn") if cut else muted),
+                (
+                    "" if column.kept is None else scales.count(column.kept),
+                    self.rich_style if cuts else muted,
+                ),
+                (removed, self.ink("warn") if cuts else muted),
                 (column.setting, muted),
             )
             for row, (text, ink) in zip(rows, cells, strict=True):
@@ -393,7 +401,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _rows(self, view: Reason, kept: Sequence[TableColumn], token: int, width: int) -> list[Row]:
         """A row for each candidate in sight: its marks, its text, and its numbers; from where it fell out on, the name
         of the stage."""
-        earlier, primary, accent = earlier_of(view), self.ink("primary"), self.ink("accent")
+        earlier, accent = earlier_of(view), self.ink("accent")
         rows: list[Row] = []
         for place in self._places:
             candidate = view.distribution.candidates[place]
@@ -402,12 +410,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             ink = self.ink("muted" if looked_at else "faint") if cut else self.rich_style
             words = self.ink("special") if candidate.special and not cut else ink
             again = "↺ " if earlier.get(candidate.id) else ""
-            mark = Segment("▶ " if here else "  ", accent)
+            mark = Segment("▶" if here else " ", accent)
             if view.now is not None and candidate.id == view.distribution.picked != view.now.picked:
-                mark = Segment("≠ ", self.ink("warn") + Style(bold=True))
+                mark = Segment("≠", self.ink("warn") + Style(bold=True))
+            gap = place > 0 and place - 1 not in self._places
             row: Row = [
-                Segment("▌" if candidate.id == self._highlighted else " ", primary),
-                mark,
+                *row_marks(self, candidate.id == self._highlighted, mark, gap),
                 Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
             ]
             for at, column in enumerate(kept):
@@ -443,18 +451,18 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step:,}" + " (next)" * timeline.following
         if timeline.trial is not None:
-            self.title(Content(f"What if · {where} · {_changes(self._used, timeline.trial.settings)}"),
+            self.title(Content(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}"),
                        Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
             return
-        model, second = "", timeline.of(LockstepSoFar).opened
-        if second is not None:  # else there is one model, which needs no name
-            model = visible(model_prefix(timeline, second if self._second is not None else None))
+        model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
         hidden = len(view.distribution.candidates) - len(self._places)
         note = f"{hidden} more rows ↑↓" if hidden else ""
         if view.failure is not None:
             lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
             note = with_keys(lacks)
         label = label_of(view.distribution, view.distribution.picked)
+        if view.against is not None:
+            label += f", not {label_of(view.distribution, view.against)}"
         self.title(Content(f"{model}Why {label} · {where}"), Content(note))
 
 
@@ -463,7 +471,7 @@ def _compared(mine: Distribution | None, theirs: Distribution) -> str:
     if mine is None or mine.picked == theirs.picked:
         return f"Both take {label_of(theirs, theirs.picked)} with the same settings and the same draw."
     one, other = label_of(mine, mine.picked), label_of(theirs, theirs.picked)
-    return f"With the same settings and the same draw P takes {one}, Q takes {other}."
+    return f"With the same settings and the same draw A takes {one}, B takes {other}."
 
 
 def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
@@ -471,7 +479,7 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
         return why_empty(timeline, "How the sampler chooses appears here.")
     if timeline.following:
         return why_empty(timeline, "How the sampler chooses the first token appears here.")
-    return "This token is part of the prompt: nothing was drawn.", "Press end for the token to come."
+    return "This token is part of the prompt: nothing was drawn.", "Press end for the next token."
 
 
 # ---- settings that are tried --------------------------------------------------------------------
@@ -480,14 +488,14 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
     if used is None or used == tried:
-        return "nothing is changed yet" if used else "other settings"
+        return "no changes yet" if used else "other settings"
     changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
         for name, (old, new) in changed.items()
         if name in BY_NAME
     ] + ["another grammar"] * ("grammar" in changed)
-    return ", ".join(texts) or "nothing is changed yet"
+    return ", ".join(texts) or "no changes yet"
 
 
 def _value(name: str, value: object) -> str:
@@ -519,7 +527,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     if trial.answered is None:
         return "asking …"
     text = f"{others} of {known} step{'s' * (known != 1)} would differ"
-    text += f", {by_hand} by hand" if by_hand else ""
+    text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text
     recall = key_for("recall")
@@ -544,7 +552,7 @@ class SamplerActions(ToolActions):
         """The slot selected before, None for the tip."""
         self.presets = Presets()
         self._second = Replies(self.controller.client, Explained)
-        """Answers on the second model in lockstep; a recording has none."""
+        """Answers about the second model; a recording has none."""
 
     def findable(self) -> Iterator[Findable]:
         """The settings: each opens the dialog at its field."""
@@ -667,7 +675,7 @@ class SamplerActions(ToolActions):
     def _of_second(self) -> OfSecond | None:
         """The sampler's work on the second model's distribution at the slot, if that model is on show."""
         timeline, distribution = self.timeline, self.timeline.distribution
-        looked = timeline.of(LockstepSoFar).looked
+        looked = timeline.of(SecondModelSoFar).looked
         if looked is None or distribution is None:
             return None
         if timeline.recorded:
@@ -684,12 +692,12 @@ class SamplerActions(ToolActions):
 
     def other_word(self) -> str:
         """The word for the key that explains the other one of two models, while the sampler is on screen."""
-        return other_word(self.timeline) if "sampler" in self.host.shown else ""
+        return self.timeline.of(SecondModelSoFar).other_word if "sampler" in self.host.shown else ""
 
     def other_model(self) -> None:
         """Explain the other one of two models."""
-        if not switch_model(self.timeline):
-            self.host.answer(with_keys("There is no second model to explain: {lockstep} opens one"))
+        if not self.timeline.of(SecondModelSoFar).switch():
+            self.host.answer(with_keys("No second model is open: {second_model} opens one"))
         elif "sampler" in self.host.shown:
             self.host.answer()
         else:
@@ -723,8 +731,9 @@ class SamplerActions(ToolActions):
         self._asks = self.awake = False
         self.host.arrangement.dialog = ""
         if settings is not None and not self.controller.transport.recorded:
+            older = self.timeline.older
             self.controller.setup.apply(settings)
-            self.host.answer()
+            self.host.answer(with_keys(BRANCHED.format(older)) if older is not None else "")
             return
         self.controller.queries.try_out(self.timeline, None)
         if settings is None:

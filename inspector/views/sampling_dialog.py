@@ -10,11 +10,13 @@ from textual import on
 from textual.content import Content
 from textual.widgets import Input
 
-from engine.errors import EngineError
+from engine.errors import EngineError, SettingsError
+from engine.protocol import Tokenize, Tokenized
 from engine.setting import Setting, check, grouped
-from engine.settings import FIELDS, GROUPS, Settings
-from inspector.display import visible
-from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note
+from engine.settings import BY_NAME, FIELDS, GROUPS, Settings
+from inspector.display import quoted, visible
+from inspector.session.client import Request
+from inspector.widgets.actions import Action, ActionTable, applies, both, dialog_table, leaves, note, taking
 from inspector.widgets.dialog import ActionButton
 from inspector.widgets.form import FormRow, SettingsDialog, going
 
@@ -35,8 +37,9 @@ SAMPLING_KEYS = dialog_table(
           hint="difference", worth=2, priority=True),
     Action("sampling.recall", "Recompute", "Compute dropped logits again.",
            lambda own: own.look("recall", 0), hint="recompute", worth=1, priority=True),
+    taking(hint="apply", worth=7),
     applies("Continue with the settings from the selected token; not in a replay.",
-            written="`{dialog.apply}` or `⏎`", hint="apply"),
+            written="`{dialog.apply}` or `⏎`"),
     leaves("Discard them; nothing has changed.", hint="discard"),
 )  # fmt: skip
 
@@ -60,20 +63,22 @@ class SamplingDialog(SettingsDialog[Settings]):
     """
 
     ACTIONS: ClassVar[ActionTable] = SAMPLING_KEYS
+    KEPT: ClassVar[tuple[str, ...]] = ("settings", "first", "_above", "_typed")
     NO_SETTINGS: ClassVar[tuple[str, ...]] = (PRESET.name, SAVE_AS.name)
-    HEADING: ClassVar[str] = "Sampling"
+    HEADING: ClassVar[str] = "Settings"
     APPLY: ClassVar[str] = "Apply"
     LEAVE: ClassVar[str] = "Discard"
 
     def __init__(self, own: SamplerActions, settings: Settings, first: str = "") -> None:
         rows = {each.name: FormRow(each) for each in FIELDS}
-        rows["stop"].more = settings.stop[1:]
-        for name, row in rows.items():
-            row.fill(getattr(settings, name))
+        rows["logit_bias"].token_id = self._token_id
+        self._tokens: dict[str, int | SettingsError | None] = {}
+        """Tokens of the texts in the biases, or why there is none; None while that is looked up."""
         self.preset, self.save_as = FormRow(PRESET, (AS_SET,)), FormRow(SAVE_AS, placeholder="a name, then ⏎")
         groups = [(title, [rows[each.name] for each in grouped(FIELDS, title)]) for title in GROUPS]
-        super().__init__([("", [self.preset]), *groups, ("", [self.save_as])], first or FIELDS[0].name)
-        self._own, self.settings, self.presets = own, settings, own.presets
+        groups = [("", [self.preset]), *groups, ("", [self.save_as])]
+        super().__init__(groups, settings, first or FIELDS[0].name)
+        self._own, self.presets = own, own.presets
         card = own.host.card
         self._above = card.outer_size.height if card is not None and card.display else 0
         """Rows of a narrator's card, which says what to set."""
@@ -81,10 +86,12 @@ class SamplingDialog(SettingsDialog[Settings]):
         """The settings that were typed last, without a preset."""
         self._doomed = ""
         """Preset that a second `delete` takes away."""
-        self._relabel()
 
     def begin(self) -> None:
         """Begin in the row that was asked for."""
+        self._doomed = self.save_as.text = ""
+        self._tokens.clear()
+        self._relabel()
         super().begin()
         box, title = self.query_one("#dialog"), self.HEADING
         for hint in self.hints():
@@ -112,6 +119,29 @@ class SamplingDialog(SettingsDialog[Settings]):
     def remarks(self, values: Mapping[str, Any]) -> Mapping[str, str]:
         return {_ORDER[-1].name: GREEDY} if values.get("temp") == 0 else {}
 
+    def _token_id(self, text: str) -> int:
+        """The token of a text; asks for it, and reads the rows again once it is known."""
+        found = self._tokens.get(text)
+        if isinstance(found, int):
+            return found
+        if text not in self._tokens:
+            self._tokens[text] = None
+            self._own.controller.client.do(Tokenize(text), self._looked_up)
+        raise found or SettingsError("logit_bias", f"Looking up {quoted(text)} …")
+
+    def _looked_up(self, request: Request[Tokenize]) -> None:
+        if (answer := request.reply(Tokenized)) is not None:
+            try:
+                tokens = [(piece.id, piece.text) for piece in answer.pieces]
+                self._tokens[answer.text] = BY_NAME["logit_bias"].one_token(answer.text, tokens)
+            except SettingsError as error:
+                self._tokens[answer.text] = error
+        elif request.failure is not None:
+            failure = request.failure
+            self._tokens[request.command.text] = SettingsError("logit_bias", failure.message, failure.hint)
+        if not self.left:
+            self.edited("logit_bias")
+
     def read(self) -> Settings | None:
         """Read all rows, and try the settings when they are right."""
         if (settings := super().read()) is not None:
@@ -125,14 +155,11 @@ class SamplingDialog(SettingsDialog[Settings]):
         if name == PRESET.name:
             self._doomed, name = "", self._chosen
             self._say("")
-            self._fill(self.presets.apply(name, self._typed) if name else self._typed)
+            self.show(self.presets.apply(name, self._typed) if name else self._typed)
+            self.read()
         elif (settings := self.read()) is not None:
             self._typed = settings
             self._relabel()
-
-    def _fill(self, settings: Settings) -> None:
-        self.form.fill({each.name: getattr(settings, each.name) for each in FIELDS})
-        self.read()
 
     # ---- presets ----------------------------------------------------------------------------
 

@@ -87,38 +87,38 @@ STEERING_KEYS = look_table(
     *both(("steering.later_layer", "steering.earlier_layer"), ("Later layer", "Earlier layer"),
           "Add the direction after a later layer, or after an earlier one; one of texts or branches is made of the "
           "streams there.",
-          lambda own, by: own.turn_layer(by), by=(1, -1), hint="layer", worth=7),
+          lambda own, by: own.turn_layer(by), by=(1, -1), hint=lambda own: "layer" if own.trial else "", worth=7),
     *both(("steering.less", "steering.more"), ("Weaker", "Stronger"),
           "Add it with another strength; below 0 it is subtracted.", lambda own, by: own.turn_strength(by),
           hint=lambda own: "strength" if own.trial else "", worth=8),
     Action("steering.make", "Direction",
-           "Make a direction: of texts that say one thing and texts that say another, of two branches, or from a file.",
+           "Build a direction from two sets of texts, from two branches, or from a file.",
            lambda own: own.make(), worth=9, place=1,
-           hint=lambda own: "" if not own.live else "another direction" if own.trial else "make a direction"),
+           hint=lambda own: "" if not own.live else "another direction" if own.trial else "build a direction"),
     Action("steering.scope", "Scope",
-           "Steer only this token's forward, all tokens from the prompt's last one on, or the whole context.",
+           "Steer only this token's forward pass, all tokens from the prompt's last one on, or the whole context.",
            lambda own: own.turn_reach(), hint=lambda own: REACHES[own.reach] if own.wanted else "", worth=6),
     Action("steering.follow", "Follow", "Follow the logit of another candidate.",
            lambda own: own.follow(0), hint=lambda own: "follow" if own.trial else "", worth=5),
     Action("steering.against", "Against", "Subtract the logit of another candidate.",
            lambda own: own.follow(1), hint=lambda own: "against" if own.trial else "", worth=5),
-    Action("steering.hold", "Hold", "Continue with it, in a branch that begins with this token.",
-           lambda own: own.hold(), hint=lambda own: "hold" if own.trial else "", worth=7),
-    Action("steering.release", "Release",
+    Action("steering.hold", "Keep steering", "Continue with it, in a branch that begins with this token.",
+           lambda own: own.hold(), hint=lambda own: "keep steering" if own.trial else "", worth=7),
+    Action("steering.release", "Stop steering",
            "Leave a steered branch: return to the model's own token where it begins.", lambda own: own.release(),
-           hint=lambda own: "release" if own.timeline.under else "", worth=7),
+           hint=lambda own: "stop steering" if own.timeline.under else "", worth=7),
     Action("steering.save", "Save", "Save the direction to a file, for `--steer FILE` and for another session.",
-           lambda own: own.save(), hint=lambda own: "save" if own.trial else "", worth=4),
+           lambda own: own.save(), hint=lambda own: "save direction" if own.trial else "", worth=4),
     *walking(),
     replace(SCROLLS, help="Scroll the page."),
     text="Any vector of that length changes what the model predicts. So every strength is tried with 32 random "
-    "directions of the same length, too: only what lies outside of their band is due to the direction.",
+    "directions of the same length, too: only an effect outside their band is due to the direction.",
 )  # fmt: skip
 DIRECTION_KEYS = dialog_table(
-    "While a direction is made",
+    "While a direction is built",
     NEW_LINE,
     *fields(),
-    applies("Make it, or read it from the file."),
+    applies("Build it, or read it from the file."),
 )
 
 
@@ -265,7 +265,7 @@ class SteeringView(InsideView[StrengthsSwept]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: StrengthsSwept | None) -> str:
-        return "Steering, beside random directions"
+        return "Steering against random directions"
 
     def situation(self) -> str:
         if self.made.waiting or self.tried.waiting:
@@ -295,14 +295,10 @@ class SteeringView(InsideView[StrengthsSwept]):
         if not self.live:
             return not_recorded(on)
         if self.making is not None:
-            return [("The direction is being made.", on.rich_style)]
-        make = with_keys("{steering.make} makes one: of texts that say one thing and texts that say another,")
-        more = "of two branches, or from a file. An example is filled in."
-        return [
-            ("There is no direction yet.", on.rich_style),
-            (make, on.ink("muted")),
-            (more, on.ink("muted")),
-        ]
+            return [("The direction is being built.", on.rich_style)]
+        what = "Steering adds a direction to what a layer computes, and compares the effect with random directions."
+        make = "{steering.make} builds one from two sets of texts, two branches, or a file. An example is filled in."
+        return [(what, on.rich_style), (with_keys(make), on.ink("muted"))]
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -396,9 +392,9 @@ def _ending(path: Sequence[Item]) -> str:
 
 KINDS = ("texts", "a branch", "a file")
 EXPLAINED = (
-    "A text on each line. The direction is the mean stream at the ends of the upper texts, less the lower ones'.",
-    "The stream at this token, less that at the end of the other one.",
-    "One that was saved here, or a safetensors file with one tensor `direction` of one axis.",
+    "A text on each line. Direction: mean residual stream at their ends, upper minus lower ones.",
+    "The residual stream at this token minus that at the end of the other branch.",
+    "A direction that was saved here, or a safetensors file with one tensor `direction` of one axis.",
 )
 NO_BRANCH = "There is no other branch or prompt yet."
 
@@ -413,8 +409,8 @@ class DirectionDialog(Dialog[Source]):
     """
 
     ACTIONS: ClassVar[ActionTable] = DIRECTION_KEYS
-    HEADING: ClassVar[str] = "Direction: what the model is pushed toward, and away from"
-    APPLY: ClassVar[str] = "Make it"
+    HEADING: ClassVar[str] = "Direction: push the model toward one thing, away from another"
+    APPLY: ClassVar[str] = "Build"
 
     def __init__(self, before: Source | None, node: int, ends: Sequence[tuple[int, str]]) -> None:
         super().__init__()
@@ -422,7 +418,7 @@ class DirectionDialog(Dialog[Source]):
         self._node, self._ends = node, ends
 
     def body(self) -> Iterable[Widget]:
-        yield Label("made of", classes="field-label", markup=False)
+        yield Label("built from", classes="field-label", markup=False)
         yield Choice(KINDS, 0, id="direction-kind")
         with VerticalGroup(id="direction-texts"):
             yield Label("toward", classes="field-label", markup=False)
@@ -476,14 +472,14 @@ class DirectionDialog(Dialog[Source]):
         fields = (self.query_one(f"#direction-{name}", SafeTextArea) for name in ("toward", "away"))
         toward, away = (tuple(filter(str.strip, field.text.splitlines())) for field in fields)
         if not toward or not away:
-            raise EngineError("One of the two has no text.", "Write one on each line of both.")
+            raise EngineError("One of the two has no text.", "Write at least one line in both.")
         return Contrast(name_of(toward, away), toward, away)
 
     def _from_branch(self) -> Source:
         if not self._ends:
             raise EngineError(NO_BRANCH, "Take another token, or give a prompt.")
         node, text = self._ends[self.query_one("#direction-end", Choice).chosen]
-        return Contrast(" ".join(("less", *text.split()[-2:])), nodes=(self._node, node))
+        return Contrast(" ".join(("minus", *text.split()[-2:])), nodes=(self._node, node))
 
     def _from_file(self) -> Source:
         name = self.query_one("#direction-path", SafeInput).value.strip()

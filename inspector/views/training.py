@@ -97,7 +97,7 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     inks = {None: None, 0: on.data(LEARNED), 1: on.data(HELD_OUT)}
     drawn = curves([learned, held_out], cells, height, top)
     rows = [[Segment(cell.char, inks[cell.series]) for cell in line] for line in drawn]
-    foot = axis("0", count(begun.settings.steps), width, f"steps; to {top:g} nats, more is cut off")
+    foot = axis("0", count(begun.settings.steps), width, f"steps (axis cut at {top:g} nats)")
     return [head, *rows, [Segment(foot, on.ink("faint"))]]
 
 
@@ -212,12 +212,12 @@ TRAINING_KEYS = screen_table(
            hint=lambda own: own.doing),
     Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.",
            lambda own: own.go_back(), worth=5,
-           hint=lambda own: "back to a checkpoint" if own.earlier else ""),
+           hint=lambda own: "previous checkpoint" if own.earlier else ""),
     Action("training.open", "Open", "Save the model as it is and open it as a session, with all tools.",
            lambda own: own.open_model(), worth=7,
            hint=lambda own: "open" if own.live.steps else ""),
-    Action("training.anew", "Start anew", "Begin again with another seed.", lambda own: own.anew(),
-           worth=4, hint=lambda own: "anew" if own.so_far.steps else ""),
+    Action("training.anew", "Start over", "Begin again with another seed.", lambda own: own.anew(),
+           worth=4, hint=lambda own: "start over" if own.so_far.steps else ""),
     Action("training.recorded", "Recorded", "Play a longer training that was recorded, or show your own again.",
            lambda own: own.turn(), worth=6,
            hint=lambda own: "your own" if own.recording else "recorded"),
@@ -348,8 +348,8 @@ class TrainingView(View):
             ]
         loss = (
             "Loss is surprise: the mean surprisal of a token, in nats. It falls first for "
-            "what is frequent, commas and the ends of words, then for names and phrases. Where it falls on the "
-            "text that the model learns from and no longer on held-out text, it memorises."
+            "what is frequent, commas and the ends of words, then for names and phrases. When training loss keeps "
+            "falling but held-out loss does not, the model is memorising."
         )
         own_text = "inspector train --text FILE learns from a text of your own."
         inks = [

@@ -142,7 +142,9 @@ def _inner_note(marks: Sequence[Marked]) -> str:
     """Marks further down in a branch: the signs and the name of one, the number of several."""
     if len(marks) > 1:
         return f"{len(marks)} marks in it"
-    parts = (part for mark in marks for part in (*_signs(mark), truncate(visible(mark.name), 24), "in it"))
+    parts = (
+        part for mark in marks for part in ("".join(_signs(mark)), truncate(visible(mark.name), 24), "in it")
+    )
     return " ".join(filter(None, parts))
 
 

@@ -85,6 +85,8 @@ class Action(Struct, frozen=True):
     view: str = ""
     """Word in the line under the tabs, if it shows an answer to the question of its tab.
     `…` at the end says that it asks for something first."""
+    page_of: str = ""
+    """Id of the action of whose answer its view is a page, if that is another tool's."""
     opens: str = ""
     """The view that it opens instead of `run`, as `module:Class`: imported when it is first opened."""
     offered: Callable[[Any], object] | None = None
@@ -121,8 +123,8 @@ class Action(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """Its key as the user reads it."""
-        return shown(names_of(self.id, self.keys)[0])
+        """Its key as the user reads it; empty if it has none."""
+        return shown(next(iter(names_of(self.id, self.keys)), ""))
 
     @property
     def told(self) -> str:
@@ -277,8 +279,11 @@ def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable
         told: Whether the help has a section for it.
     """
     given = {each.id for each in actions}
-    shared = (each for each in (applies(), leaves()) if each.id not in given)
-    return ActionTable(title, (*actions, *shared, replace(FINDER, hint=""), ANYWHERE), told=told)
+    enters = any(each.hint and "enter" in each.names for each in actions)
+    # enter does it: the other key says nothing else
+    own = (*actions, *(each for each in (applies(), leaves()) if each.id not in given))
+    own = tuple(replace(each, hint="") if enters and each.id == "dialog.apply" else each for each in own)
+    return ActionTable(title, (*own, replace(FINDER, hint=""), ANYWHERE), told=told)
 
 
 ANYWHERE = note("ctrl+p", hint="find", worth=1, place=93)

@@ -132,6 +132,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
         self.apply()
 
+    def on_choice_submitted(self) -> None:
+        """Enter on a choice, too."""
+        self.apply()
+
     @on(Button.Pressed)
     async def _pressed(self, message: Button.Pressed) -> None:
         """A button does what the action does that it stands for."""

@@ -165,6 +165,7 @@ class Choice(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left,up", "turn(-1)", "Before", show=False),
         Binding("right,down,space", "turn(1)", "Next", show=False),
+        Binding("enter", "submit", "Done", show=False),
     ]
     chosen: reactive[int] = reactive(0, init=False, layout=True)
     labels: reactive[tuple[str, ...]] = reactive((), init=False, layout=True)
@@ -181,6 +182,9 @@ class Choice(Widget, can_focus=True):
             """The widget, for selectors."""
             return self.choice
 
+    class Submitted(Message):
+        """Enter was pressed."""
+
     def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
         super().__init__(id=id)
         self.set_reactive(Choice.labels, tuple(labels))
@@ -193,6 +197,10 @@ class Choice(Widget, can_focus=True):
     def action_turn(self, by: int) -> None:
         """Choose a neighbouring label."""
         self.chosen = (self.chosen + by) % len(self.labels)
+
+    def action_submit(self) -> None:
+        """Be done."""
+        self.post_message(self.Submitted())
 
     def on_click(self, event: events.Click) -> None:
         """Choose the label that was clicked."""

@@ -19,7 +19,7 @@ from textual.widget import Widget
 from textual.widgets import Button
 
 from engine.errors import SettingsError
-from engine.setting import Setting
+from engine.setting import Setting, TokenId
 from inspector.display import pad, visible
 from inspector.widgets.actions import Action, both
 from inspector.widgets.dialog import Dialog
@@ -40,14 +40,15 @@ class FormRow:
         setting: The setting.
         words: The labels of a choice, in display order; empty if the value is typed.
         placeholder: Shown while nothing is typed.
-        more: The texts after the first, which alone is edited, if the value is several texts.
     """
 
-    def __init__(
-        self, setting: Setting, words: Sequence[str] = (), placeholder: str = "", more: tuple[str, ...] = ()
-    ) -> None:
-        self.setting, self.words, self.placeholder, self.more = setting, words, placeholder, more
+    def __init__(self, setting: Setting, words: Sequence[str] = (), placeholder: str = "") -> None:
+        self.setting, self.words, self.placeholder = setting, words, placeholder
+        self.more: tuple[str, ...] = ()
+        """The texts after the first, which alone is edited, if the value is several texts."""
         self.text, self.chosen = "", 0
+        self.token_id: TokenId | None = None
+        """Looks up the token of a text, if the value is of tokens."""
         self.remark, self.ink = "", ""
         """The remark on the value, printable, and its color; shown instead of the help."""
         self._filled: tuple[str, Any] = ("", None)
@@ -69,9 +70,11 @@ class FormRow:
         if self.words:
             self.chosen = int(value)
             return
+        if self.setting.kind == "texts":
+            self.more = value[1:]
         text = self.setting.format(value)
         self.text = escaped(text) if self.escapes else text
-        self._filled = self.text, value[:1] + self.more if self.setting.kind == "texts" else value
+        self._filled = self.text, value
 
     def read(self) -> Any:
         """The value; the one that it was filled with, as long as nothing else was typed.
@@ -83,7 +86,7 @@ class FormRow:
             return bool(self.chosen)
         if self.text == self._filled[0]:
             return self._filled[1]
-        value = self.setting.parse(unescaped(self.text) if self.escapes else self.text)
+        value = self.setting.parse(unescaped(self.text) if self.escapes else self.text, self.token_id)
         return value + self.more if self.setting.kind == "texts" else value
 
 
@@ -297,6 +300,7 @@ class SettingsDialog(Dialog[Result]):
 
     Args:
         groups: The rows of the form, by their title.
+        settings: Has the initial values, by the names of the rows.
         first: Name of the row to begin with.
     """
 
@@ -305,19 +309,29 @@ class SettingsDialog(Dialog[Result]):
     NO_SETTINGS: ClassVar[tuple[str, ...]] = ()
     """Names of rows that are no settings."""
 
-    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], first: str) -> None:
+    def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], settings: Result, first: str) -> None:
         super().__init__()
-        self.form = SettingsForm(groups, self.EXPLAINS, first)
+        self.form, self.settings, self.first = SettingsForm(groups, self.EXPLAINS, first), settings, first
+
+    @property
+    def _names(self) -> list[str]:
+        """Names of the rows that are settings."""
+        return [name for name in self.form.rows if name not in self.NO_SETTINGS]
 
     def body(self) -> Iterable[Widget]:
         yield self.form
 
     def begin(self) -> None:
-        """Begin in the first row."""
+        """Show the initial values, and begin in the first row."""
         super().begin()
-        self.form.take_focus()
+        self.show(self.settings)
+        self.form.highlight(self.first)
         self.explain()  # before the first paint
         self.read()
+
+    def show(self, settings: Result) -> None:
+        """Show other values."""
+        self.form.fill({name: getattr(settings, name) for name in self._names})
 
     def made(self, values: Mapping[str, Any]) -> Result:
         """The result with some values, by the names of settings.
@@ -339,8 +353,7 @@ class SettingsDialog(Dialog[Result]):
         """
         values: dict[str, Any] = {}
         faults: dict[str, str] = {}
-        names = [name for name in self.form.rows if name not in self.NO_SETTINGS]
-        for name in names:
+        for name in self._names:
             try:
                 values[name] = self.form.rows[name].read()
             except SettingsError as error:
@@ -352,7 +365,7 @@ class SettingsDialog(Dialog[Result]):
             except SettingsError as error:
                 faults[error.field] = visible(str(error))
         remarks = self.remarks(values)
-        for name in names:
+        for name in self._names:
             ink = "$text-error" if name in faults else "$text-warning"
             self.form.say(name, faults.get(name) or remarks.get(name, ""), ink)
         self.query_one("#apply", Button).disabled = result is None

@@ -37,7 +37,8 @@ class PickList(Canvas):
         super().__init__(id=id)
         self.count = 0
         self.highlighted = 0
-        self._top = 0
+        self._top = self._rows = 0
+        """Place of the first row in sight, and the lines of all with the one above them."""
 
     def head(self, width: int) -> Row:
         """The names of the columns."""
@@ -69,13 +70,17 @@ class PickList(Canvas):
     @property
     def page(self) -> int:
         """The number of rows that are visible at once."""
-        return max(1, self.size.height - 1)
+        return max(1, self._rows - 1)
 
     # ---- events -----------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
-        place = self._top + event.y - 1
-        if event.y < 1 or place >= self.count:
+        inside = event.get_content_offset(self)
+        if (
+            inside is None
+            or not 1 <= inside.y < self._rows
+            or (place := self._top + inside.y - 1) >= self.count
+        ):
             return
         if place == self.highlighted:
             self.post_message(self.RowPicked())
@@ -94,7 +99,7 @@ class PickList(Canvas):
     def draw(self, width: int, height: int) -> list[Row]:
         if not self.count:
             return []
-        room = max(1, height - 1)
+        room, self._rows = max(1, height - 1), height
         self._top = max(min(self._top, self.highlighted), self.highlighted - room + 1, 0)
         rows = [self.head(width)]
         for place in range(self._top, min(self.count, self._top + room)):

@@ -6,7 +6,8 @@ import gc
 import time
 import weakref
 from collections.abc import Callable
-from itertools import count
+from itertools import count, pairwise
+from threading import Event
 from typing import get_type_hints
 
 import mlx.core as mx
@@ -215,7 +216,7 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.HeadsSwept: lambda node: (protocol.SweepHeads(node), protocol.SweepHeads(node, scope="context")),
     protocol.ActivationsPatched: lambda node: (protocol.PatchActivations(node, ANOTHER, 3, 4),),
     protocol.DirectionMade: lambda node: (
-        protocol.MakeDirection(0, ("Once",), ("A dog", "Twice")),
+        protocol.MakeDirection(0, ("Once", "She", "He"), ("A dog", "Twice")),
         protocol.MakeDirection(0, nodes=(node, 2)),
     ),
     protocol.StrengthsSwept: lambda node: (
@@ -281,8 +282,20 @@ def stepped() -> Unthreaded:
     return engine
 
 
+class Polled(Event):
+    """A cancel that never comes, and the forwards that had run whenever it was asked for."""
+
+    def __init__(self, ran: list[int]) -> None:
+        super().__init__()
+        self.ran, self.at = ran, list[int]()
+
+    def is_set(self) -> bool:
+        self.at.append(len(self.ran))
+        return False
+
+
 @pytest.mark.parametrize("kind", ANSWERS, ids=lambda kind: kind.__name__)
-def test_what_a_command_tells_of_its_time_and_work_is_so(
+def test_what_a_command_tells_of_its_time_and_work_is_so_and_it_can_be_stopped_within_it(
     stepped: Unthreaded, kind: type[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a clock that a look moves on by a second: a time is none, or whole seconds of it, or their mean."""
@@ -300,13 +313,15 @@ def test_what_a_command_tells_of_its_time_and_work_is_so(
     found: list[Record] = []
     for command in ANSWERS[kind](node):
         ran.clear()
-        answered = stepped.do(command)
+        polled = Polled(ran)
+        answered = stepped.do(Task(command, cancel=polled))
         told_run = [each.tokens_run for each in answered if hasattr(each, "tokens_run")]
         assert (
             told_run in ([], [sum(ran)]) or kind is protocol.PositionTried
         )  # it tells those of the changed model
         steps = [(each.done, each.total) for each in answered if isinstance(each, protocol.Measuring)]
         assert all(0 <= done < total for done, total in steps), steps
+        assert max(after - before for before, after in pairwise([*polled.at, len(ran)])) <= 4, polled.at
         found += answered
     took = (next(looks) - begun) * 1000.0
     assert kind in map(type, found), found
@@ -315,6 +330,40 @@ def test_what_a_command_tells_of_its_time_and_work_is_so(
         assert all(ms == 0 or 1 <= ms <= took for ms in told.values()), (took, told)
     assert protocol.Failure not in map(type, found)
     assert stepped.session.node == node
+
+
+NODES = [
+    (sample, field.name)
+    for sample in SAMPLES
+    for field in fields(sample)
+    if sample.needs_model
+    and field.name in ("node", "source", "tip")
+    and not isinstance(sample, protocol.Restore)
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "field"),
+    [*NODES, (protocol.ReadLogits((1,)), "nodes"), (protocol.Recall((1,)), "nodes")],
+    ids=lambda each: each if isinstance(each, str) else each.kind,
+)
+def test_a_node_that_is_not_there_is_refused(stepped: Unthreaded, command: Command, field: str) -> None:
+    missing: int | tuple[int, ...] = 10**6
+    if field == "nodes":
+        missing = (10**6,)
+    if command.kind in ("ReadLockstep", "ExplainSecond", "FollowSecond", "PartWays"):
+        stepped.do(protocol.OpenLockstep(LoadSettings()))
+    failure, ended = stepped.do(replace(command, **{field: missing}))[-2:]
+    assert isinstance(failure, protocol.Failure)
+    assert failure.expected, failure.message
+    if command.kind != "VerifySpeculation":  # which has no text of its own here
+        assert "no token number 1000000" in failure.message
+    assert ended == protocol.Ended(command.kind)
+
+
+def test_so_many_draws_that_no_list_could_hold_them_are_refused(stepped: Unthreaded) -> None:
+    told = stepped.one(protocol.DrawMany(10**15, tokens=2), protocol.Failure)
+    assert "draws of 2 tokens are out of range" in told.message
 
 
 def test_settings_may_come_before_the_model() -> None:

@@ -68,6 +68,35 @@ def test_a_pattern_that_python_warns_of_is_taken_without_a_warning() -> None:
     assert check(Breakpoints(regex="[[a]--b]")).regex == "[[a]--b]"
 
 
+@pytest.mark.parametrize(
+    ("typed", "biases"),
+    [
+        ("451=-5, 2=3", ((451, -5.0), (2, 3.0))),
+        ('" cat"', ((" cat", -100.0),)),
+        (r'"a,\"b\n"=1, 5=2', (('a,"b\n', 1.0), (5, 2.0))),
+    ],
+)
+def test_biases_are_of_ids_and_of_texts(typed: str, biases: tuple[tuple[int | str, float], ...]) -> None:
+    assert BY_NAME["logit_bias"].biases(typed) == biases
+
+
+@pytest.mark.parametrize("typed", ["451", '" cat', '" cat" 3', "5=", '""=1', "cat=1"])
+def test_a_bias_that_cannot_be_read_is_refused(typed: str) -> None:
+    with pytest.raises(SettingsError, match="must be ID=VALUE or"):
+        BY_NAME["logit_bias"].biases(typed)
+
+
+def test_a_text_of_several_tokens_has_no_bias_and_they_are_named() -> None:
+    tokens = {" cat": [(512, " cat")], " cat dog": [(512, " cat"), (528, " dog")]}
+
+    def token_id(text: str) -> int:
+        return BY_NAME["logit_bias"].one_token(text, tokens[text])
+
+    assert BY_NAME["logit_bias"].parse('" cat"=-2', token_id) == ((512, -2.0),)
+    with pytest.raises(SettingsError, match=r"“ cat dog” is 2 tokens: “ cat” \(512\), “ dog” \(528\)"):
+        BY_NAME["logit_bias"].parse('" cat dog"', token_id)
+
+
 def test_a_large_vocabulary_has_room_for_its_rows_unless_a_person_says_how_much() -> None:
     assert LoadSettings().kept_logits_bytes(4_096) == 64 * 2**20
     assert LoadSettings().kept_logits_bytes(152_000) == 400 * 152_000 * 4

@@ -35,8 +35,8 @@ MOVES = (
 OPENS = (
     "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv why tree timing kv "
     "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
-    "modules attention lens attribution positions experts interventions patching lockstep batch marks filter recall "
-    "scores speculation ranks learn lessons tokens candidates steps all_lessons present"
+    "modules attention lens attribution positions experts interventions patching second_model batch marks filter "
+    "recall scores speculation ranks lessons tokens candidates steps keep present"
 )
 """Actions that open something, or show an answer; a few actions there follow."""
 WORDS = [
@@ -194,9 +194,9 @@ MODES: Mapping[str, Mode] = {
     "lesson": Mode(_LESSON, models=("pocket",)),
     "lesson-recorded": Mode(_LESSON, models=("pocket",)),
     "presenter": Mode("1 2 3 4 enter pagedown pageup v h full_stop g J S space", models=("pocket",)),
-    "lockstep": Mode("space b w n g m x left right enter", _keys("4 h o enter")),
+    "lockstep": Mode("space n w full_stop comma g m H left right enter", _keys("4 h enter enter")),
     "batch": Mode("space r up down enter a x v n m l left right tab", _BATCH),
-    "grammar": Mode("space r enter J j 1 2 w s down up backspace", _keys("1 j")),
+    "grammar": Mode("space r enter J tab 1 2 w s down up backspace", _keys("1 tab")),
     "ranks": Mode("space r 5 R enter down backspace 1 l 4 B t", _keys("5 R"), 1000, ("llama",)),
     "following": Mode("space r backspace end left right tab 4 t 2 w 3 A"),
     "large": Mode("3 A I D Y O E 4 X P tab down right left space r a s", _keys("3 A"), models=("large",)),

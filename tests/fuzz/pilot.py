@@ -37,7 +37,7 @@ from inspector.lessons.catalogue import ORDER, find
 from inspector.main.dialogs.help import HelpDialog
 from inspector.session.playback import Opening, checked
 from inspector.state.timeline import Phase
-from inspector.views import FOLLOWING, with_against, with_lesson
+from inspector.views import FOLLOWING, with_lesson, with_second_model
 from tests.fuzz.actions import MODES, PROBE, Action, Scenario
 from tests.fuzz.faults import Fault, StuckError, of
 from tests.fuzz.sandbox import inside
@@ -91,7 +91,7 @@ def begin(scenario: Scenario, settings: Settings, folder: Path, resources: ExitS
             opening = Opening(checked(listed.trace), play=True)
             return Begin(load, Settings(), {"trace": opening, "tools": with_lesson(listed)})
         case "lockstep":
-            return Begin(load, settings, {"tools": with_against(OpenLockstep(load, 4, 32))})
+            return Begin(load, settings, {"tools": with_second_model(OpenLockstep(load, 4, 32))})
         case "grammar":
             constrained = Settings(
                 temp=settings.temp, seed=7, max_tokens=60, grammar=Grammar("json-schema", SCHEMA)

@@ -36,8 +36,8 @@ from inspector.main.screen import MainScreen
 from inspector.main.view import View
 from inspector.views.attention import AttentionView
 from inspector.views.batch import BatchView
-from inspector.views.lockstep import LockstepView
 from inspector.views.sampler import SamplerPanel
+from inspector.views.second_model import SecondModelView
 from inspector.widgets.canvas import DrawnPanel
 from tests.engine.sampling.reference import Reference, softmax
 from tests.inspector.painting import Terminal
@@ -99,7 +99,7 @@ class Told:
         self.kv_at: dict[int, KVReading] = {}
         """The KV cache after a step, or after the chunk that a prompt's token was in, by node."""
         self.spans: dict[int, LockstepSpan] = {}
-        """What two models in lockstep make of each token, by the node of its last one."""
+        """What two models make of each token, by the node of its last one."""
         self.ahead: dict[int, LockstepSpan] = {}
         """What they make of what follows a node."""
         self.lanes: dict[int, Distribution] = {}
@@ -313,9 +313,9 @@ class ScreenNumbers:
         match self._app.top:
             case MainScreen():
                 self.check()
-            case LockstepView() as screen:
-                with place("lockstep"):
-                    self._lockstep(screen)
+            case SecondModelView() as screen:
+                with place("second_model"):
+                    self._second_model(screen)
             case BatchView() as screen:
                 with place("batch"):
                     self._batch(screen)
@@ -633,7 +633,7 @@ class ScreenNumbers:
 
     # ---- two models, and many prompts -----------------------------------------------------------
 
-    def _lockstep(self, screen: LockstepView) -> None:
+    def _second_model(self, screen: SecondModelView) -> None:
         """Each side's candidates are those of its model at the cursor, and so is its entropy."""
         timeline, told = self._app.controller.timeline, self._told
         slot = timeline.slot
@@ -642,7 +642,7 @@ class ScreenNumbers:
         else:
             ends = ((n, told.spans.get(item.node)) for n, item in enumerate(timeline.items[slot:]))
             span = next((found for n, found in ends if found is not None and n < max(1, found.tokens)), None)
-        for id, second in (("#lockstep-first", False), ("#lockstep-second", True)):
+        for id, second in (("#second-model-first", False), ("#second-model-second", True)):
             panel = screen.query_one(id, DrawnPanel)
             if (lines := self._lines_of(screen, panel)) and screen.way is None:
                 self._side(lines, span, second)
@@ -651,7 +651,7 @@ class ScreenNumbers:
         shown = [
             found
             for line in lines[1:-1]
-            if not line[1:].lstrip().startswith("others ")
+            if not re.match(r". +others\b", line)
             and (found := re.search(rf"({PERCENT})  .*?(?: (#\d+|–))? *.$", line))
         ]
         if span is None:

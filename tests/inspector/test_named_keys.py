@@ -16,18 +16,12 @@ ROOT = Path(__file__).parents[2]
 NOT_NAMED = {"super+c", "="}
 """Keys beside the one that is named."""
 ELSEWHERE = {
-    ("main/evidence.py", "Q"): "the second model, as lockstep calls it",
-    ("documents/lockstep.py", "P"): "the first model",
-    ("documents/lockstep.py", "Q"): "the second model",
+    ("documents/second_model.py", "B"): "the second model",
     ("lessons/dialogue.py", "q"): "typed at the dialogue's prompt, a line each",
-    ("demo/record.py", "n"): "lockstep's own key",
-    ("demo/record.py", "w"): "lockstep's own key",
-    ("demo/record.py", "P"): "the first model, as lockstep calls it",
     ("views/lookahead.py", "2"): "the number of a panel, which follows from the order of the panels",
-    ("views/lockstep.py", "Q"): "the second model",
-    ("views/lockstep.py", "P"): "the first model",
-    ("views/sampler.py", "P"): "the first model",
-    ("views/sampler.py", "Q"): "the second model",
+    ("views/second_model.py", "B"): "the second model",
+    ("views/sampler.py", "B"): "the second model",
+    ("state/second_model.py", "B"): "the second model",
 }  # fmt: skip
 """What looks like a key of the main screen and is none."""
 _NAMES = sorted(

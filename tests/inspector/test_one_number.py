@@ -162,7 +162,7 @@ def ask() -> Asked:
         page, markdown = ((folder / f"x.{kind}").read_text() for kind in ("html", "md"))
         rows = [*csv.DictReader((folder / "x.csv").read_text().splitlines())]
     lines = command("generate", "-p", PROMPT, *FLAGS, "-m", str(STEPS), "--jsonl", "--prompt-logprobs")
-    unit = re.search(r"With (L\d h\d) off", markdown)
+    unit = re.search(r"#+ (L\d h\d) off", markdown)
     assert unit is not None
     views = "attention,lens,contributions,gradients"
     inside = command("show", views, "-p", PROMPT, *FLAGS, "--steps", str(STEPS), "--at", str(STEP),

@@ -24,14 +24,14 @@ RECORDING, DIGESTS = HERE / "every-view.trace.zst", HERE / "80x24.digests"
 WRITES = os.environ.get("PAINTED") == "write"
 ELSEWHERE = {
     "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
-    "Watch a model learn", "Start here", "Learn", "All lessons", "Help", "Find anything", "What the grammar expects",
+    "Watch a model learn", "Keep", "Lessons", "Help", "Find anything", "What the grammar expects",
     "Ranks", "Recorded requests", "Model facts",
 }  # fmt: skip
 """What shows the machine or the program rather than the recording."""
 SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
-FIRST = ("Speculate", "Beams", "Race", "Batch", "Lockstep")
+FIRST = ("Speculate", "Beams", "Race", "Batch", "Second model")
 """They are asked first: what they add to the tree is in what the others show."""
-ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Lockstep": ("enter",)}
+ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Second model": ("enter",)}
 
 
 def lines_of(user: Outside) -> list[str]:

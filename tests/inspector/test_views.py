@@ -22,21 +22,20 @@ from tests.inspector.outside import Outside, give_key, outside
 HELP = (Path(__file__).parents[2] / "inspector" / "help" / "keys.md").read_text()
 OPENS: Mapping[str, str] = {
     "Prompt": "Prompt",
-    "Sampling": r"Sampling · .*",
+    "Settings": r"Settings · .*",
     "Find anything": "Find anything",
     "Help": "Help",
     "Jump": "Jump to a step",
-    "Breakpoints": "Breakpoints: where runs stop",
+    "Breakpoints": "Breakpoints: stop a run when…",
     "Find a token": "Find a token · .*",
     "Find in the text": "Find in the text",
     "Type your own": "Type your own",
-    "Merges": "Tokenizer",
-    "What are the odds": "First tokens",
-    "Grammar": "Grammar that the text must match",
-    "What the grammar expects": "Grammar",
+    "Merges": "Merges",
+    "Odds": "First tokens",
+    "Constrain": "Constrain the output",
     "Candidates": "(Next token|Step \\d+) · .*",
     "Steps": "Steps",
-    "Why this token": "Why “.*",
+    "Stages": "Why “.*",
     "Open model": "Open a model",
     "Model facts": "Model",
     "Attention": "Where each head looks: .*",
@@ -48,9 +47,9 @@ OPENS: Mapping[str, str] = {
     "Map": "How a token passes through .*",
     "Compare": "Compare( · .*)?",
     "Beams": "Beams",
-    "Lockstep": "Text",
+    "Second model": "Text",
     "Batch": "Lanes",
-    "Switch off": "Each head and part off alone: .*",
+    "Switch off": "(Switching off one head or part at a time: e|One head or part off: e|E)ffect on .*",
     "Activation patching": "(Activation p|P)atching: .*",
     "Steering": "Steering, beside random directions",
     "Tree": "Tree · .*",
@@ -69,10 +68,8 @@ OPENS: Mapping[str, str] = {
     "Export": "Export",
     "Save": "Save",
     "Sessions": "Sessions",
-    "Learn": "Lessons",
-    "All lessons": "Lessons",
+    "Lessons": "Lessons",
     "Watch a model learn": "Learning",
-    "Start here": "Start here",
     "Keep": "Keep",
 }
 """What the help calls a view or a dialog, and the title that its frame has."""
@@ -89,7 +86,8 @@ Step. Run. Take back. Candidate above. Candidate below. Choose. Undo. Redo. Earl
 First. Last token. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view.
 Previous view. Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
 Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point.
-Look ahead. Take look-ahead. Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
+Grammar. Look-ahead. Take look-ahead.
+Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
 Divider left. Divider right. Divider up. Divider down. Usual layout. Dark or light.
 """
 """What the other keys do opens nothing."""
@@ -97,23 +95,23 @@ SLOW_TO_OPEN = {"Take a step apart"}
 """It measures for seconds."""
 RECORDED = "Recorded: no model is loaded. G continues live"
 OTHERWISE_RECORDED = {
-    "Find a token", "What the grammar expects", "Open model", "Name and note", "Save", "Watch a model learn",
+    "Find a token", "Open model", "Name and note", "Save", "Watch a model learn",
     "Keep", "Copy", "Export",
 }  # fmt: skip
 """What has less to offer in a recording, tells of the machine, or has the panel beneath that names the file."""
 ASKS: Mapping[str, Sequence[str]] = {
     "Attention": (), "Why a head looks there": (), "Lens": (), "Contributions": (), "Gradients": (), "Positions": (),
     "Switch off": (), "Activation patching": (), "Other KV bits": (), "Take a step apart": (),
-    "What are the odds": ("space",), "Race": ("space",), "Drafts": ("space",), "Beams": ("space",),
+    "Odds": ("space",), "Race": ("space",), "Drafts": ("space",), "Beams": ("space",),
 }  # fmt: skip
 """Views that have the engine compute, and the keys that make them ask."""
 CHECKED = (
     "Attention", "Why a head looks there", "Lens", "Contributions", "Gradients", "Positions", "Switch off",
 )  # fmt: skip
 """Views that compare what they show with what the model computes."""
-FOLLOWS = {*CHECKED, "Candidates", "Why this token"}
+FOLLOWS = {*CHECKED, "Candidates", "Stages"}
 """Views of the selected token."""
-KEPT_ROWS = {"What are the odds"}
+KEPT_ROWS = {"Odds"}
 """It draws from rows that were kept, without the model."""
 HOSTILE = (
     "one [/b][@click=app.quit]x[/] \x1b[31mred\x1b]0;t\x07 \u202eback\u202c \u2066iso\u2069 \x9b2J \x00\x7f "
@@ -290,7 +288,7 @@ async def test_each_opens_and_closes_and_a_recording_shows_the_same(
             await closed(user, recorded)
 
         await each(user, [each for each in views if each.name in live], same)
-    assert {"Attention", "Lens", "Contributions", "Switch off", "Compare", "Why this token"} <= {*shown}
+    assert {"Attention", "Lens", "Contributions", "Switch off", "Compare", "Stages"} <= {*shown}
 
 
 @pytest.mark.parametrize("views", [SOME, pytest.param(VIEWS, marks=SLOW)], ids=["some", "all"])

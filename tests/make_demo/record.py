@@ -21,11 +21,11 @@ Act = str | Command | Callable[[Controller], Command]
 """A caption, or a command."""
 
 
-def _read_lockstep(on: Controller) -> Command:
+def _read_both(on: Controller) -> Command:
     return protocol.ReadLockstep(on.timeline.tip, candidates=8)
 
 
-_STEP: tuple[Act, ...] = (protocol.TakeStep(), _read_lockstep)
+_STEP: tuple[Act, ...] = (protocol.TakeStep(), _read_both)
 _BATCH = (
     LanePrompt("Once upon a time"),
     LanePrompt("The dog was"),
@@ -48,19 +48,19 @@ SCRIPTS: Mapping[str, tuple[Settings, Sequence[Act]]] = {
             "Each prompt alone gives the same ids; all at once took less time than one after another.",
         ),
     ),
-    "lockstep": (
+    "second-model": (
         Settings(temp=0.0, candidates=10),
         (
             protocol.Prefill(
                 "Once upon a time, there was a little girl named Lily. She loved to", chat=False
             ),
             protocol.OpenLockstep(LoadSettings(), bits=4),
-            _read_lockstep,
-            "P is the model, Q the same in 4 bits: the colours say how far apart they are.",
+            _read_both,
+            "A is the model, B the same in 4 bits: the colours say how far apart they are.",
             *_STEP * 6,
-            "≠ marks where the likeliest token is another one. n goes to the next of them.",
+            "≠ marks where the most probable tokens differ. . goes to the next one.",
             lambda on: protocol.PartWays(on.timeline.tip, tokens=24),
-            "Each went its own way from here. Press w: where they part, and where they meet.",
+            "Each continued on its own from here. Press w: where they diverge, and where they match again.",
         ),
     ),
 }
@@ -70,7 +70,7 @@ def record_scene(name: str, path: Path) -> int:
     """Run a scene with the bundled model and write its trace.
 
     Args:
-        name: Key of `SCRIPTS`, and id of the tool that its captions open.
+        name: Key of `SCRIPTS`; with `_` for `-` the id of the tool that its captions open.
         path: The trace; replaced if it exists.
 
     Returns:
@@ -85,7 +85,9 @@ def record_scene(name: str, path: Path) -> int:
         client = session.controller.client
         for act in acts:
             if isinstance(act, str):
-                client.receive(protocol.Marked(session.controller.timeline.tip, caption=act, tool=name))
+                client.receive(
+                    protocol.Marked(session.controller.timeline.tip, caption=act, tool=name.replace("-", "_"))
+                )
                 continue
             request = client.request(act if isinstance(act, Command) else act(session.controller))
             session.until(lambda request=request: request.done)  # type: ignore[misc]

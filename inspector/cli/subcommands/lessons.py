@@ -46,11 +46,11 @@ def learn_parser() -> flags.Parser:
     add("--course", metavar="NAME", help="take a course: lessons in order, from the first that isn't done; NAME.toml "
         "is one of your own")  # fmt: skip
     add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
-    add("--plain", action="store_true", help="hold the lesson as a dialogue of lines on standard input and output, for "
+    add("--plain", action="store_true", help="run the lesson as plain text on standard input and output, for "
         "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
-    add("--present", action="store_true", help="present to a class: one panel, 60 columns wide, with the "
+    add("--present", action="store_true", help="present to a class: one panel and the sentence, with the "
         "speaker's notes under each answer")  # fmt: skip
-    beat = "begin with beat N (default: where you left the lesson; with --present, the first beat)"
+    beat = "begin with card N (default: where you left the lesson; with --present, the first card)"
     add("--from", dest="beat", metavar="N", type=flags.whole, help=beat)
     flags.add_theme(made)
     return made
@@ -69,7 +69,7 @@ def run_learn(args: Namespace) -> int:
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
     if beat is not None and beat >= beats:
         hint = f"It has {beats}: --from 1 to {beats}."
-        raise EngineError(f"{listed.lesson.title} has no beat {args.beat}.", hint)
+        raise EngineError(f"{listed.lesson.title} has no card {args.beat}.", hint)
     if args.plain and place is not None:
         return _plain_course(place, args.recorded, beat)
     if args.plain:

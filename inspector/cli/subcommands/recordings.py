@@ -54,7 +54,7 @@ def replay_parser() -> flags.Parser:
     )
     add = made.add_argument
     add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
-        "lockstep, which come with the program (default: the demonstration)")  # fmt: skip
+        "second-model, which come with the program (default: the demonstration)")  # fmt: skip
     add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
     add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_SPEEDS}")
     follow = "follow a recording that another program is writing; you can look around, and change nothing"

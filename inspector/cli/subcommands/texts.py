@@ -131,7 +131,7 @@ def diff_parser() -> flags.Parser:
     made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
     second = "the second model (default: A, changed by the flags of the second model)"
     made.add_argument("second", metavar="B", nargs="?", help=second)
-    add_against(made.add_argument_group("second model"), "")
+    add_second_model(made.add_argument_group("second model"), "")
     text = made.add_argument_group("text")
     file = "a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts together"
     text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
@@ -166,10 +166,10 @@ def run_diff(args: Namespace) -> int:
         raise EngineError("The first model was named twice: as A and with --model.", "Leave --model out.")
     args.model = args.first
     load = arguments.load_settings(args)
-    against = against_from(args, load, args.second)
-    if against is None:
+    second = second_model_from(args, load, args.second)
+    if second is None:
         hint = "Name one after the first, or give --bits or --adapter."
-        raise EngineError("There is no second model.", hint)
+        raise EngineError("No second model was named.", hint)
     if (args.text or []).count(arguments.STDIN) > 1:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     how = args.prompt, "inspector diff A B", "compare", "--text"
@@ -177,7 +177,7 @@ def run_diff(args: Namespace) -> int:
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
-    return report(request, DiffTable, reading, [against, *reads], told=_of_text) or reading.status
+    return report(request, DiffTable, reading, [second, *reads], told=_of_text) or reading.status
 
 
 # ---- the flags of a second model, for the screen too -----------------------------------------
@@ -186,23 +186,23 @@ GROUP_SIZE = 64
 """The default of mlx_lm.convert."""
 
 
-def add_against(group: argparse._ArgumentGroup, prefix: str) -> None:
+def add_second_model(group: argparse._ArgumentGroup, prefix: str) -> None:
     """The flags that make a second model of the first one.
 
     Args:
         group: Of the parser.
-        prefix: Before their names, as in `--against-bits`; empty for `--bits`.
+        prefix: Before their names, as in `--second-model-bits`; empty for `--bits`.
     """
     add = group.add_argument
-    add(f"--{prefix}bits", dest="against_bits", type=flags.whole, metavar="N",
+    add(f"--{prefix}bits", dest="second_model_bits", type=flags.whole, metavar="N",
         help="quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does")  # fmt: skip
-    add(f"--{prefix}group-size", dest="against_group_size", type=flags.whole, metavar="N",
+    add(f"--{prefix}group-size", dest="second_model_group_size", type=flags.whole, metavar="N",
         help=f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})")  # fmt: skip
     adapter = "directory of an adapter to load with the second model"
-    add(f"--{prefix}adapter", dest="against_adapter", metavar="DIR", help=adapter)
+    add(f"--{prefix}adapter", dest="second_model_adapter", metavar="DIR", help=adapter)
 
 
-def against_from(args: Namespace, load: LoadSettings, named: str | None) -> OpenLockstep | None:
+def second_model_from(args: Namespace, load: LoadSettings, named: str | None) -> OpenLockstep | None:
     """The command that opens the second model.
 
     Args:
@@ -216,11 +216,11 @@ def against_from(args: Namespace, load: LoadSettings, named: str | None) -> Open
     Raises:
         EngineError: A group size was given without bits.
     """
-    bits, group, adapter = args.against_bits, args.against_group_size, args.against_adapter
+    bits, group, adapter = args.second_model_bits, args.second_model_group_size, args.second_model_adapter
     if group is not None and bits is None:
         hint = "Add the bits, or leave it out."
         raise EngineError("A group size was given without the bits to quantize to.", hint)
-    system = getattr(args, "against_system_prompt", None)
+    system = getattr(args, "second_model_system_prompt", None)
     if all(each is None for each in (named, bits, adapter, system)):
         return None
     if named is None or named == load.model:

@@ -16,7 +16,7 @@ from inspector.cli.writers.generation import PlainText
 from inspector.cli.writers.json_lines import EndFigures
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
-from inspector.state.lockstep import Divergences, Mean, mean, percentile
+from inspector.state.second_model import Divergences, Mean, mean, percentile
 
 WORST = 5
 """Places with the largest divergence that are told."""

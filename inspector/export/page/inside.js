@@ -58,15 +58,15 @@ function secondSection(row) {
   const found = data.second && data.second.rows[row];
   if (!found) return null;
   const [kl, first, second, rank, other, ...lists] = found;
-  const list = [["KL", kl === null ? null : `${kl.toFixed(3)} bits`], ["P", percent(first)], ["Q", percent(second)],
+  const list = [["KL", kl === null ? null : `${kl.toFixed(3)} bits`], ["A", percent(first)], ["B", percent(second)],
     ["rank", rank === null || other === null ? null : `${count(rank)} and ${count(other)}`]];
   const table = (name, candidates) => make("table", { class: "figured" },
     make("thead", {}, make("tr", {}, make("th", { colspan: 2 }, name))),
     make("tbody", {}, ...candidates.map(([label, prob]) => make("tr", {}, make("td", {}, make("span", { class: "label" }, label)), make("td", {}, percent(prob))))));
-  return folded("second", "Beside the second model",
+  return folded("second", "Second model",
     make("dl", { class: "numbers" }, ...list.filter(([, value]) => value !== null && value !== "–").map(([name, value]) =>
       make("div", {}, make("dt", {}, name), make("dd", {}, value)))),
-    make("div", { class: "both" }, ...lists.map((candidates, place) => table(`${"PQ"[place]}: ${data.second.names[place]}`, candidates))));
+    make("div", { class: "both" }, ...lists.map((candidates, place) => table(`${"AB"[place]}: ${data.second.names[place]}`, candidates))));
 }
 
 /** Colour the text by where a head looks; none takes the colours away. */

@@ -143,6 +143,6 @@ class Destination:
 def directory_hint() -> str:
     """The directory that a name alone is put into, in a sentence; or the reason that there is none."""
     try:
-        return f"A name alone is put into {here()}"
+        return f"Saved in {here()} unless you give a path"
     except PathError as error:
         return str(error)

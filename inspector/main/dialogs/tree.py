@@ -14,8 +14,16 @@ from textual.widgets import Label, Static
 from engine.protocol import Marked
 from inspector.main.dialogs.field import FieldDialog
 from inspector.state.tree_rows import TreeFilter
+from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog
 from inspector.widgets.fields import Choice, SafeInput
+
+KEYS = dialog_table(
+    "In a form of the tree",
+    note("tab", hint="next field", worth=5),
+    note("enter", hint=lambda own: own.APPLY.lower(), worth=8, place=91),
+    told=False,
+)
 
 # ---- the filter of the branches -----------------------------------------------------------------
 
@@ -28,6 +36,7 @@ class FilterDialog(FieldDialog[TreeFilter]):
         fit: Counts the branches that fit one.
     """
 
+    ACTIONS: ClassVar[ActionTable] = KEYS
     HEADING: ClassVar[str] = "Filter the tree"
     APPLY: ClassVar[str] = "Filter"
     FIELD: ClassVar[str] = "filter-text"
@@ -85,6 +94,7 @@ class NamingDialog(Dialog[Marked]):
         begins: Name of the field that has the focus first.
     """
 
+    ACTIONS: ClassVar[ActionTable] = KEYS
     HEADING: ClassVar[str] = "Name and note"
     APPLY: ClassVar[str] = "Save"
 

@@ -19,11 +19,11 @@ from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptT
 from inspector import scales
 from inspector.display import SPACE, pad, token_label, truncate, visible
 from inspector.main.tool import CandidateChosen
-from inspector.state.candidates import is_untouched, of_prompt, with_own
+from inspector.state.candidates import after_sampler, is_untouched, of_prompt, with_own
 from inspector.state.lookahead import LookAheadLines, wanted
 from inspector.state.session_tree import numbered
 from inspector.state.timeline import Phase, Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, why_empty
+from inspector.widgets.canvas import Canvas, PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
 
 END = "‹end›"
@@ -70,8 +70,6 @@ ROOM, TIGHT = 20, 12
 """Cells of tokens and bars under which a column is dropped; and under which the sampler's is, the last one."""
 LEVEL = 0.9
 """Level of the colour of the sampler's bar, which differs from the model's."""
-UNKNOWN = "·"
-"""Shown for a number that the engine did not send."""
 LEAST_BAR = 4
 """Cells that a bar keeps where the tokens are long."""
 BOTH, EITHER = "model = sampler", "both"
@@ -248,6 +246,14 @@ _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened"
 """Why the token there is not the one that the sampler picked."""
 
 
+def row_marks(on: Canvas, highlighted: bool, mark: Segment, gap: bool) -> Row:
+    """The marks before a candidate's text: of the highlighted one, its own, and that others before it are left out."""
+    left_out = Segment("⋮" if gap else " ", on.ink("muted"))
+    if highlighted:
+        return [Segment("▌", on.ink("primary")), mark, left_out]
+    return [left_out, mark, Segment(" ")]
+
+
 class CandidatesPanel(PanelCanvas, can_focus=True):
     """The candidates of the selected slot, best first, and the draw among them."""
 
@@ -281,7 +287,10 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
 
     def move(self, delta: int) -> None:
         """Highlight the row that is `delta` below (above if negative), as far as there are any."""
-        self._highlight(max(0, min(len(self._rows) - 1, self.highlighted + delta)))
+        to = self.highlighted + delta
+        if delta < 0 and not self._top and (above := [at for at in self._places if at < self.highlighted]):
+            to = min(to, above[-1])  # from an improbable token to the best ones above it
+        self._highlight(max(0, min(len(self._rows) - 1, to)))
 
     def highlight(self, id: int) -> None:
         """Highlight the candidate with this id, if there is one."""
@@ -370,7 +379,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         """Find the candidates in the rows between the head and the two lines below.
 
         They are those around the highlighted one; it, the one that stands there and the first are always among them.
-        One that has a line under it, or is about to have one, takes two rows.
+        While the one that stands there is highlighted, they are the best ones, and it. One that has a line under it,
+        or is about to have one, takes two rows.
         """
         tall = () if under is None else {*self.wanted, *under.lines(timeline.before)}
         cells, taken = [2 if candidate.id in tall else 1 for candidate in self._rows], timeline.taken
@@ -386,7 +396,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
                         break
                     shown.add(index)
                     left -= cells[index]
-            if shown.issuperset(range(self._top, self.highlighted)):
+            best = not self._top and self.highlighted in standing
+            if best or shown.issuperset(range(self._top, self.highlighted)):
                 break
             self._top += 1  # else the highlighted one has no room after those before it
         self._places = [index for index in sorted(shown) for _ in range(cells[index])][:room]
@@ -441,9 +452,9 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         it what might come; its numbers."""
         candidate, muted = self._rows[index], self.ink("muted")
         cut = candidate.cut_by is not None
-        lead = Segment("⋮" if index > 0 and index - 1 not in self._places else " ", muted)
-        lead = Segment("▌", self.ink("primary")) if index == self.highlighted else lead
-        mark = Segment("▶ " if candidate.id == timeline.taken else "  ", self.ink("accent"))
+        mark = Segment("▶" if candidate.id == timeline.taken else " ", self.ink("accent"))
+        gap = index > 0 and index - 1 not in self._places
+        marks = row_marks(self, index == self.highlighted, mark, gap)
         text, joint = line
         label = truncate(token_label(candidate.text, candidate.raw), fit.token)
         left = max(0, fit.token - cell_len(label))
@@ -454,7 +465,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         else:
             behind = Segment(" " * (left + 1), ink)
         numbers = self._numbers(candidate, fit, ink, joint, timeline)
-        return [lead, mark, Segment(label, words), behind, *numbers]
+        return [*marks, Segment(label, words), behind, *numbers]
 
     def _numbers(
         self, candidate: Candidate, fit: CandidateColumns, ink: Style, joint: str, timeline: Timeline
@@ -468,13 +479,11 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             Segment(bar(candidate.prob, fit.bar), ink if cut else ink + self.data()),
             Segment(pad(percent, PERCENT, right=True), ink),
         ]
-        if "sampler" in fit.numbers and (cut or math.isnan(candidate.sampler_prob)):
-            after = visible(cut) if cut else UNKNOWN  # the slot's own token, beyond the candidates
-            row.append(Segment(" " + pad(after, fit.bar + NUMBERS["sampler"] - 1, right=True), ink))
-        elif "sampler" in fit.numbers:
-            percent = pad(scales.percent(candidate.sampler_prob), NUMBERS["sampler"] - 1, right=True)
-            drawn = Segment(bar(candidate.sampler_prob, fit.bar), ink + self.data(LEVEL))
-            row += [Segment(" ", ink), drawn, Segment(percent, ink)]
+        if "sampler" in fit.numbers:
+            none = cut or math.isnan(candidate.sampler_prob)
+            cells, drawn = (0, "") if none else (fit.bar, bar(candidate.sampler_prob, fit.bar))
+            after = pad(after_sampler(candidate), fit.bar + NUMBERS["sampler"] - 1 - cells, right=True)
+            row += [Segment(" ", ink), Segment(drawn, ink + self.data(LEVEL)), Segment(after, ink)]
         rank = scales.count(candidate.rank) if candidate.rank else "?"
         id = str(candidate.id) if candidate.id < MADE_UP else ""
         for name, text in (("rank", rank), ("id", id), ("joint", joint)):

@@ -15,12 +15,13 @@ from textual.widget import Widget
 
 from engine.protocol import ModelFacts
 from engine.settings import Settings
-from inspector.display import truncate, visible
+from inspector.display import joined_to_fit, truncate, visible
 from inspector.documents.grammar import outside, warning
 from inspector.keys import TABS, key_for, names_of
 from inspector.scales import amount, count
 from inspector.state.conditions import defaults_of, settings_words
 from inspector.state.inside import interventions_words
+from inspector.state.second_model import SecondModelSoFar
 from inspector.state.session_tree import numbered
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, pressing
@@ -31,10 +32,10 @@ from inspector.widgets.inks import Inked
 Parts = list[list[Row]]
 """The parts of the line from left to right, each in versions from long to short; the last may be empty."""
 _SHORT_TYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
-_MODEL, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(6)
+_MODEL, _SECOND, _PHASE, _UNDER, _GRAMMAR, _CONTEXT, _SAMPLING = range(7)
 _GIVING_WAY = (
-    _MODEL, _MODEL, _SAMPLING, _SAMPLING, _CONTEXT, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE, _UNDER,
-    _MODEL, _UNDER, _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
+    _MODEL, _MODEL, _SAMPLING, _SAMPLING, _CONTEXT, _SECOND, _GRAMMAR, _MODEL, _CONTEXT, *[_SAMPLING] * 4, _PHASE,
+    _SECOND, _UNDER, _MODEL, _UNDER, _GRAMMAR, _PHASE, *[_SAMPLING] * 8,
 )  # fmt: skip
 """The parts in the order in which each takes its next shorter version, while the line is too long."""
 _BETWEEN = " │ "
@@ -73,6 +74,7 @@ class HeaderLine(Canvas):
         stepping = timeline.phase in (Phase.READY, Phase.RUNNING)
         parts = [
             [*model],  # a version goes where there is no room
+            self._second(timeline),
             self._steps(timeline) if stepping else self._phase(timeline),
             self._under(timeline) if timeline.under else [],
             self._grammar(timeline) if settings.grammar is not None else [],
@@ -111,6 +113,15 @@ class HeaderLine(Canvas):
         size, muted = f"{amount(facts.parameters)} {_type(facts)}", self.ink("muted")
         kind = Segment(f" {visible(facts.family)} · {facts.layers} layers · {size}", muted)
         return [[whole, kind], [name, kind], [name, Segment(f" {size}", muted)], [name], []]
+
+    def _second(self, timeline: Timeline) -> list[Row]:
+        """The second model, as long as there is one: it takes memory."""
+        if (opened := timeline.of(SecondModelSoFar).opened) is None:
+            return []
+        name, *rest = visible(opened.title).split(", ")
+        parts = truncate(name, 16), *rest
+        texts = f"second model B: {joined_to_fit(parts, 40)}", f"B {joined_to_fit(parts, 16)}", "+B"
+        return [[Segment(text, self.ink("accent"))] for text in texts]
 
     def _phase(self, timeline: Timeline) -> list[Row]:
         """The phase before there are steps, or instead of them, with details and without."""
@@ -164,7 +175,7 @@ class HeaderLine(Canvas):
 
     def _under(self, timeline: Timeline) -> list[Row]:
         """A path that is not the model's own: this never gives way to nothing."""
-        long = f"under {interventions_words(timeline.under)}"
+        long = interventions_words(timeline.under)
         return [[Segment(text, self.ink("warn"))] for text in (long, truncate(long, 24), "changed")]
 
     def _grammar(self, timeline: Timeline) -> list[Row]:
@@ -291,7 +302,7 @@ class TabLines(Widget):
         for action in views:
             ink = "bold underline $text" if action.id == view else "" if action.id in able else "$ink-faint"
             key = "bold $footer-key-foreground" if action.id in able else "$ink-faint"
-            piece = Content.assemble((action.shown, key), " ", (action.view, ink))
+            piece = Content.assemble((action.shown, key), " " * bool(action.shown), (action.view, ink))
             pieces.append(piece.stylize(VisualStyle.from_meta({_DOES: action.id})))
         at = next((place for place, action in enumerate(views) if action.id == view), 0)
         gap, more = 2, 0

@@ -213,8 +213,6 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self._heats: tuple[Style, ...] = ()
         """Styles of the heat steps, from 0; none where the theme changed."""
         self._bar_ink = Style()
-        self.asks = True
-        """True if the questions are listed while there are no steps."""
         self._noticed: tuple[tuple[object, ...], list[Row]] = ((), [])
         """The rows instead of the table, and before them the values that they were made of."""
 
@@ -305,11 +303,11 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         said = why_empty(self._timeline, "Each step of the decode gets a row here.")
         inks = (self.ink("base"), self.ink("muted"))
         width, height = self.scrollable_size.width, self.size.height
-        of = (said, inks, width, height, self.asks)
+        of = (said, inks, width, height)
         if of == self._noticed[0]:
             return self._noticed[1]
         room = height >= len(TABS) + 4
-        questions = question_rows(self, width) if room and self.asks else []
+        questions = question_rows(self, width) if room else []
         rows = centred(list(zip(said, inks, strict=True)), width, height - len(questions))
         if questions:  # the last lines, as long as there is room: what can be asked of every token to come
             rows = [*rows, *[[]] * height][: height - len(questions)] + questions
@@ -405,17 +403,13 @@ class StepsPanel(Widget, can_focus=True):
         yield self._table
         yield self._strip
 
-    def show(self, timeline: Timeline, asks: bool = True) -> None:
+    def show(self, timeline: Timeline) -> None:
         """Show the steps of the path, mark the selected one, and sum up how surprising they were.
 
         Args:
             timeline: Whose path it is.
-            asks: Whether the questions are listed while there are no steps, and not by another panel.
         """
         self._timeline = timeline
-        if self._table.asks is not asks:
-            self._table.asks = asks
-            self._table.restyle()
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")

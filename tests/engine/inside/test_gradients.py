@@ -20,6 +20,7 @@ from engine.inside import gradients
 from engine.inside.gradients import read_gradients
 from engine.protocol import GradientsRead, Measuring, ReadGradients
 from engine.session.session import Session
+from engine.task import never
 from tests.engine.inside.looking import PROMPT, loaded, opened
 from tests.engine.sessions import arrays, begun
 from tests.engine.unthreaded import Unthreaded
@@ -299,6 +300,13 @@ def test_a_long_text_has_shares_of_its_last_tokens_alone_and_they_are_the_same(
     assert (cut.first, len(cut.values), cut.rows) == (count - 8, 8, 1)
     np.testing.assert_allclose(cut.values, whole.values[-8:], atol=1e-4)
     assert f"The first {count - 8} tokens stay as they are" in cut.notes[0]
+
+
+def test_a_text_in_pieces_has_the_logits_of_the_whole(pocket: Session) -> None:
+    function = gradients._logit_function(pocket, ReadGradients(pocket.node), (1,), never)
+    whole, count = np.array(function.logits(function.own)), len(function.ids)
+    function.pieces = [2, 1, count - 3]
+    np.testing.assert_allclose(np.array(function.logits(function.own)), whole, atol=1e-3)
 
 
 @pytest.mark.slow

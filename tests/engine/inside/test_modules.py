@@ -213,6 +213,14 @@ def test_parts_side_by_side_are_added_together() -> None:
     ]
 
 
+def test_a_layer_that_returns_what_its_last_part_was_given_is_explained() -> None:
+    after = X + A
+    parts = [PartVectors("attention", X, A), PartVectors("probe", after, A[:, :8])]
+    reads, sums = joined(X, after, parts, 1e-6)
+    assert reads == {"attention": "stream", "probe": "stream"}
+    assert [(each.after, each.parts) for each in sums] == [("attention", ("attention",))]
+
+
 def test_a_factor_is_found() -> None:
     _, sums = joined(X, X + 0.22 * A, [PartVectors("mlp", X, A)], 1e-6)
     assert sums[0].factors == (0.22,)

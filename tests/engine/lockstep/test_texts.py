@@ -227,7 +227,7 @@ def test_a_quantized_second_model_is_estimated_and_told_as_it_is_computed(
     # float32 scales of packed weights are counted as the file has them
     assert memory.second_bytes == pytest.approx(opened.facts.weight_bytes, rel=0.01 if fits else 0.3)
     assert opened.title == "llama-4bit, 4-bit, group 32"
-    assert opened.notes[-1].startswith("Of the second model:")
+    assert opened.notes[-1].startswith("Second model: ")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="MLX's BLAS is replaced on Linux alone")

@@ -13,7 +13,7 @@ import pytest
 
 from engine.cache.kinds import arrays
 from engine.errors import Cancelled, EngineError, StepError
-from engine.measuring.profile import capture_metal, fences, places, profile
+from engine.measuring.profile import COPIED, capture_metal, fences, places, profile
 from engine.model.forward import Runner
 from engine.model.layers import decoder_layers
 from engine.protocol import CaptureMetal, Measuring, Profile, Profiled
@@ -101,15 +101,19 @@ def test_other_caches_are_left_alone_too(zoo: Zoo, load: dict[str, int]) -> None
     assert np.array_equal(session.logits, twin.logits)
 
 
-@pytest.mark.parametrize("name", ["llama", "mamba2", "gemma3"])
-def test_the_cache_is_copied_once_where_a_step_can_be_undone(
+@pytest.mark.parametrize("name", ["llama", "mamba2", "gemma3", "no snapshots"])
+def test_the_cache_is_copied_once_where_a_step_can_be_undone_and_else_for_each_and_that_is_told(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    session, copies = opened(zoo, name), list[Runner]()
+    model, undone = (name, True) if name != "no snapshots" else ("llama", False)
+    session, copies = opened(zoo, model), list[Runner]()
     own = Runner.copy
     monkeypatch.setattr(Runner, "copy", lambda runner: (copies.append(runner), own(runner))[1])
-    profiled(zoo, session, name)
-    assert len(copies) == 1
+    if not undone:
+        monkeypatch.setattr(type(session.kv), "without_snapshots", lambda kv: ("unknown", "it has no undo"))
+    found = profiled(zoo, session, model)
+    assert (len(copies) == 1) == undone
+    assert (COPIED in found.how) == (not undone)
 
 
 def test_a_token_at_which_the_cache_is_quantized(zoo: Zoo) -> None:

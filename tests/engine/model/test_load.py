@@ -48,7 +48,7 @@ def test_a_quantized_model_is_computed_with_float32_scales_on_the_cpu_unless_ref
     assert zoo.load("llama:4bit").facts.quantization == "4-bit, group 32, affine"
     if zoo.load("llama:4bit").facts.backend == "cpu":
         assert "float32 scales" in zoo.load("llama:4bit").facts.notes[0]
-        assert "the KV cache is float32 then, too" in zoo.load("llama:4bit").facts.notes[0]
+        assert "the KV cache is float32, too" in zoo.load("llama:4bit").facts.notes[0]
         assert {array.dtype for array in state_of(zoo.load("llama:4bit").model)} == {mx.float32}
     assert zoo.load("llama:4bit", float32_scales=False).facts.notes == ()
 

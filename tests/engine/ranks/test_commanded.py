@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from threading import Event
@@ -15,6 +16,7 @@ import pytest
 
 from engine import protocol
 from engine.child import RanksInbox
+from engine.errors import LoadError, RankError
 from engine.protocol import COMMANDS, Command, Record
 from engine.ranks import group
 from engine.ranks.kv import RankedKV
@@ -25,6 +27,7 @@ from tests.engine.ranks.walks import model_at
 from tests.engine.sessions import Breaks
 from tests.engine.test_child import Child
 from tests.engine.test_commands import SAMPLES
+from tests.engine.unthreaded import Unthreaded
 from tests.zoo import Zoo
 
 REFUSED = {
@@ -57,6 +60,22 @@ def test_every_command_is_refused_or_works_over_ranks() -> None:
     assert not protocol.Inside.over_ranks
 
 
+LIVED: tuple[Command, ...] = (
+    protocol.Configure(Settings(temp=0.8, seed=3, candidates=4, max_tokens=24, min_tokens=24)),
+    protocol.Prefill("Once upon a time, there was", chat=False, echo=True),
+    *[protocol.TakeStep()] * 4,
+    protocol.MoveTo(8),
+    protocol.TakeStep(),
+    protocol.Choose(8, 300),
+    protocol.LookAhead(8, (300, 301), 4),
+    protocol.SearchBeams(BeamSettings(2, max_tokens=4)),
+    protocol.Explain(8),
+    protocol.Run(),
+    protocol.Verify(),
+)
+"""A session's life."""
+
+
 class Ranks(Child):
     """An engine over ranks, and what its commands are answered."""
 
@@ -84,24 +103,56 @@ def test_ranks_answer_as_one_process_does(ranks: int, tmp_path: Path) -> None:
     one, several = Ranks(), Ranks()
     assert several.load(ranks, model).sharding == "tensor"
     one.do(protocol.Load(LoadSettings(model)))
-    commands = [
-        protocol.Configure(Settings(temp=0.8, seed=3, candidates=4, max_tokens=24, min_tokens=24)),
-        protocol.Prefill("Once upon a time, there was", chat=False, echo=True),
-        *[protocol.TakeStep()] * 4,
-        protocol.MoveTo(8),
-        protocol.TakeStep(),
-        protocol.Choose(8, 300),
-        protocol.LookAhead(8, (300, 301), 4),
-        protocol.SearchBeams(BeamSettings(2, max_tokens=4)),
-        protocol.Explain(8),
-        protocol.Run(),
-        protocol.Verify(),
-    ]
-    for command in commands:
+    for command in LIVED:
         here, there = one.do(command), several.do(command)
         assert [alike(record) for record in there] == [alike(record) for record in here]
     assert several.process.close(10)
     assert one.process.close(10)
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process is the only one of its ranks."""
+    one = mx.distributed.init
+    monkeypatch.setenv("MLX_RANK", "0")
+    monkeypatch.setattr(mx.distributed, "init", lambda **_: one())
+    group.joined.cache_clear()
+    yield
+    group.joined.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("model", "shard", "more"),
+    [
+        ("pocket", "tensor", {}),
+        ("qwen2", "pipeline", {}),
+        ("pocket", "tensor", {"kv_bits": 8, "quantized_kv_start": 6}),
+    ],
+)
+def test_one_rank_answers_as_a_process_without_ranks(
+    zoo: Zoo, alone: None, model: str, shard: str, more: dict[str, int]
+) -> None:
+    path = model if model == "pocket" else str(zoo.path(model))
+    one, ranks = Unthreaded(LoadSettings(path, **more)), Unthreaded()
+    loaded = ranks.one(protocol.Load(LoadSettings(path, ranks=2, shard=shard, **more)), protocol.RanksLoaded)
+    assert (loaded.sharding, len(loaded.ranks)) == (shard, 1)
+    assert loaded.ranks[0].layers == one.context.loaded.facts.layers
+    for command in LIVED:
+        here, there = one.do(command), ranks.do(command)
+        assert [alike(record) for record in there] == [alike(record) for record in here]
+        for mine, theirs in zip(here, there, strict=True):
+            if isinstance(mine, protocol.Step) and isinstance(theirs, protocol.Step):
+                assert theirs.logprob == pytest.approx(mine.logprob, abs=1e-4)
+                assert theirs.kv.used_bytes == mine.kv.used_bytes
+                assert theirs.kv.groups == mine.kv.groups
+    begun = time.perf_counter()
+    measured = ranks.one(protocol.MeasureRanks(2), protocol.RanksMeasured)
+    held = one.session.kv.reading()
+    assert (measured.tokens, measured.rounds, measured.slowest) == (one.session.kv.offset, 2, 0)
+    assert measured.ranks[0].kv_used_bytes == held.used_bytes
+    assert 0 < measured.step_ms <= (time.perf_counter() - begun) * 1000
+    ranks.cancel_when = lambda record: isinstance(record, protocol.Measuring)
+    assert ranks.do(protocol.MeasureRanks(2))[-1] == protocol.Ended("MeasureRanks", cancelled=True)
 
 
 def alike(record: Record) -> object:
@@ -224,6 +275,59 @@ def test_objects_of_all_sizes_are_gathered_from_every_rank(
     monkeypatch.setattr(mine, "_gather_bytes", everyones)
     assert mine.gather(b"x" * size) == [b"x" * size] * 3
     assert len(sizes) == (1 if size < 4080 else 2)
+
+
+@pytest.mark.parametrize(
+    ("rank", "same_tokens", "same_row", "largest", "said"),
+    [
+        (1, True, True, 9.0, ""),
+        (1, False, True, 1.0, "Rank 1 was lost: it ran other tokens."),
+        (1, True, False, 1.0, "Rank 1 was lost: it computed other logits (the largest is 1, not 1)."),
+        (2, True, False, 1.04, ""),  # another machine may round in another way
+        (
+            2,
+            True,
+            False,
+            1.06,
+            "Rank 2 on mac-2 was lost: it computed other logits (the largest is 1.06, not 1).",
+        ),
+        (2, False, False, 1.0, "Rank 2 on mac-2 was lost: it ran other tokens."),
+    ],
+)
+def test_a_rank_on_one_machine_has_the_same_logits_and_one_elsewhere_nearly(
+    zoo: Zoo, rank: int, same_tokens: bool, same_row: bool, largest: float, said: str
+) -> None:
+    joined = SimpleNamespace(rank=0, names=["rank 0", "rank 1", "rank 2 on mac-2"])
+    loaded = zoo.load("llama")
+    kv = RankedKV(joined, "tensor", range(2), 4096, loaded.model, loaded.settings)  # type: ignore[arg-type]
+    try:
+        kv._compare(rank, same_tokens, same_row, largest, 1.0)
+        found = ""
+    except RankError as error:
+        found, lost = error.message, error.rank
+        assert lost == rank
+    assert found == said
+
+
+@pytest.mark.parametrize("refused", [None, 0, 1])
+def test_what_one_rank_refuses_all_refuse(monkeypatch: pytest.MonkeyPatch, refused: int | None) -> None:
+    mine, error = group.Group.__new__(group.Group), LoadError("It is damaged.", "Copy it.")
+    mine.rank, mine.names = 0, ["rank 0", "rank 1"]
+    theirs = (False, error.message, error.hint) if refused == 1 else None
+    monkeypatch.setattr(mine, "gather", lambda own, work: [own, theirs])
+
+    def own() -> str:
+        if refused == 0:
+            raise error
+        return "made"
+
+    if refused is None:
+        assert mine.agreed(own) == "made"
+        return
+    with pytest.raises(LoadError) as raised:
+        mine.agreed(own)
+    words = "It is damaged. Copy it."
+    assert str(raised.value) == (words if refused == 0 else f"The model can't be loaded by rank 1: {words}")
 
 
 def test_what_fails_on_one_rank_is_told_to_the_others(zoo: Zoo) -> None:

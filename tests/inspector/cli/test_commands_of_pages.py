@@ -58,7 +58,7 @@ QUICK = {
     "inspector --keys": "Take the token that the sampler picked",
     "inspector --plugins": "No package brings a view",
     "inspector learn": "The draw",
-    "inspector learn N --plain": "Beat 1 of 6",
+    "inspector learn N --plain": "Card 1 of 6",
     "inspector lesson check my-lesson.md": "nothing is wrong",
     "inspector lesson new my-lesson.md": "my-lesson.md: written",
     "inspector models": "pocket",
@@ -91,8 +91,8 @@ SLOW = {
 """Those that take longer."""
 SCREENS = {
     "inspector": "DECODE",
-    "inspector --against MODEL": "DECODE",
-    "inspector --model A --against B": "DECODE",
+    "inspector --second-model MODEL": "DECODE",
+    "inspector --model A --second-model B": "DECODE",
     "inspector --model path/to/a/model --kv-bits 8 --temp 0.7 --top-p 0.9": "DECODE",
     "inspector --resume": "perplexity",
     "inspector learn 3": "The draw",

@@ -69,10 +69,9 @@ def test_the_verdict_and_how_it_was_measured() -> None:
     run = RaceRun()
     run.go()
     told = run.out.getvalue()
-    assert "with a cache    10.0 ms a step at the beginning, 10.0 ms at the end: 1.00 times" in told
-    assert "without one     19.0 ms at the beginning, 74.0 ms at the end: 3.89 times" in told
-    assert "600 ms with a cache, 2.79 s without: 4.7 times" in told
-    assert "all 60 equal; so are the logits, bit for bit" in told
+    assert "growth      a step went from 10.0 → 10.0 ms with, 23.5 → 69.5 ms without" in told
+    assert "600 ms with a cache, 2.79 s without\nthe cache   4.7 times faster in all" in told
+    assert "all 60 the same, and the logits bit for bit" in told
     assert "As it was measured." in told
 
 
@@ -80,7 +79,7 @@ def test_a_difference_is_said_with_its_place() -> None:
     end = RaceEnded(60, 600.0, 2790.0, (40, 44), 0.25)
     run = RaceRun(answers=[OPENED, *steps((40, 44), 0.25), end])
     run.go()
-    assert "2 of 60 differ, first after 40 tokens; logits differ by 0.25 at most" in run.out.getvalue()
+    assert "2 of 60 differ, first after 40 tokens; the logits differ by 0.25 at most" in run.out.getvalue()
 
 
 def test_a_single_step_is_enough() -> None:
@@ -114,7 +113,7 @@ def test_an_interrupt_ends_with_what_there_is() -> None:
 def test_the_bundled_model_races(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", "race", "--from", "4", "--to", "16", "--seed", "1"]) == 0
     printed = capsys.readouterr()
-    assert "token ids       all 12 equal" in printed.out
+    assert "tokens      all 12 the same" in printed.out
     assert "model       pocket: llama, 8 layers" in printed.err
     assert "\x1b" not in printed.out
 

@@ -1,4 +1,4 @@
-"""The recorded batch and lockstep: what is in them, and that they are shown where there is no MLX."""
+"""The recorded batch and second model: what is in them, and that they are shown where there is no MLX."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_it_is_whole_and_small_and_of_the_bundled_model(name: str) -> None:
     assert not re.search(r"/(home|root|tmp|Users|work)/", repr(told(name)))
     captions = [each for each in told(name) if isinstance(each, Marked)]
     assert len(captions) >= 3
-    assert {each.tool for each in captions} == {name}
+    assert {each.tool for each in captions} == {name.replace("-", "_")}
 
 
 def test_the_batch_has_lanes_that_wait_join_and_end_and_each_alone() -> None:
@@ -62,8 +62,8 @@ def test_the_batch_has_lanes_that_wait_join_and_end_and_each_alone() -> None:
     assert any(isinstance(each, BatchEnded) for each in values)
 
 
-def test_the_lockstep_has_a_flip_and_ways_that_part() -> None:
-    values = told("lockstep")
+def test_the_second_model_has_other_top_tokens_and_continuations_that_diverge() -> None:
+    values = told("second-model")
     assert next(each for each in values if isinstance(each, LockstepOpened)).facts.quantization
     spans = [span for each in values if isinstance(each, LockstepRead) for span in each.spans]
     assert any(span.same_top is False for span in spans)
@@ -75,7 +75,7 @@ FIGURES: Mapping[str, Callable[[list[Record]], object]] = {
         (token.lane, token.id) for each in found if hasattr(each, "tokens") and hasattr(each, "rows")
         for token in each.tokens
     ],
-    "lockstep": lambda found: [(each.id) for each in found if isinstance(each, Step)],
+    "second-model": lambda found: [(each.id) for each in found if isinstance(each, Step)],
 }  # fmt: skip
 
 
@@ -106,7 +106,7 @@ async def body():
             print("opened", type(app.top).__name__)
             return
         await rig.until(lambda: app.playback.player is not None and app.playback.player.at_end)
-        await rig.press({"batch": "Z", "lockstep": "h"}[name])
+        await rig.press({"batch": "Z", "second-model": "h"}[name])
         print(rig.screen_text())
         await rig.press("w")
         print(rig.screen_text())
@@ -127,7 +127,12 @@ def shown(name: str, *how: str) -> str:
 def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
     words = {
         "batch": ("Batch · recorded", "5 of 5 lanes equal", "times faster", "Tom had a"),
-        "lockstep": ("recorded · P pocket · Q pocket, 4-bit", "≠", "its own way", "They part after"),
+        "second-model": (
+            "recorded · A pocket · B pocket, 4-bit",
+            "≠",
+            "continues for",
+            "They diverge after",
+        ),
     }
     text = shown(name, "at its end")
     for each in words[name]:
@@ -138,7 +143,7 @@ def test_it_is_shown_where_there_is_no_mlx(name: str) -> None:
 @EACH
 def test_a_caption_opens_what_it_speaks_of(name: str) -> None:
     *_, last = (each for each in told(name) if isinstance(each, Marked))
-    screen = {"batch": "BatchView", "lockstep": "LockstepScreen"}[name]
+    screen = {"batch": "BatchView", "second-model": "SecondModelView"}[name]
     assert f"opened {screen}" in shown(name, "play", last.caption)
 
 

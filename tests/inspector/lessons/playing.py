@@ -96,7 +96,8 @@ class LearnerKeys:
             await self.until(lambda: named in self.told)
             await self.press_for(way)
         elif self.recorded or action.name not in ("choose", "race"):
-            await self.until(lambda: f"{key_for('lesson.help')} h" in self.text())  # hint, or have it done
+            key = key_for("lesson.help")
+            await self.until(lambda: any(f"{key} {word}" in self.text() for word in ("hint", "do it for me")))
             await self.press(*(["h", "h"] if self.play.beat.hint else ["h"]))
         elif action.name == "choose":
             await self._choose(action.given)

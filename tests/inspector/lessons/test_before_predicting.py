@@ -24,11 +24,11 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
 ) -> None:
     main, timeline = learner.app.main, learner.app.controller.timeline
     await learner.phase(LessonPhase.ASKING)
-    assert main.status.left.startswith("Predict with 1-3")
+    assert main.status.left.startswith("Predict: press 1-3")
     for key, shown in (("space", "space"), ("r", "r"), ("s", "s"), ("enter", "⏎"), ("p", "p"), ("d", "d")):
         await learner.press(key)
         assert learner.app.top is main
-        assert main.status.answer.startswith(f"Predict with 1-3 first: {shown} waits")
+        assert main.status.answer.startswith(f"Predict first: press 1-3. {shown} is locked")
     assert not learner.app.controller.client.outstanding
     assert timeline.steps == []
     for hint in ("space step", "r run", "⏎ choose", "s sampling"):
@@ -39,7 +39,7 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
     assert ("space next" if recorded else "space step") in learner.text().splitlines()[-1].replace("  ", " ")
     await learner.press("space" if not recorded else "h")
     await learner.phase(LessonPhase.REVEALED)
-    assert main.status.left.startswith("⏎ goes to the next beat")
+    assert main.status.left.startswith("⏎ goes to the next card")
     assert "⏎ choose" not in learner.text().splitlines()[-1]
 
 
@@ -58,10 +58,10 @@ async def test_a_click_on_a_tab_or_an_answer_waits_for_the_prediction_as_its_key
         await learner.pilot.pause()
 
     await click(0, "3 Inside")
-    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first"))
+    await learner.until(lambda: main.status.answer.startswith("Predict first: press 1-3"))
     assert learner.app.top is main
     await click(1, "attention")
-    await learner.until(lambda: main.status.answer.startswith("Predict with 1-3 first: A waits"))
+    await learner.until(lambda: main.status.answer.startswith("Predict first: press 1-3. A is locked"))
     assert learner.app.top is main
     assert learner.play.phase is LessonPhase.ASKING
     assert not learner.app.controller.client.outstanding
@@ -77,7 +77,7 @@ async def test_whoever_explores_has_all_keys_and_comes_back_to_the_card(learner:
     await learner.until(lambda: isinstance(learner.app.top, View))
     await learner.press("S")
     await learner.until(lambda: learner.app.top is main)
-    assert main.status.left.startswith("Predict with 1-3")
+    assert main.status.left.startswith("Predict: press 1-3")
 
 
 async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner: LearnerKeys) -> None:
@@ -85,7 +85,7 @@ async def test_h_is_the_cards_in_every_phase_and_a_prediction_is_locked(learner:
     await learner.phase(LessonPhase.ASKING)
     await learner.press("h")
     assert learner.app.top is main
-    assert "Predict with 1-3 first" in main.status.answer
+    assert "Predict first: press 1-3" in main.status.answer
     await learner.press("2")
     await learner.phase(LessonPhase.ACTING)
     await learner.press("1")  # opens its tab, which is open
@@ -132,7 +132,7 @@ async def test_before_a_class_it_begins_at_the_first_beat_and_keys_wait_there_to
     assert (learner.play.beat_number, learner.play.right) == (0, {})
     await learner.press("space")
     assert learner.app.controller.timeline.steps == []
-    await learner.until(lambda: "The class predicts first: pgdn continues, space waits" in learner.text())
+    await learner.until(lambda: "The class predicts first: pgdn continues, space is locked" in learner.text())
     await learner.press("pagedown")
     await learner.phase(LessonPhase.ACTING)
     await learner.until(lambda: "The class predicts" not in learner.text())
@@ -148,7 +148,7 @@ async def test_from_begins_at_a_beat(learner: LearnerKeys, present: bool) -> Non
 
 def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:
     args = learn_parser().parse_args(["3", "--plain", "--from", "7"])
-    with pytest.raises(Exception, match=r"has no beat 7\. It has 6"):
+    with pytest.raises(Exception, match=r"has no card 7\. It has 6"):
         run_learn(args)
 
 

@@ -15,8 +15,7 @@ from inspector.lessons.catalogue import ORDER as LESSONS
 from inspector.lessons.catalogue import LessonProgress, Progress, new_lesson, shipped
 from inspector.lessons.courses import Course, CoursePlace, draft, find_course, shipped_courses
 from inspector.lessons.lesson import LessonPhase
-from inspector.views.lessons import CourseDialog, LessonsDialog, VotesDialog
-from inspector.widgets.lists import SafeOptionList
+from inspector.views.lessons import LessonsView, VotesDialog
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
@@ -78,9 +77,12 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (('"pieces"', '"pices"'), "mine.toml:7: There is no lesson pices. There are pieces, one-loop,"),
-        (('"one-loop"', '"pieces"'), "mine.toml:12: Pieces is in the course twice."),
-        (("minutes = 9", "minutes = 2"), "mine.toml:8: 2 minutes are less than the 5 of Pieces."),
+        (('"pieces"', '"pices"'), "mine.toml:7: No lesson is called “pices”. There are pieces, one-loop,"),
+        (('"one-loop"', '"pieces"'), "mine.toml:12: Tokens: pieces of text is in the course twice."),
+        (
+            ("minutes = 9", "minutes = 2"),
+            "mine.toml:8: 2 minutes are less than the 5 of Tokens: pieces of text.",
+        ),
         (("minutes = 9", "minutes = nan"), "mine.toml:8: minutes must be from 0 to 600."),
         (('"Mine"', '" "'), "mine.toml:1: The course has no title."),
         (("about", "aboot"), "mine.toml:2: There is no aboot."),
@@ -90,7 +92,7 @@ def test_a_course_is_its_lessons_in_order_with_their_times() -> None:
         (('["Why?"]', str(["w"] * 13)), "mine.toml:10: discuss has 13 points."),
         (
             ('"one-loop"', '"../shipped/the-draw.md"'),
-            "mine.toml:13: There is no lesson ../shipped/the-draw.md.",
+            "mine.toml:13: No lesson is called “../shipped/the-draw.md”.",
         ),
         (('"one-loop"', '"none.md"'), "mine.toml:13: none.md can't be read"),
         (('lesson = "one-loop"', "= ="), "mine.toml:13: This is not valid TOML"),
@@ -116,7 +118,7 @@ def test_a_course_that_names_a_lesson_that_is_not_there_is_an_error_of_one_line(
     assert "\x1b" not in told
     path.write_text(GOOD.replace("one-loop", "nowhere"))
     assert main(["lesson", "check", str(path)]) == 2
-    assert f"{path}:13: There is no lesson nowhere." in capsys.readouterr().out
+    assert f"{path}:13: No lesson is called “nowhere”." in capsys.readouterr().out
     path.write_text(GOOD)
     assert main(["lesson", "check", str(path)]) == 0
     assert capsys.readouterr().out == f"{path}: nothing is wrong in 2 parts.\n"
@@ -127,7 +129,7 @@ def test_lessons_of_ones_own_stand_beside_the_course(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace('"one-loop"', '"mine.md"'))
     assert [part.listed.lesson.title for part in find_course(str(path)).parts] == [
-        "Pieces",
+        "Tokens: pieces of text",
         "A lesson of mine",
     ]
 
@@ -151,7 +153,7 @@ def test_it_goes_on_with_the_first_lesson_that_is_not_done() -> None:
 
 def test_a_part_has_its_number_or_its_lesson_s_name() -> None:
     assert [WRITING.find(name) for name in ("3", "the-draw", " THE draw ")] == [2, 2, 2]
-    with pytest.raises(EngineError, match="has no part beams"):
+    with pytest.raises(EngineError, match="has no part “beams”"):
         WRITING.find("beams")
 
 
@@ -159,7 +161,7 @@ def test_courses_are_found_by_name_and_no_other_is() -> None:
     assert [find_course(name).id for name in (*courses.ORDER, "How an  LLM writes")] == [
         *courses.ORDER, WRITING.id,
     ]  # fmt: skip
-    with pytest.raises(EngineError, match="There is no course cooking"):
+    with pytest.raises(EngineError, match="No course is called “cooking”"):
         find_course("cooking")
 
 
@@ -194,7 +196,7 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
     assert main(course) == 0
     told = capsys.readouterr().out
     assert "How an LLM writes, 2 of 6." in told
-    assert "It continues at beat 6, where you left it." in told
+    assert "It continues at card 6, where you left it." in told
     assert "How an LLM writes, 3 of 6." in told
     assert told.endswith("You left the lesson.\n")
     assert Progress().read()["one-loop"].done
@@ -218,27 +220,29 @@ def test_it_is_left_and_gone_on_with_where_it_was_left(
 async def test_the_list_shows_courses_with_what_is_done_and_begins_where_one_goes_on(rig: Rig) -> None:
     Progress().keep("pieces", LessonProgress(done=True))
     await rig.ready()
-    await rig.do("all_lessons")
-    await rig.until(lambda: isinstance(rig.app.top, LessonsDialog))
-    first = str(rig.app.top.query_one(SafeOptionList).get_option_at_index(0).prompt)
-    assert first.startswith(" ≡ How an LLM writes")
-    assert "1/6" in first
+    await rig.press("6")
+    view = rig.app.top
+    assert isinstance(view, LessonsView)
+    assert view.facts(0) == ("≡", "How an LLM writes", WRITING.minutes, "1/6")
     await rig.press("enter")
-    await rig.until(lambda: isinstance(rig.app.top, CourseDialog))
-    options = rig.app.top.query_one(SafeOptionList)
-    assert options.highlighted == 1
-    assert [str(option.prompt)[:14].rstrip() for option in options.options[:2]] == [
-        " 1 Pieces",
-        " 2 One loop",
+    assert view.picks.highlighted == 1
+    assert [view.facts(place)[:2] for place in range(2)] == [
+        ("1", "Tokens: pieces of text"),
+        ("2", "The loop, token by token"),
     ]
-    assert "✓" in str(options.get_option_at_index(0).prompt)
-    assert str(rig.app.top.query_one("#dialog").border_title) == "How an LLM writes · 1 of 6 done"
+    assert view.facts(0)[3] == "✓"
+    assert str(view.picks.border_title) == "How an LLM writes · 1 of 6 done"
+    await rig.press("escape")
+    assert view.facts(0)[0] == "≡"
+    assert view.is_open
+    await rig.press("escape")
+    assert not view.is_open
 
 
 @pytest.mark.lesson(listed=ENDING, recorded=True, size=(80, 24), course=CoursePlace(WRITING, 4))
 async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKeys) -> None:
     """From a recording, to its exercises' recording; then the course is at its end."""
-    assert "5 of 6: Ending 1/4" in learner.text()
+    assert "How a text ends, card 1 of 4" in learner.text()
     for _ in ENDING.lesson.beats:
         await learner.beat(guess=0)
     assert "next comes Exercises: writing, 6 minutes." in learner.told
@@ -248,7 +252,7 @@ async def test_after_a_lesson_the_next_one_begins_with_enter(learner: LearnerKey
     await learner.until(lambda: learner.actions.play not in (None, before))
     await learner.phase(*WAITING)
     assert learner.play.lesson.id == "how-an-llm-writes-exercises"
-    assert "6 of 6: Exercises: writing 1/4" in learner.text()
+    assert "6 of 6 · Exercises: writing, card 1 of 4" in learner.text()
     await learner.press(*["J"] * 3)
     await learner.until(lambda: learner.play.beat_number == 3)
     assert (
@@ -282,7 +286,7 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
     while learner.play.phase is not LessonPhase.ENDED:
         await learner.press("pagedown")
         await learner.phase(*WAITING, LessonPhase.ENDED)
-    assert "next comes From noise to stories" in learner.told
+    assert "next comes Training, from noise on" in learner.told
     assert learner.told.endswith("\n\n" + "\n".join(part.discuss))
     await learner.press("enter")
     await learner.until(lambda: learner.actions.play is not None and learner.play.lesson.id == "learning")
@@ -294,4 +298,4 @@ async def test_a_class_goes_on_to_the_next_lesson_and_its_teacher_reads_what_to_
 
 @pytest.mark.lesson(listed=ENDING, recorded=True)
 async def test_a_lesson_alone_is_no_part_of_a_course(learner: LearnerKeys) -> None:
-    assert " of " not in learner.actions.narration().title  # type: ignore[union-attr]
+    assert " · How a text ends" not in learner.actions.narration().title  # type: ignore[union-attr]

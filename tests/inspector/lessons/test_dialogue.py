@@ -146,15 +146,15 @@ def test_without_mlx_it_goes_on_from_the_recording(begun: Callable[..., subproce
 
 def test_it_goes_on_where_it_was_left(begun: Callable[..., subprocess.Popen[str]]) -> None:
     out, _ = begun("--recorded").communicate("1\n\n\nq\n", timeout=120)
-    assert "Beat 2 of 2" in out
+    assert "Card 2 of 2" in out
     assert "You left the lesson." in out
     out, errors = begun("--recorded").communicate("2\n\n\n", timeout=120)
-    assert "It continues at beat 2, where you left it." in out
-    assert "Beat 1 of 2" not in out
+    assert "It continues at card 2, where you left it." in out
+    assert "Card 1 of 2" not in out
     assert "2 of 2 predictions were right." in out
     assert errors == ""
     out, _ = begun("--recorded").communicate("q\n", timeout=120)
-    assert "Beat 1 of 2" in out  # once it was gone through it begins anew
+    assert "Card 1 of 2" in out  # once it was gone through it begins anew
 
 
 @pytest.mark.slow

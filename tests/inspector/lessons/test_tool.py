@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rich.cells import cell_len
 
 from engine.protocol import Choose, Command, Prefill, Step
 from engine.settings import LoadSettings
@@ -16,8 +15,7 @@ from inspector.lessons.courses import ORDER as COURSES
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.text import BORDERS, OFF, TextPanel
 from inspector.state.timeline import Phase
-from inspector.views.lessons import LessonsDialog
-from inspector.widgets.lists import SafeOptionList
+from inspector.views.lessons import LessonsView
 from tests.inspector.lessons.playing import WAITING, LearnerKeys
 from tests.inspector.rig import Rig
 
@@ -70,8 +68,8 @@ async def test_a_lesson_leaves_the_session_as_it_found_it(learner: LearnerKeys) 
     await learner.until(lambda: len(controller.timeline.steps) == 2)
     tip, settings = controller.timeline.tip, controller.setup.settings
     ids = [item.id for item in controller.timeline.items]
-    await learner.press_for("all_lessons")
-    await learner.until(lambda: isinstance(learner.app.top, LessonsDialog))
+    await learner.press_for("lessons")
+    await learner.until(lambda: isinstance(learner.app.top, LessonsView))
     place = len(COURSES) + [each.lesson.id for each in shipped()].index(LESSON.lesson.id)
     await learner.press(*["down"] * place, "enter")
     await learner.phase(*WAITING)
@@ -154,44 +152,47 @@ async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:
     assert learner.actions.play is None
 
 
-# ---- the list of lessons: a line each at every size, in the ink of its row -------------------
+# ---- the list of lessons ------------------------------------------------------------------------
 
 
 @pytest.mark.wide(1)
 @pytest.mark.parametrize("size", [(160, 45), (120, 40), (100, 30), (80, 24), (60, 20)])
-async def test_each_lesson_has_one_line_in_the_ink_of_its_row(rig: Rig, size: tuple[int, int]) -> None:
-    """One of another ink can't be read where it is highlighted."""
+async def test_each_lesson_has_one_line_and_the_highlighted_one_is_spelled_out(
+    rig: Rig, size: tuple[int, int]
+) -> None:
     await rig.ready()
-    await rig.do("lessons")
-    assert isinstance(rig.app.top, LessonsDialog)
-    options = rig.app.top.query_one(SafeOptionList)
-    await rig.until(lambda: options.size.width > 0)
-    prompts = [options.get_option_at_index(place).prompt for place in range(options.option_count)]
-    assert len(prompts) >= 9
-    for prompt in prompts:
-        assert (
-            cell_len(prompt.plain) <= options.scrollable_content_region.width - 2
-        )  # a row has a blank each side
-        assert {str(span.style) for span in prompt.spans} == {"bold"}
+    await rig.press("6")
+    view = rig.app.top
+    assert isinstance(view, LessonsView)
+    seen = set[str]()
+    titles = [(each.number, each.lesson.title) for each in shipped()]
+    for _ in range(len(COURSES) + len(titles)):
+        lines = [line[view.area.x :] for line in rig.screen_text().split("\n")][
+            view.area.y : view.area.bottom
+        ]
+        assert "…" not in "".join(lines)
+        seen |= {title for number, title in titles if f" {number} {title} " in "".join(lines)}
+        assert view.about[:30] in "\n".join(lines)
+        await rig.press("down")
+    assert len(seen) == len(titles)
 
 
-@pytest.mark.parametrize("size", [(120, 40)])
-async def test_each_lesson_keeps_its_one_line_at_another_size(rig: Rig, size: tuple[int, int]) -> None:
-    await rig.ready()
-    await rig.do("lessons")
-    rig.resize(60, 20)
-    options = rig.app.top.query_one(SafeOptionList)
-    await rig.until(lambda: 0 < options.size.width < 60)
-    prompts = [option.prompt for option in options.options]
-    assert all(cell_len(prompt.plain) <= options.scrollable_content_region.width - 2 for prompt in prompts)
+async def test_escape_leaves_a_lesson_after_asking_once(learner: LearnerKeys) -> None:
+    """A view first; another key takes the first one back."""
+    await learner.press("escape")
+    assert "Press esc once more to leave the lesson" in learner.text()
+    await learner.press("left", "escape")
+    assert learner.actions.play is not None
+    await learner.press("6", "escape")  # the list
+    assert learner.app.main.open_view is None
+    await learner.press("escape", "escape")
+    assert learner.actions.play is None
+    assert "You left the lesson" in learner.text()
 
 
-async def test_a_digit_goes_to_the_lesson_of_that_number(rig: Rig) -> None:
-    await rig.ready()
-    await rig.do("lessons")
-    options = rig.app.top.query_one(SafeOptionList)
-    await rig.press("3")
-    assert str(options.get_option_at_index(options.highlighted).prompt).startswith(" 3 The draw")
+async def test_the_finder_leaves_a_lesson(learner: LearnerKeys) -> None:
+    await learner.press("colon", *"leave", "enter")
+    await learner.until(lambda: learner.actions.play is None)
 
 
 def test_a_prompt_is_asked_for_with_the_key_that_clears_the_one_that_is_there() -> None:

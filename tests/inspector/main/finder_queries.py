@@ -29,7 +29,8 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("max tokens", "setting max_tokens"), ("JSON", "grammar"), ("regex", "grammar"),
     ("constrained decoding", "grammar"),
     # other models, and what it costs
-    ("two models", "lockstep"), ("compare models", "lockstep"), ("lora", "lockstep"), ("quantization", "compare_kv"),
+    ("two models", "second_model"), ("compare models", "second_model"), ("lora", "second_model"),
+    ("quantization", "compare_kv"),
     ("kv cache", "kv"), ("memory", "kv"), ("latency", "profile"), ("profiler", "profile"),
     ("time to first token", "timing"), ("speculative decoding", "speculation"), ("tensor parallel", "ranks"),
     # the session
@@ -43,7 +44,7 @@ QUERIES: tuple[tuple[str, str], ...] = (
     ("merges", "merges"), ("byte pair encoding", "merges"), ("bpe", "merges"), ("unigram", "merges"),
     # one letter wrong
     ("temprature", "setting temp"), ("attension", "attention"), ("contribtuions", "attribution"),
-    ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar"),
+    ("quantizaton", "compare_kv"), ("specualtive", "speculation"), ("exprot", "export"), ("grammer", "grammar_expects"),
     ("verfy", "verify"),
 )  # fmt: skip
 
@@ -84,7 +85,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("what does each layer predict", "lens"),
     ("why does this head look there", "scores"),
     ("compare branches", "compare"),
-    ("compare two models", "lockstep"),
+    ("compare two models", "second_model"),
     ("surprisal", "metric"),
     ("save my session", "save_as"),
     ("moe", "experts"),
@@ -122,7 +123,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("compare two answers", "compare"),
     ("save for a colleague", "export"),
     ("turn off", "interventions"),
-    ("close second model", "lockstep"),
+    ("close second model", "close_second"),
     ("leave lesson", "all_lessons"),
     ("stop when unsure", "breakpoints"),
 )

@@ -20,7 +20,7 @@ from tests.inspector.main.test_overlays import OVERLAYS, branched
 from tests.inspector.rig import Rig
 
 THEMES = ("textual-dark", "textual-light")
-PANELS = ("candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "learn", "look_ahead", "earlier",
+PANELS = ("candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "keep", "look_ahead", "earlier",
           "first", "enlarge")  # fmt: skip
 """Actions that show a panel, or another part of one."""
 GRAPHIC = ((0x2500, 0x259F), (0x25CF, 0x25CF), (0x2800, 0x28FF))

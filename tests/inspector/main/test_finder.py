@@ -20,8 +20,8 @@ from inspector.main.tool import found as imported
 from inspector.main.view import View
 from inspector.state.timeline import Phase
 from inspector.views import TOOLS
-from inspector.views.lockstep import SecondModelDialog
 from inspector.views.sampling_dialog import SamplingDialog
+from inspector.views.second_model import SecondModelDialog
 from inspector.widgets.dialog import Remark
 from tests.inspector.main.finder_queries import QUERIES, SENTENCES
 from tests.inspector.main.test_overlays import branched
@@ -303,10 +303,10 @@ async def test_on_a_tool_s_screen_its_own_keys_are_done_there_and_others_elsewhe
 
 async def test_what_another_screen_does_is_done_there(rig: Rig) -> None:
     await rig.ready()
-    await rig.from_finder("lockstep second model", "Second model")
+    await rig.from_finder("open a second model", "Open a second model")
     await rig.until(lambda: isinstance(rig.app.top, SecondModelDialog))
     await rig.press("escape")
-    assert rig.app.main.over == "lockstep"
+    assert rig.app.main.over == "second_model"
 
 
 async def test_the_nth_action_of_a_tool_opens_its_nth_screen(rig: Rig) -> None:
@@ -361,7 +361,7 @@ async def test_a_lesson_and_a_model_are_found_once_they_are_read(rig: Rig) -> No
     await rig.until(lambda: isinstance(rig.app.top, ModelDialog))
     assert rig.app.top.typed == "pocket"
     await rig.press("escape")
-    await rig.from_finder("lesson the draw", "The draw")
+    await rig.from_finder("lesson the draw", "Temperature and the draw")
     await rig.until(lambda: rig.app.main.narrator is not None or rig.engine.names)
 
 

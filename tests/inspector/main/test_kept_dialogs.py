@@ -20,7 +20,7 @@ from inspector.widgets.fields import SafeInput
 from tests.inspector.main.test_overlays import OVERLAYS, branched, burst
 from tests.inspector.rig import Rig, run
 
-KEPT = ["slash", "a", "question_mark", "p"]
+KEPT = ["slash", "a", "question_mark", "p", "s", "b"]
 
 
 @pytest.fixture(autouse=True)

@@ -277,7 +277,7 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
 
 @pytest.mark.screen(size=(120, 40))
 async def test_what_a_screen_moved_is_shown_when_that_is_left(rig: Rig) -> None:
-    """A screen may move the cursor, as following the second model in lockstep does: the panels below follow."""
+    """A screen may move the cursor, as a step with the second model does: the panels below follow."""
     await branched(rig)
     await rig.do("profile")
     timeline = rig.app.controller.timeline

@@ -16,7 +16,7 @@ FEW = [(39, 9)]
 """One that cuts; all sizes run with the slow tests."""
 SOME, ALL = OVERLAYS[::3], OVERLAYS
 """What opens in the quick suite, a third of it, and with the slow tests."""
-PANELS = ["candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "learn", "look_ahead"]
+PANELS = ["candidates", "steps", "kv", "timing", "why", "grammar_expects", "tree", "keep", "look_ahead"]
 """Actions that show a panel, or something more in one."""
 SLOW = pytest.mark.slow
 

@@ -33,7 +33,7 @@ async def test_a_digit_opens_a_tab_with_the_answer_that_was_shown_there_last(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await rig.ready()
-    first = ["candidates", "why", "modules", "tree", "kv", "learn", "keep"]
+    first = ["candidates", "why", "modules", "tree", "kv", "lessons", "keep"]
     for _ in range(2):
         for digit, view in zip(TABS, first, strict=True):
             await rig.press(digit)
@@ -140,7 +140,7 @@ async def test_tab_passes_over_what_cannot_be_shown_now_and_what_shows_no_answer
     assert isinstance(rig.app.top, DrawsView)
     assert not [each for each in rig.engine.sent if isinstance(each, protocol.LookAhead)]
     await rig.press("tab")
-    assert at(rig) == ("1", "grammar_expects")
+    assert at(rig) == ("1", "merges")
 
 
 async def test_tab_stays_where_a_tab_has_one_answer(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.protocol import LockstepSpan
 from inspector.cli.writers.diff import Bounds, judge
-from inspector.state.lockstep import Divergences, mean, percentile
+from inspector.state.second_model import Divergences, mean, percentile
 
 
 def span(logprob: float | None, other: float | None, kl: float | None, same: bool = True) -> LockstepSpan:

@@ -13,7 +13,7 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from engine.protocol import Marked
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from inspector.driver import copy_on_mac
 from inspector.main.panels.text import TextPanel
 from inspector.views.copy import CopyDialog, completion, copyables
@@ -25,7 +25,7 @@ def texts(session: Session, slot: int | None = None) -> dict[str, str]:
     """All texts of the menu, by letter."""
     timeline = session.timeline()
     timeline.select(slot)
-    return {each.key: each.text() for each in copyables(timeline, None, Settings(temp=0.8))}
+    return {each.key: each.text() for each in copyables(timeline, None, Settings(temp=0.8), LoadSettings())}
 
 
 def taken(steps: int = 3, story=STORY) -> Session:
@@ -77,7 +77,9 @@ def test_the_branch_is_strict_json_with_marks_and_settings():
     node = timeline.items[6].node
     timeline.apply(Marked(node, caption="here", bookmarked=True))
     timeline.items[7] = replace(timeline.items[7], logprob=-math.inf)
-    entry = next(each for each in copyables(timeline, None, Settings(temp=0.8)) if each.key == "j")
+    entry = next(
+        each for each in copyables(timeline, None, Settings(temp=0.8), LoadSettings()) if each.key == "j"
+    )
     branch = json.loads(entry.text())
     assert (branch["model"], branch["settings"]["temp"]) == ("pocket", 0.8)
     assert [token["id"] for token in branch["tokens"]] == [item.id for item in timeline.items]

@@ -91,7 +91,7 @@ async def test_the_pages_stand_without_keys_of_tabs(rig: Rig) -> None:
 @pytest.mark.parametrize(("page", "panel"), [("profile", "timing"), ("compare_kv", "kv")])
 async def test_a_page_is_one_of_its_panel_and_escape_goes_back_there(rig: Rig, page: str, panel: str) -> None:
     await opened(rig, page)
-    assert (rig.app.main.tab, rig.app.main.view) == ("5", panel)
+    assert (rig.app.main.tab, rig.app.main.table.on_row(rig.app.main.view)) == ("5", panel)
     await rig.press("escape")
     assert rig.app.top is rig.app.main
     assert (rig.app.main.tab, rig.app.main.view) == ("5", panel)
@@ -100,11 +100,13 @@ async def test_a_page_is_one_of_its_panel_and_escape_goes_back_there(rig: Rig, p
 async def test_one_page_opens_over_the_other(rig: Rig) -> None:
     await opened(rig)
     await rig.press("Q")
-    assert (rig.app.main.view, rig.engine.names[-1]) == ("kv", "CompareKV")
+    assert (rig.app.main.view, rig.engine.names[-1]) == ("compare_kv", "CompareKV")
     await rig.press("right")
     assert "There is one page. P takes a step apart" in rig.screen_text()
     await rig.press("P")
-    assert rig.app.main.view == "timing"
+    assert rig.app.main.view == "profile"
+    await rig.press("t")
+    assert (rig.app.top, rig.app.main.view) == (rig.app.main, "timing")
 
 
 async def test_a_speed_above_the_machine_s_says_why(rig: Rig) -> None:

@@ -321,6 +321,7 @@ def test_quotes_commas_and_lines_stay_in_their_cell() -> None:
     made.open()
     made.steps(6)
     assert [row["text"] for row in table(told(made))[-6:]] == ['"', ",", "↵", 'a",↵"b', ";", "⇥"]
+    assert told(made).title.endswith('", a", "b;⇥')
 
 
 def test_a_table_of_infinities_has_them_as_words() -> None:

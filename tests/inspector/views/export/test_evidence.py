@@ -34,8 +34,8 @@ from inspector.documents.exports import EXPORTS
 from inspector.export.documents import FORMATS, data
 from inspector.export.recording import Recording, line, read, snapshot
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
 from inspector.state.measured import Measured
+from inspector.state.second_model import SecondModelSoFar
 from tests.inspector.fakes import Session, facts
 from tests.inspector.fakes import session as session_of
 from tests.inspector.told_batch import DRAWN
@@ -216,7 +216,7 @@ def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> 
     timeline = session.timeline()
     running = snapshot(timeline, None, None, "test 1")
     timeline.states[Answers] = Answers()
-    timeline.of(LockstepSoFar).spans.clear()
+    timeline.of(SecondModelSoFar).spans.clear()
     race = timeline.of(Measured).race
     assert race is not None
     race.steps.clear()

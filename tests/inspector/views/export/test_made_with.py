@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from engine.grammar_settings import Grammar
 from engine.protocol import GrammarReading, Intervention, InterventionsHeld, PromptOpened, PromptToken, Step
 from engine.recording import Entry, save_as
-from engine.settings import Settings
+from engine.settings import LoadSettings, Settings
 from inspector.cli.screen import picture
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line, read, snapshot
@@ -124,7 +124,7 @@ def test_every_document_names_it(name, change, tmp_path):
 def test_what_is_copied_names_it_or_the_answer_does(change, tmp_path):
     recording = made(change, tmp_path / "a.trace")
     words = CASES[change][1]
-    listed = copyables(recording.timeline, None, recording.settings)
+    listed = copyables(recording.timeline, None, recording.settings, LoadSettings())
     assert {each.key for each in listed if each.complete} == {"r", "j"}
     whole = {each.key: each.text() for each in listed}
     assert words in whole["r"].splitlines()[-1]

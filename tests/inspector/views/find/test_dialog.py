@@ -18,7 +18,7 @@ from tests.inspector.painting import Terminal, painting
 from tests.inspector.rig import Rig, run
 from tests.inspector.views.sampler.test_what_if_real import until
 
-SEVERAL = " A text may take several tokens: leave, and press 1 a to type it."
+SEVERAL = " A text may take several tokens: esc, then 1 a types it."
 NOT_KEPT = Failure("FindTokens", "The logits here were not kept.", "Compute them again.")
 
 
@@ -94,7 +94,10 @@ async def test_what_is_typed_is_asked_and_an_older_answer_is_not_shown(rig: Rig)
     assert queries(rig) == ["", "toy"]
     assert " old" not in rig.screen_text()
     await rig.push(found(rig, *MATCHES))
-    assert remark(rig, "find-remark") == ("3 tokens contain ‹toy›: 61.00 % by the model.", False)
+    assert remark(rig, "find-remark") == (
+        "3 tokens contain “toy”; together the model gives them 61.00 %.",
+        False,
+    )
     text = rig.screen_text()
     for part in ("stoy", "3e-07", "top-p", "812", "-15.02"):
         assert part in text, part
@@ -181,13 +184,13 @@ async def test_the_query_is_remembered_and_typing_takes_its_place(rig: Rig) -> N
 @pytest.mark.parametrize(
     ("query", "total", "matches", "sentence"),
     [
-        ("zq", 0, (), "No token contains ‹zq›." + SEVERAL),
-        (" t", 1, MATCHES[:1], "1 token contains ‹␣t›: 61.00 % by the model."),
-        ("t", 1234, MATCHES, "1,234 tokens contain ‹t›: 61.00 % by the model. The 3 most probable are shown."),
+        ("zq", 0, (), "No token contains “zq”." + SEVERAL),
+        (" t", 1, MATCHES[:1], "1 token contains “␣t”; the model gives it 61.00 %."),
+        ("t", 1234, MATCHES, "1,234 tokens contain “t”; together the model gives them 61.00 %. The first 3 are shown."),
         ("#9999", 0, (), "No token has the id 9999: they are 0 to 4,095."),
         ("#339", 1, MATCHES[:1], "This token has the id."),
         ("0x e2 9c", 0, (), "No token contains ‹E2 9C›." + SEVERAL),
-        ("[/x]\x1b", 0, (), "No token contains ‹[/x]␛›." + SEVERAL),
+        ("[/x]\x1b", 0, (), "No token contains “[/x]␛”." + SEVERAL),
     ],
 )  # fmt: skip
 def test_what_was_found_is_said(query, total, matches, sentence):

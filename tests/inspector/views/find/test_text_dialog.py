@@ -118,7 +118,7 @@ async def test_a_place_on_another_branch_is_gone_to(rig: Rig) -> None:
     await rig.push(made.records)
     rig.engine.sent.clear()
     await rig.press("ctrl+f", "a", "space", *"little")
-    assert "occurs nowhere on this path. ctrl+f searches all branches." in rig.screen_text()
+    assert "does not occur on this path. ctrl+f searches all branches." in rig.screen_text()
     await rig.press("enter")
     assert isinstance(rig.app.top, TextSearchDialog), "there is nothing to go to"
     await rig.press("ctrl+f")

@@ -10,7 +10,8 @@ from engine import protocol
 from engine.grammar_settings import Grammar
 from engine.protocol import Ended, ExpectedBeginning, Failure, GrammarExpected, GrammarReading
 from engine.settings import Settings
-from inspector.documents.grammar import EXAMPLES, sentences, share, warning
+from inspector import scales
+from inspector.documents.grammar import EXAMPLES, sentences, warning
 from inspector.views.grammar_dialog import GrammarDialog
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeTextArea
@@ -66,9 +67,7 @@ async def test_what_is_typed_is_tried_and_applied(rig: Rig, size: tuple[int, int
     assert (question.grammar, question.node) == (DIGITS, rig.timeline.before)
     await rig.push([GrammarExpected(question.node, OPEN, EXPECTED), Ended("ReadGrammar")])
     told, wrong = remark(rig)
-    assert told == (
-        "It can be used. It allows 12 tokens; the model gives them 0.02 %. It expects a digit, “-”."
-    )
+    assert told == ("Valid. Allowed next: a digit, “-” (the model gives them 0.02 %).")
     assert not wrong
     await rig.press("ctrl+s")
     assert rig.app.top is rig.app.main
@@ -144,12 +143,13 @@ async def held(rig: Rig, reading: GrammarReading = OPEN) -> None:
 @pytest.mark.parametrize("size", SIZES[:2])
 async def test_the_panel_shows_what_is_expected_and_warns(rig: Rig, size: tuple[int, int]) -> None:
     await held(rig)
-    await rig.press("j")
+    await rig.press("tab")
     question = await asked(rig)
     assert (question.node, question.grammar) == (rig.timeline.before, DIGITS)
     await rig.push([GrammarExpected(question.node, OPEN, EXPECTED), Ended("ReadGrammar")])
     text = rig.screen_text()
-    assert "The grammar fights the model: it allows 0.02 %" in text
+    assert "The grammar works against the model" in text
+    assert "0.02 %" in text
     assert "a digit" in text
     assert "regex [0-9]+" in text
     count = len(rig.engine.asked)
@@ -194,8 +194,8 @@ async def test_a_text_outside_is_marked(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("reading", "told"),
     [
-        (OPEN, "fights the model: it allows 0.02 % of the"),
-        (GrammarReading(3, 0.9, "open", b'"name"'), 'No choice is left: every text continues with “"name"”.'),
+        (OPEN, "works against the model: what it allows has 0.02 % of"),
+        (GrammarReading(3, 0.9, "open", b'"name"'), 'Forced: every valid text continues with “"name"”.'),
         (
             GrammarReading(1, 0.9, "accepting"),
             "It allows 1 token; the model gives it 90.00 %. The text may end here",
@@ -212,6 +212,6 @@ def test_every_state_has_its_sentence(reading: GrammarReading, told: str) -> Non
 
 
 def test_small_masses_keep_a_figure() -> None:
-    assert [share(mass) for mass in (0.5, 0.0004, 0.00002, 1e-9, 0.0)] == [
+    assert [scales.share(mass) for mass in (0.5, 0.0004, 0.00002, 1e-9, 0.0)] == [
         "50.00 %", "0.04 %", "0.002 %", "<0.0001 %", "0 %",
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from engine.protocol import Intervene, Intervention
 from inspector.blocks.paint import plain_lines
 from inspector.documents.exports import EXPORTS
-from inspector.documents.interventions import SWITCHED_PART, candidates
+from inspector.documents.interventions import SWITCHED_PART, candidates, changed_to
 from inspector.documents.parts import Exported
 from inspector.export.documents import FORMATS
 from inspector.export.recording import Recording, line
@@ -26,7 +26,7 @@ STEERED = Intervention("direction", 1, None, 2.0, UP)
 
 @pytest.mark.parametrize(
     ("unit", "words"),
-    [(STRONGEST, ("with it", "without")), (HALF, ("model", "scaled")), (STEERED, ("model", "steered"))],
+    [(STRONGEST, ("model", "off")), (HALF, ("model", "scaled")), (STEERED, ("model", "steered"))],
 )
 def test_the_models_own_numbers_come_first_under_a_word_for_them(
     unit: Intervention, words: tuple[str, str]
@@ -48,8 +48,16 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
     assert re.search(r"80\.00 % +12\.50 % +[−+.0-9]+ +1 +3", first)
 
 
+def test_the_arrow_at_a_probability_is_that_of_the_probability() -> None:
+    assert [changed_to(0.2194, after) for after in (0.1769, 0.25, 0.21941)] == [
+        "17.69 %↓",
+        "25.00 %↑",
+        "21.94 % ",
+    ]
+
+
 async def test_the_screen_has_them_in_the_same_order(rig: Rig) -> None:
     await opened(rig)
     text = rig.screen_text()
-    assert re.search(r"with it +without", text)
+    assert re.search(r"model +off +logit +rank", text)
     assert re.search(r"80\.00 %.* 12\.50 %", text)

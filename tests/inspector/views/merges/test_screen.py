@@ -125,7 +125,7 @@ async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -
     await opened(rig)
     await answered(rig)
     await rig.press("v")
-    assert "names a second tokenizer" in rig.said()
+    assert "names the second one" in rig.said()
     await rig.press("n")
     assert isinstance(rig.app.top, NameDialog)
     await rig.press(*"[x].json", "enter")

@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from engine.protocol import Failure, Measuring, Race, RaceEnded, RaceOpened, RaceStep
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
+from inspector.documents.race import verdict
 from inspector.scales import milliseconds
-from inspector.views.race import RaceView, columns, verdict
+from inspector.views.race import RaceView, columns
 from tests.inspector.rig import Rig
 
 HOW = "Each step is one forward, fenced."

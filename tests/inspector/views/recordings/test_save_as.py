@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gc
 import json
 import os
@@ -28,6 +29,7 @@ from inspector.recordings import sessions
 from inspector.views.recordings import SaveAsDialog, SessionsDialog, line
 from inspector.widgets.dialog import Remark
 from tests.inspector.fakes import Session
+from tests.inspector.outside import outside
 from tests.inspector.recordings.test_recorder import saved
 from tests.inspector.rig import Rig, run
 from tests.inspector.views.recordings.test_replay_screen import replayed, trace
@@ -475,3 +477,18 @@ def test_a_recording_has_no_logits_to_choose(tmp_path: Path) -> None:
         assert not rig.app.screen.query("#save-logits")
 
     replayed(test, tmp_path / "a.trace")
+
+
+async def test_a_view_is_saved_as_a_picture_and_as_a_table(tmp_path: Path) -> None:
+    async with outside("-p", "The cat sat", "--no-save", "--temp", "0") as user:
+        await user.press("space", "3", "D")
+        await user.until("L2 MLP")
+        for turns, end in ((1, "svg"), (2, "csv")):
+            path = tmp_path / f"view.{end}"
+            await user.press("ctrl+s", "up", *["right"] * turns, "down", "ctrl+u", *str(path), "enter")
+            await user.until(path.exists)
+            await user.until("Saved")
+        assert "L2 MLP" in user.words  # the view stays
+    assert "L2 MLP" in (tmp_path / "view.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    rows = [*csv.reader((tmp_path / "view.csv").read_text(encoding="utf-8").splitlines())]
+    assert any(row[0] == "L2 MLP" and float(row[1]) for row in rows)

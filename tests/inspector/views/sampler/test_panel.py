@@ -46,10 +46,28 @@ def timeline_of(told: Distribution, settings: Settings = USED, **changes: object
 
 def test_one_percent_over_96_is_explained():
     assert words(SURPRISE) == (
-        "“␣mat” has 1.20 % by the model (rank 2); top-p kept 3 tokens, temperature 0.8 sharpened them, so it holds "
-        "1.30 % of the draws. The draw 0.990 falls on its share, 0.987 to 1.000. "
-        "“␣hat” (96.00 %) holds 0 to 0.968: most draws take it, this one is beyond."
+        "“␣mat” has 1.20 % by the model (rank 2); top-p kept 3 tokens, temperature 0.8 sharpened the distribution; it "
+        "now covers 1.30 % of the line. The draw 0.990 falls on its share, 0.987 to 1.000. "
+        "The top candidate “␣hat” (96.00 %) covers 0 to 0.968; the draw missed it."
     )
+
+
+@pytest.mark.parametrize(
+    ("against", "first"),
+    [
+        (3, "“,” (1.10 %) covers 0.968 to 0.987; the draw missed it."),
+        (4, "“␣cat” (0.50 %) can't be drawn: top-p cut it."),
+    ],
+)
+def test_why_it_is_not_the_highlighted_one_comes_first(against: int, first: str):
+    said = " ".join(Reason(SURPRISE, USED, against=against).sentences()).replace("\u00a0", " ")
+    assert said.startswith(f"{first} The draw 0.990 falls on “␣mat”, 0.987 to 1.000. “␣mat” has 1.20 %")
+    assert "␣hat" not in said
+
+
+def test_greedy_says_why_it_is_not_the_highlighted_one():
+    greedy = distribution([candidate(1, " a", 0.6, 1.0), candidate(2, " b", 0.3, 0.0, "greedy")], 1)
+    assert Reason(greedy, against=2).sentences()[1] == "“␣b” (30.00\u00a0%) is not taken: its logit is lower."
 
 
 def test_greedy_says_that_there_was_no_draw():
@@ -203,7 +221,7 @@ async def test_the_panel_tells_the_choice_and_where_the_others_fell_out():
         text = screen(pilot)
         assert "Why “␣mat” · step 7 (next)" in text
         assert "draw 0.990" in text
-        assert "−1 %" in text
+        assert "1 %" in text
         row = lines(pilot)[find(pilot, "␣cat")[1]]
         assert "✕ top-p" in row
         assert lines(pilot)[find(pilot, "▶ ␣mat")[1]].count("1.30") == 1
@@ -287,7 +305,7 @@ async def test_a_trial_marks_what_would_be_picked_and_counts_the_steps():
         panel.show(timeline, USED, SURPRISE.candidates[1])
         await pilot.pause()
         text = screen(pilot)
-        assert "What if · step 7 (next) · temperature 0.8 → 1.5" in text
+        assert "Preview · step 7 (next) · temperature 0.8 → 1.5" in text
         assert "The same draw 0.990 would take “␣hat”, not “␣mat”." in text
         assert "≠ ␣hat" in text
         assert "▶ ␣mat" in text
@@ -310,7 +328,7 @@ def test_tokens_chosen_by_hand_are_counted_apart():
     assert trial_summary(timeline) == "asking …"
     timeline.trial.answers = {each.node: each for each in answered(timeline, [5]).steps}
     timeline.trial.answered = timeline.tip
-    assert trial_summary(timeline) == "0 of 5 steps would differ, 1 by hand"
+    assert trial_summary(timeline) == "0 of 5 steps would differ (1 was your choice)"
 
 
 @pytest.mark.wide(1)
@@ -363,4 +381,4 @@ async def test_the_first_sentence_is_whole_on_a_low_panel(size: tuple[int, int])
         panel.show(timeline_of(SURPRISE), USED)
         await pilot.pause()
         said = " ".join(" ".join(line.strip("│ ") for line in lines(pilot)).split()).replace("\u00a0", " ")
-        assert "so it holds 1.30 % of the draws." in said
+        assert "it now covers 1.30 % of the line." in said

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from textual.widgets import Input
+from textual.widgets import Button, Input
 
 from engine import protocol
 from engine.protocol import (
@@ -305,6 +305,20 @@ async def test_settings_are_tried_as_they_are_typed(rig: Rig) -> None:
     assert "≠ ␣other" in rig.screen_text()
 
 
+async def test_a_token_is_forbidden_by_its_text(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("s")
+    await rig.push([Ended("Explain"), Ended("WhatIf")])
+    await rig.type_in("logit_bias", '" cat"')
+    asked = next(each for each in rig.engine.asked if isinstance(each, protocol.Tokenize))
+    assert rig.app.top.query_one("#apply", Button).disabled
+    await rig.push(
+        [protocol.Tokenized(asked.text, (protocol.Piece(512, " cat", b" cat", False),)), Ended("Tokenize")]
+    )
+    await rig.press("ctrl+s")
+    assert rig.app.controller.setup.settings.logit_bias == ((512, -100.0),)
+
+
 async def test_what_nobody_typed_keeps_its_value_to_the_last_digit(rig: Rig) -> None:
     await rig.ready()
     exact = replace(USED, temp=0.12345678901234, stop=("a\nb", "c"))
@@ -396,6 +410,10 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     await rig.press("ctrl+s")
     assert rig.engine.sent == [MoveTo(before), Configure(replace(USED, temp=1.4))]
     assert rig.timeline.following
+    assert (
+        rig.status
+        == "The text continues from step 5: r runs. The old ending stays as a branch of the tree, 4 t"
+    )
 
 
 async def test_applying_while_the_prompt_is_looked_at_stays_at_the_tip(rig: Rig) -> None:

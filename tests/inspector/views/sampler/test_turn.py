@@ -89,8 +89,8 @@ def words(strip: SettingsStrip, used: Settings | None = USED) -> str:
 @pytest.mark.parametrize(
     ("strip", "told"),
     [
-        (SettingsStrip(USED), "T 0.80  - + turn it  s all settings  seed 0"),
-        (SettingsStrip(Settings(temp=0.5)), "T 0.80, now 0.50  - + turn it  s all settings  seed 0"),
+        (SettingsStrip(USED), "T 0.80  - + adjust  s all settings  seed 0"),
+        (SettingsStrip(Settings(temp=0.5)), "T 0.80, now 0.50  - + adjust  s all settings  seed 0"),
         (SettingsStrip(USED, Settings(temp=0.55)), "T 0.80 → 0.55  ⏎ applies  esc discards"),
         (SettingsStrip(USED, Settings(temp=0.0)), "T 0.80 → 0 (greedy)  ⏎ applies  esc discards"),
         (SettingsStrip(USED, Settings(temp=0.55), 3), "T 0.80 → 0.55  ⏎ applies from step 3  esc discards"),
@@ -110,13 +110,13 @@ def test_the_strip_says_what_would_be_applied(strip: SettingsStrip, told: str) -
 
 async def test_a_turn_asks_what_it_would_make_of_the_token_and_applies_nothing(rig: Rig) -> None:
     await shown(rig)
-    assert "T 0.80  - + turn it  s all settings" in rig.screen_text()
+    assert "T 0.80  - + adjust  s all settings" in rig.screen_text()
     await rig.press("minus")
     assert rig.engine.asked[0] == Explain(rig.timeline.before, replace(USED, temp=0.75))
     assert rig.engine.sent == []
     await tell(rig, 1, 3)
     assert "T 0.80 → 0.75  ⏎ applies  esc discards" in rig.screen_text()
-    assert "What if · step 7 (next) · temperature 0.8 → 0.75" in rig.screen_text()
+    assert "Preview · step 7 (next) · temperature 0.8 → 0.75" in rig.screen_text()
     assert "2 of 6 steps would differ" in rig.screen_text()
     assert rig.status == "Preview: ⏎ applies from here on, esc discards"
     await rig.press("plus", "plus")
@@ -274,8 +274,8 @@ async def test_a_lesson_refuses_a_turn_until_the_prediction_and_while_enter_is_i
     await learner.phase(LessonPhase.ASKING)
     await main.do("why")
     await learner.press("minus")
-    assert main.status.answer.startswith("Predict with 1-"), main.status.answer
-    assert "first: - waits until then" in main.status.answer
+    assert main.status.answer.startswith("Predict first: press 1-"), main.status.answer
+    assert "- is locked until then" in main.status.answer
     assert learner.app.controller.timeline.trial is None
     assert "-+ temperature" not in learner.text()
     while learner.play.phase is not LessonPhase.REVEALED:

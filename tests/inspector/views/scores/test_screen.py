@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from engine.protocol import Check, Loading, ReadScore
+from engine.protocol import Check, Loading, Marked, ReadScore
 from engine.recording import Entry, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -122,14 +122,16 @@ async def test_every_size_has_the_reason(rig: Rig, size) -> None:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A recording with the scores of one head of the last step."""
+    """A recording with attention and the scores of one head at the last step, and a caption about the latter."""
     session = Session()
     session.load()
     session.open()
     session.steps(4)
     kept = [record for record in session.records if not isinstance(record, Loading)]
+    looked = attention(session.node, 5, lambda layer, head: on(2, 5)), read(session.node, 5, 1, 1)
     entries = [Entry(LoadSettings("pocket"), 0.0)]
-    entries += [Entry(record, 0.1) for record in [*kept, read(session.node, 5, 1, 1)]]
+    told = Marked(session.node, caption="It looks", tool="scores")
+    entries += [Entry(record, 0.1) for record in (*kept, *looked, told)]
     save_as(tmp_path / "a.trace", entries, "test 1")
     return tmp_path / "a.trace"
 
@@ -142,6 +144,20 @@ async def test_a_replay_shows_the_head_that_was_asked_for(replay: Rig) -> None:
     await replay.press("left_square_bracket")
     assert "was not recorded" in replay.screen_text()
     assert replay.engine.sent == []
+
+
+@pytest.mark.recorded(size=(98, 40))
+async def test_a_caption_of_a_recording_opens_the_page(replay: Rig) -> None:
+    """Also one of a version in which it was a view of its own."""
+    main, player = replay.app.main, replay.app.playback.player
+    assert {("attention", "Attention"), ("scores", "Why a head looks there")} <= {*main.stages}
+    player.go(1)
+    while not isinstance(replay.app.top, ScoresView):
+        assert not player.at_end
+        await replay.press("space")
+        await replay.until(lambda: player.settled)
+        await replay.pilot.pause()
+    assert main.view == "scores"
 
 
 @pytest.mark.slow

@@ -93,8 +93,8 @@ async def test_a_stranger_is_told_how_to_get_a_direction_and_gets_one(
     rig: Rig, size: tuple[int, int]
 ) -> None:
     await opened(rig)
-    assert "There is no direction yet." in rig.said()
-    assert "makes one: of texts" in rig.said()
+    assert "Steering adds a direction" in rig.said()
+    assert "⏎ builds one from two sets of texts" in rig.said()
     assert rig.engine.names == []
     asked = await make(rig)
     assert (asked.toward, asked.away, asked.name) == (EXAMPLE.toward, EXAMPLE.away, "happy-sad")
@@ -112,7 +112,7 @@ async def test_a_stranger_is_told_how_to_get_a_direction_and_gets_one(
 
 async def test_how_far_a_direction_is_made_is_said(rig: Rig) -> None:
     await opened(rig)
-    await rig.press("enter", "ctrl+s")
+    await rig.press("enter", "enter")
     await rig.push([Measuring("MakeDirection", 2, 6, "text 3")])
     assert "text 3 2/6. esc stops it" in rig.screen_text()
 
@@ -163,11 +163,11 @@ async def test_other_tokens_are_followed(rig: Rig) -> None:
     await steered(rig)
     first = sweeping(rig)
     assert None not in (first.token, first.other)
-    await rig.press("f")
+    await rig.press("l")
     await rig.push([strengths(sweeping(rig)), Ended("SweepStrengths")])
     second = sweeping(rig)
     assert second.token not in (first.token, first.other)
-    await rig.press("a")
+    await rig.press("v")
     assert sweeping(rig).other not in (second.token, second.other)
 
 
@@ -183,7 +183,7 @@ async def test_it_is_held_as_a_branch_and_released(rig: Rig) -> None:
 
 async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Path) -> None:
     await steered(rig)
-    await rig.press("s")
+    await rig.press("d")
     dialog = rig.app.top
     assert isinstance(dialog, SavingDialog)
     assert dialog.query_one("#saving-path", SafeInput).value == "happy-sad.safetensors"
@@ -192,7 +192,7 @@ async def test_it_is_saved_to_a_file_and_read_from_there(rig: Rig, tmp_path: Pat
     await rig.press("ctrl+s")
     assert read_direction(path).name == "happy-sad"
     assert "Saved to" in rig.screen_text()
-    await rig.press("s")
+    await rig.press("d")
     rig.app.top.query_one("#saving-path", SafeInput).value = str(path)
     await rig.press("ctrl+s")
     assert "already exists" in str(rig.app.top.query_one("#saving-path-remark", Remark).render())
@@ -237,7 +237,7 @@ async def test_the_dialog_tells_what_is_the_matter(rig: Rig, tmp_path: Path) -> 
 
 async def test_failures_are_sentences(rig: Rig) -> None:
     screen = await opened(rig)
-    await rig.press("enter", "ctrl+s")
+    await rig.press("enter", "enter")
     await rig.push(
         [Failure("MakeDirection", "A text has 9,000 tokens.", "Give shorter ones."), Ended("MakeDirection")]
     )
@@ -300,10 +300,10 @@ async def test_at_a_token_that_is_steered_nothing_is_asked(rig: Rig) -> None:
     screen.use(UP)
     screen.changed()
     await rig.pilot.pause()
-    assert f"computed under L2 +up-down x2 #{UP.digest}" in rig.said()
+    assert f"computed with L2 +up-down x2 #{UP.digest}" in rig.said()
     assert "Steering is tried at the model's own tokens" in rig.said()
     assert rig.engine.names == []
-    await rig.press("x")
+    await rig.press("o")
     assert rig.engine.last(HoldInterventions).interventions == ()  # type: ignore[attr-defined]
 
 
@@ -404,7 +404,7 @@ async def test_a_real_model_is_steered_held_and_released() -> None:
         timeline = app.controller.timeline
         assert timeline.under == tried.interventions
         assert timeline.candidates[0].id == two.top
-        await pilot.press("4", "S", "x")
+        await pilot.press("4", "S", "o")
         await idle(pilot)
         assert (timeline.tip, timeline.under) == (own, ())
 

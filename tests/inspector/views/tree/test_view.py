@@ -175,8 +175,6 @@ async def test_a_filter_in_force_is_seen_and_escape_takes_it_off(rig: Rig, size:
     assert isinstance(rig.app.top, FilterDialog)
     assert "2 rows found" in rig.screen_text()
     await rig.press("tab", "right", "enter")
-    assert isinstance(rig.app.top, FilterDialog)
-    await rig.press("ctrl+s")
     panel = rig.app.main.panel(TreePanel)
     assert str(panel.border_title) == "Tree · 1 found bookmarked with “little”: esc shows all"
     assert panel.view.cursor is not None

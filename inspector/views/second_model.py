@@ -1,4 +1,4 @@
-"""Two models in lockstep: the text, what each believes at the cursor, and the choice of the second model."""
+"""The second model: the text as both models see it, their candidates at the cursor, and the dialog that opens one."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from engine.protocol import (
 )
 from engine.settings import LoadSettings
 from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
-from inspector.keys import key_for
+from inspector.keys import bare_key_for, key_for
 from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog, Offer
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
-from inspector.scales import FREE, bits, left_over, percent, size
+from inspector.scales import FREE, bits, counted, left_over, percent, size
 from inspector.session.client import Request
 from inspector.session.requests import Job
-from inspector.state.lockstep import Divergences, LockstepSoFar, mean
-from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
+from inspector.state.second_model import Divergences, SecondModelSoFar, mean
+from inspector.widgets.actions import Action, ActionTable, Needs, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
@@ -104,10 +104,10 @@ class Coloring(Struct, frozen=True):
 
 
 COLORINGS = (
-    Coloring("KL(P||Q)", "bits", lambda span: span.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), ".2f"),
-    Coloring("change of logprob", "nats, Q less P",
+    Coloring("KL(A||B)", "bits", lambda span: span.kl_bits, (0.01, 0.05, 0.2, 0.5, 1.5), ".2f"),
+    Coloring("change of logprob", "nats, B − A",
              lambda span: span.logprob_change, (0.05, 0.2, 0.5, 1.0, 2.0), "+.1f"),
-    Coloring("change of rank", "Q less P", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
+    Coloring("change of rank", "B − A", lambda span: span.rank_change, (1, 2, 5, 20, 100), "+.0f"),
 )  # fmt: skip
 BY_BYTES = 1
 """The only one that models with different tokens have."""
@@ -126,63 +126,64 @@ def _compared(word: str) -> Callable[[Any], str]:
     return lambda own: word if own.opened is not None else ""
 
 
-LOCKSTEP_KEYS = screen_table(
-    "In the lockstep of two models",
-    Action("lockstep.open", "Second model",
+SECOND_MODEL_KEYS = screen_table(
+    "While a second model is compared",
+    Action("second_model.open", "Open a second model",
            "Choose the second model: this one in 8 or 4 bits or with an adapter, one on the disk, or another. The "
            "session stays as it is.",
-           lambda own: own.ask_model(), Needs.ENGINE, worth=7, place=9,
-           hint=lambda own: "another Q" if own.opened else "open a second model"),
-    Action("lockstep.stop", "Stop loading", "Stop loading the second model.",
-           lambda own: own.stop_loading(), Needs.ENGINE, worth=10,
-           hint=lambda own: "stop" if own.is_loading else ""),
-    Action("lockstep.follow_first", "Follow P",
-           "Follow P: step by the first model's pick; at an earlier token, go one forward.",
-           lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("follow P"), worth=8, place=3),
-    Action("lockstep.follow_second", "Follow Q", "Follow Q: step by the second model's pick.",
-           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("follow Q"), worth=7, place=4),
-    Action("lockstep.ways", "Own ways",
-           "Let each model continue on its own from the cursor, and show where they part and meet; again for the "
+           lambda own: own.ask_model(), Needs.ENGINE, worth=5, place=9, hint=_compared("another B")),
+    Action("close_second", run=lambda own: own.say(own.close_second()), worth=8, place=9,
+           hint=lambda own: "stop" if own.is_loading else _compared("close B")(own)),
+    Action("second_model.follow_first", "Step with A",
+           "Step with A: append the token that the session's model picks; at an earlier token, go one forward.",
+           lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("step with A"), worth=8, place=3),
+    Action("second_model.follow_second", "Step with B", "Step with B: append the token that the second model picks.",
+           lambda own: own.follow_second(), Needs.ENGINE, hint=_compared("step with B"), worth=8, place=4),
+    Action("second_model.ways", "Let them diverge",
+           "Let each model continue on its own from the cursor, and show where they diverge; again for the "
            "candidates.",
            lambda own: own.part(), worth=7, place=5,
-           hint=lambda own: "" if own.recorded or not own.opened else "candidates" if own.way else "own ways"),
-    Action("lockstep.branch", "Branches",
-           "While the two continuations are shown: make both branches of the tree, and compare them.",
+           hint=lambda own: "" if own.recorded or not own.opened else "candidates" if own.way else "let them diverge"),
+    Action("second_model.branch", "Branches",
+           "Open a second model; while the two continuations are shown, make both branches of the tree, and compare "
+           "them.",
            lambda own: own.branch(), Needs.ENGINE, worth=9, place=1,
-           hint=lambda own: "branches, compared" if own.way else ""),
+           hint=lambda own: "make both branches" if own.way else "open a second model" if own.unopened else ""),
     *both(("earlier", "later"), ("Previous token", "Next token"), "Look at another token.",
-          lambda own, by: own.walk(by), hint=_looking("token"), worth=7, place=6),
+          lambda own, by: own.walk(by), hint=_looking("token"), worth=6, place=6),
     Action("first", "First token", "Look at another token.", lambda own: own.look_at(0)),
     Action("tip", "Last token", "Look at another token.", lambda own: own.look_at(None)),
-    Action("lockstep.measure", "Measure", "Colour by KL(P||Q), by the change of logprob or by the change of rank.",
+    Action("second_model.measure", "Measure", "Colour by KL(A||B), by the change of logprob or by the change of rank.",
            lambda own: own.change_measure(), hint=_looking("measure"), worth=5, place=6),
-    *both(("lockstep.next_flip", "lockstep.flip_before"), ("Next flip", "Previous flip"),
+    *both(("second_model.next_flip", "second_model.flip_before"), ("Next flip", "Previous flip"),
           "Go to the next token with another top token (`≠`), or to the previous one.",
           lambda own, by: own.go_to_flip(by), by=(1, -1), hint=_looking("flip ≠"), worth=6, place=7, one=True),
-    Action("lockstep.largest", "Largest", "Go to the largest; again, to the next largest.",
+    Action("second_model.largest", "Largest", "Go to the largest; again, to the next largest.",
            lambda own: own.go_to_largest(), hint=_looking("largest"), worth=6, place=7),
-    *both(("lockstep.why_first", "lockstep.why_second"), ("Why P", "Why Q"),
+    *both(("second_model.why_first", "second_model.why_second"), ("Why A", "Why B"),
           "Show why the session's model takes its token here, or why the second one would, with the same draw.",
-          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why P, Q"), worth=9, place=1,
+          lambda own, by: own.look_into(by, "why"), by=(0, 1), hint=_compared("why A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
-    *both(("lockstep.inside_first", "lockstep.inside_second"), ("Inside P", "Inside Q"),
+    *both(("second_model.inside_first", "second_model.inside_second"), ("Inside A", "Inside B"),
           "Look inside the session's model at this token, or inside the second one: the layers first, the other views "
           "from there.",
-          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside P, Q"), worth=9, place=2,
+          lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
-    back("lockstep.leave", "Go back; the second model stays.", worth=10),
-    text="P is the session's model, Q the second one. `--against MODEL`, `--against-bits 4`, `--against-adapter DIR` "
-    "or `--against-system-prompt TEXT` open it at the start, too. KL(P||Q) is in bits, "
-    "over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
+    Action("second_model.leave", "Back",
+           "Go back: from the continuations to the candidates, else out. The second model stays.",
+           lambda own: own.back(), hint="back", worth=10, place=93),
+    text="A is the session's model, B the second one. `--second-model MODEL`, `--second-model-bits 4`, "
+    "`--second-model-adapter DIR` or `--second-model-system-prompt TEXT` open it at the start, too. KL(A||B) is in "
+    "bits, over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
     "logprobs between common borders are compared.",
 )  # fmt: skip
 
 
-class LockstepView(View):
+class SecondModelView(View):
     """Shows the path as two models see it, and has the second one opened and read."""
 
-    TOOL: ClassVar[str] = "lockstep"
-    ACTIONS: ClassVar[ActionTable] = LOCKSTEP_KEYS
+    TOOL: ClassVar[str] = "second_model"
+    ACTIONS: ClassVar[ActionTable] = SECOND_MODEL_KEYS
     MEASURES: ClassVar[str] = "Comparing"
     TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
     job: Job
@@ -202,15 +203,15 @@ class LockstepView(View):
         """True if the last one was stopped while it was loading."""
         self._measure = 0
         self._ways = False
-        """True if the two ways are shown, once they are known."""
-        client.listen(self._receive, ModelFacts, Resampled)
+        """True if the two continuations are shown, once they are known."""
+        client.listen(self._receive, ModelFacts, Resampled, LockstepOpened)
 
     def body(self) -> ComposeResult:
-        yield DrawnPanel(id="lockstep-text")
-        yield DrawnPanel(id="lockstep-largest", classes="-line")
-        with Container(id="lockstep-sides"):
-            yield DrawnPanel(id="lockstep-first")
-            yield DrawnPanel(id="lockstep-second")
+        yield DrawnPanel(id="second-model-text")
+        yield DrawnPanel(id="second-model-largest", classes="-line")
+        with Container(id="second-model-sides"):
+            yield DrawnPanel(id="second-model-first")
+            yield DrawnPanel(id="second-model-second")
 
     def begin(self) -> None:
         """Show the legend in the colors of each theme."""
@@ -219,9 +220,14 @@ class LockstepView(View):
     # ---- the second model -----------------------------------------------------------------------
 
     def _receive(self, record: Record) -> None:
-        """Open the second model again if the first one is loaded again; read again what was drawn again."""
+        """Open the second model again if the first one is loaded again; read again what was drawn again; show the notes
+        of one that is open now."""
         if isinstance(record, Resampled):
             self._asked = None
+            return
+        if isinstance(record, LockstepOpened):
+            if record.notes:
+                self.host.answer(visible(" ".join(record.notes)))
             return
         known = isinstance(record, ModelFacts) and record.fingerprint == self._fingerprint
         if known and self._against is not None and not self.controller.transport.recorded:
@@ -234,7 +240,7 @@ class LockstepView(View):
         self._load(against)
 
     def _load(self, against: OpenLockstep) -> None:
-        self._memory, self._stopped = None, False
+        self._memory, self._stopped, self._asked = None, False, None
         self.job.start(against, each=self._loading)
 
     def _loading(self, record: Record) -> None:
@@ -252,21 +258,26 @@ class LockstepView(View):
         if self.recorded or opened is None or not timeline.items or timeline.prompts.reading:
             return
         asked = opened, timeline.tip
-        if not self.job.running and timeline.tip not in self.lockstep.ahead and self._asked != asked:
+        if not self.job.running and timeline.tip not in self.found.ahead and self._asked != asked:
             self._asked = asked
             self.job.start(ReadLockstep(timeline.tip))
 
     # ---- what is shown --------------------------------------------------------------------------
 
     @property
-    def lockstep(self) -> LockstepSoFar:
-        """The lockstep so far, live or recorded."""
-        return self.timeline.of(LockstepSoFar)
+    def found(self) -> SecondModelSoFar:
+        """What is known of the second model, live or recorded."""
+        return self.timeline.of(SecondModelSoFar)
 
     @property
     def opened(self) -> LockstepOpened | None:
         """The second model."""
-        return self.lockstep.opened
+        return self.found.opened
+
+    @property
+    def unopened(self) -> bool:
+        """True if there is no second model, and none is being loaded."""
+        return not self.recorded and self.opened is None and not self.is_loading
 
     @property
     def by_bytes(self) -> bool:
@@ -281,12 +292,12 @@ class LockstepView(View):
     @property
     def spans(self) -> list[LockstepSpan | None]:
         """The span of each token of the path, as far as it was read."""
-        return self.lockstep.along(self.timeline.items)
+        return self.found.along(self.timeline.items)
 
     @property
     def here(self) -> LockstepSpan | None:
         """The span at the cursor; at the token to come both distributions there."""
-        return self.lockstep.at(self.timeline.items, self.timeline.slot)
+        return self.found.at(self.timeline.items, self.timeline.slot)
 
     @property
     def largest(self) -> Sequence[tuple[int, LockstepSpan]]:
@@ -298,31 +309,30 @@ class LockstepView(View):
 
     @property
     def way(self) -> WaysParted | None:
-        """Both ways from the cursor, if they are shown and known."""
-        return self.lockstep.ways.get(self.timeline.before) if self._ways else None
+        """Both continuations from the cursor, if they are shown and known."""
+        return self.found.ways.get(self.timeline.before) if self._ways else None
 
     def show(self) -> None:
         """Show everything, now; have read what isn't known."""
         self._read()
         timeline, measure, width = self.timeline, self.measure, self.area.width
-        instead, largest = self._instead(), self.query_one("#lockstep-largest", DrawnPanel)
+        instead, largest = self._instead(), self.query_one("#second-model-largest", DrawnPanel)
         title = Content("Text")
         if instead is None:
             named = measure.name if width < SLIM else f"{measure.name}, {measure.unit}"
             title = Content(f"{named} from ") + swatches(measure.steps, largest.dark, largest.colorful)
-        self.query_one("#lockstep-text", DrawnPanel).put(title, self._text, self._sum(width - TITLED))
+        self.query_one("#second-model-text", DrawnPanel).put(title, self._text, self._sum(width - TITLED))
         largest.put("", self._differing)
         largest.display = instead is None and bool(self.largest) and self.app.size.height >= LOW
         facts, opened = timeline.facts, self.opened
-        names = visible(facts.name) if facts else "", visible(opened.title) if opened else "no second model"
-        self.query_one("#lockstep-sides").display = instead is None or opened is not None
-        for second, id in enumerate(("#lockstep-first", "#lockstep-second")):
-            name, cells = f"{'PQ'[second]} {names[second]}", width // 2 - TITLED
+        names = visible(facts.name) if facts else "", visible(opened.title) if opened else ""
+        self.query_one("#second-model-sides").display = instead is None or opened is not None
+        for second, id in enumerate(("#second-model-first", "#second-model-second")):
+            name, cells = f"{'AB'[second]} {names[second]}", width // 2 - TITLED
             name = name if cell_len(name) <= cells else joined_to_fit(name.split(", "), cells)
             self.query_one(id, DrawnPanel).put(name, partial(self._side, second), self._side_words(second))
-        told = f"P {names[0]} · Q {names[1]}" if opened is not None else names[0]
-        recorded = "recorded · " if self.recorded else ""
-        self.write(f"Lockstep · {recorded}{told}")
+        told = f" · A {names[0]} · B {names[1]}" if opened is not None else ""
+        self.write(f"Second model{' · recorded' if self.recorded else ''}{told}")
 
     def _text(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The path, each token in the color of the measure, its number under it; or why there is none."""
@@ -366,7 +376,7 @@ class LockstepView(View):
 
     def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The tokens at which the two differ most, in one line: as many as there is room for."""
-        row: Row = [Segment(f"differ most ({key_for('lockstep.largest')}): ", on.ink("muted"))]
+        row: Row = [Segment(f"differ most ({key_for('second_model.largest')}): ", on.ink("muted"))]
         room = width - row[0].cell_length
         for slot, span in self.largest:
             item = self.timeline.items[slot]
@@ -380,7 +390,7 @@ class LockstepView(View):
         return [row]
 
     def _side(self, second: int, on: Canvas, width: int, height: int) -> list[Row]:
-        """One model's candidates at the cursor and the probability of all others, or its own way from there."""
+        """One model's candidates at the cursor and the probability of all others, or its continuation from there."""
         if (way := self.way) is not None:
             return _way_rows(on, way, bool(second), width)
         here, muted, wide = self.here, on.ink("muted"), width >= NARROW
@@ -389,10 +399,10 @@ class LockstepView(View):
             return centred([(self._why(), muted)], width, height)
         unknown = self.timeline.following or (second and self.by_bytes)
         taken, ranks = self.timeline.taken, {each.id: each.rank for each in lists[1 - second]}
-        label = max(6, min(20, width - (18 if wide else 11)))
-        cells = max(0, min(16, width - label - 18))
-        other = f"{pad('', cells)} {'in P' if second else 'in Q':>6}" if wide else ""
-        rows: list[Row] = [[Segment(f"  {pad('token', label)}{'p':>7}  {other}", muted)]]
+        label = max(6, min(20, width - (19 if wide else 10)))
+        cells = max(0, min(16, width - label - 19))
+        other = f"{pad('', cells)} {'in A' if second else 'in B':>6}" if wide else ""
+        rows: list[Row] = [[Segment(f"  {pad('token', label)}{'p':>8}  {other}", muted)]]
         shown = lists[second][: max(1, height - 2)]
         for each in shown:
             share, rank = min(1.0, max(0.0, each.prob)), ranks.get(each.id)
@@ -401,7 +411,7 @@ class LockstepView(View):
             row = [
                 Segment("▶ " if chosen else "  ", on.ink("accent")),
                 Segment(pad(name, label), on.ink("strong") if chosen else on.rich_style),
-                Segment(f"{percent(share):>7}  ", on.rich_style),
+                Segment(f"{percent(share):>8}  ", on.rich_style),
                 Segment(bar(share, cells) if cells else "", on.data(share)),
             ]
             if wide:
@@ -409,12 +419,12 @@ class LockstepView(View):
                 row.append(Segment(f" {'–' if rank is None else f'#{rank}':>6}", ink))
             rows.append(row)
         rest = percent(left_over(min(1.0, max(0.0, each.prob)) for each in shown))
-        return [*rows, [Segment(f"  {pad('others', label)}{rest:>7}", muted)]]
+        return [*rows, [Segment(f"  {pad('others', label)}{rest:>8}", muted)]]
 
     def _side_words(self, second: int) -> str:
-        """The figure of one model at the cursor, or of its own way from there."""
+        """The figure of one model at the cursor, or of its continuation from there."""
         if (way := self.way) is not None:
-            return f"its own way, {len(way.other_ids if second else way.ids)} tokens"
+            return f"continues for {len(way.other_ids if second else way.ids)}"
         here = self.here
         entropy = None if here is None else here.other_entropy_bits if second else here.entropy_bits
         return "" if entropy is None else f"entropy {bits(entropy)} bits"
@@ -429,17 +439,17 @@ class LockstepView(View):
             advice = f"{key_for('step').capitalize()} shows what came next."
             return "No second model was recorded up to here.", advice
         if self.is_loading:
-            advice = f"{needs(self._memory)}{key_for('lockstep.stop')} stops it."
-            return "The second model is loading; the session stays as it is.", advice
-        other = f"Press {key_for('lockstep.open')} to choose another one."
+            advice = f"{needs(self._memory)}{bare_key_for('close_second')} stops it."
+            return "The second model is loading; your session stays as it is.", advice
+        other = f"{key_for('second_model.branch')} chooses another one."
         if (failure := self.job.failures.get(OpenLockstep.kind)) is not None:
             return visible(failure.message), visible(f"{failure.hint} {other}".strip())
         if self._stopped:
-            return "The loading was stopped: there is no second model.", other
+            return "Loading was stopped: no second model is open.", other
         return (
-            "There is no second model to compare with.",
-            f"Press {key_for('lockstep.open')} to open one beside it: this model in 8 or 4 bits or with an adapter, a "
-            "model on the disk, or another. You see how much memory it takes before it opens; the session stays.",
+            "No second model is open. With one, both models read this text, and you see where they differ.",
+            f"{key_for('second_model.branch')} opens one: this model in 8 or 4 bits or with an adapter, a model on the "
+            "disk, or another. You see its memory first; your session stays as it is.",
         )
 
     def _sum(self, cells: int) -> str:
@@ -473,10 +483,8 @@ class LockstepView(View):
         if self.recorded:
             return f"Recorded. {self.needs_model}"
         if self.is_loading:
-            return f"The second model is loading; {key_for('lockstep.stop')} stops it"
-        if self.opened is None:
-            return f"Press {key_for('lockstep.open')} to open a second model beside this one"
-        return self._why()
+            return f"The second model is loading; {bare_key_for('close_second')} stops it"
+        return "" if self.opened is None else self._why()
 
     # ---- keys -------------------------------------------------------------------------------------
 
@@ -509,8 +517,8 @@ class LockstepView(View):
         if found:
             self.look_at(found[0] if by > 0 else found[-1])
         else:
-            which = "further" if by > 0 else "earlier"
-            self.say(f"No {which} token has another top token in the second model")
+            which = "later" if by > 0 else "earlier"
+            self.say(f"At no {which} token do the top tokens differ")
 
     def go_to_largest(self) -> None:
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
@@ -527,25 +535,25 @@ class LockstepView(View):
             self.look_at(slot)
 
     def follow_first(self) -> None:
-        """Step by the first model's pick; at an older token walk one forward."""
+        """Append the first model's pick; at an older token walk one forward."""
         if not self._lacks():
             self.say(self.controller.transport.step())
 
     def follow_second(self) -> None:
-        """Step by the second model's pick."""
+        """Append the second model's pick."""
         if self._lacks():
             return
         if self.by_bytes:
             self.say(
-                "The second model has other tokens: its pick is no token of the first one. "
-                f"{key_for('lockstep.ways')} shows its own continuation"
+                "B has other tokens: its pick is no token of A. "
+                f"{key_for('second_model.ways')} shows its own continuation"
             )
             return
         self.timeline.select(None)
         self.job.start(FollowSecond(self.timeline.before))
 
     def part(self) -> None:
-        """Let each go its own way from the cursor, or show the candidates again."""
+        """Let each continue on its own from the cursor, or show the candidates again."""
         self._ways = self.way is None
         if not self._ways or self.way is not None:
             return
@@ -555,33 +563,34 @@ class LockstepView(View):
             self.job.start(PartWays(self.timeline.before))
 
     def branch(self) -> None:
-        """Leave, take the two ways on show as branches of the session's tree, and have them compared."""
-        if (way := self.way) is None:
-            ways = key_for("lockstep.ways")
+        """Leave, take the two continuations on show as branches of the session's tree, and have them compared; ask for
+        a second model where there is none."""
+        if self.unopened:
+            self.ask_model()
+        elif (way := self.way) is None:
+            ways = key_for("second_model.ways")
             self.say(
                 f"Press {ways} first: each model continues on its own from here, and ⏎ makes both branches"
             )
         elif self._lacks():
             return
         elif self.by_bytes:
-            self.say(
-                "The second model has other tokens: its continuation can't be a branch of the first one's tree"
-            )
+            self.say("B has other tokens: its continuation can't be a branch of A's tree")
         elif way.parted is None:
-            self.say("Both continue alike: there is nothing to compare")
+            self.say("Both continue in the same way: there is nothing to compare")
         else:
             self.dismiss()
             self._compare_ways(way, way.parted)
             self.host.answer("Both continuations become branches of the tree")
 
     def _compare_ways(self, way: WaysParted, parted: int) -> None:
-        """Take both ways as branches, the first model's last, so that the session stands there; then compare them."""
+        """Take both continuations as branches, A's last, so that the session is there; then compare them."""
 
         def taken(request: Request[Take]) -> None:
             if any(each.cancelled or each.failure for each in (first, request)):
                 return
             path = [item.node for item in self.timeline.items]
-            if way.node in path:  # of the branches, the one that parts there
+            if way.node in path:  # of the branches, the one that diverges there
                 self.timeline.select(path.index(way.node) + 1 + parted)
             self.host.press("compare")
 
@@ -602,12 +611,16 @@ class LockstepView(View):
 
         self.host.open(dialog, chosen)
 
-    def stop_loading(self) -> None:
-        """Stop the loading of a second model."""
+    def close_second(self) -> str:
+        """Close the second model, or stop its loading; returns what to say."""
         if self.is_loading:
             self._stopped = self.job.stop()
-        else:
-            self.say("No second model is being loaded")
+            return ""
+        if self.recorded or self.opened is None:
+            return f"No second model is open: {key_for('second_model')} opens one"
+        self._against, self._ways = None, False
+        self.job.start(CloseLockstep())
+        return f"Closed the second model, {visible(self.opened.title)}"
 
     def look_into(self, second: int, action: str) -> None:
         """Close the view, and look at the token on the main screen, or inside one of the models.
@@ -620,10 +633,10 @@ class LockstepView(View):
             return
         if second and self.by_bytes:
             self.say(
-                "Q has other tokens, so it has no such token. Open it as the session's model to look inside it"
+                "B has other tokens, so it has no such token. Open it as the session's model to look inside it"
             )
             return
-        self.lockstep.look(bool(second))
+        self.found.look(bool(second))
         self.leave()
         if action == "why" and "sampler" in self.host.shown:
             self.host.changed()
@@ -633,19 +646,26 @@ class LockstepView(View):
     def _lacks(self) -> bool:
         """Say what is missing for a key; returns whether anything is."""
         if self.opened is None or not self.timeline.before:
-            self.say("There is no second model yet" if self.opened is None else "Go to a later token first")
+            self.say("No second model is open" if self.opened is None else "Go to a later token first")
             return True
         return False
 
+    def back(self) -> None:
+        """Go back, from the continuations to the candidates."""
+        if self.way is not None:
+            self._ways = False
+        else:
+            self.leave()
+
     def leave(self) -> None:
-        """Go back; what is under way stops, but a second model that is loading."""
+        """Leave; what is under way stops, but a second model that is loading."""
         if not self.is_loading:
             self.job.stop()
         self.dismiss()
 
 
 def _way_rows(on: Canvas, ways: WaysParted, second: bool, width: int) -> list[Row]:
-    """The text of one model's way: in plain ink the part that both have."""
+    """The continuation of one model: in plain ink the part that both have."""
     wrap = Wrap(width - 1)
     texts = ((each.other_text if second else each.text, each.same) for each in ways.parts)
     parts = [(word, same) for text, same in texts for word in WORD.findall(text)]
@@ -679,25 +699,23 @@ def span_words(span: LockstepSpan) -> str:
     if span.rank is not None and span.other_rank is not None:
         parts.append(f"rank {span.rank} → {span.other_rank}")
     if span.same_top is not None:
-        parts.append("same top token" if span.same_top else f"{FLIP} another top token")
+        parts.append("same top token" if span.same_top else f"{FLIP} different top tokens")
     if span.logprob is not None and span.other_logprob is not None:
         parts.append(
             f"{token_label(span.text, span.raw)} logprob {span.logprob:.2f} → {span.other_logprob:.2f}"
         )
     if span.tokens > 1 or span.other_tokens > 1:
-        parts.append(f"{span.tokens} tokens of P, {span.other_tokens} of Q: no KL")
+        parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")
     return " · ".join(parts) or "There is nothing before the first token."
 
 
 def ways_words(way: WaysParted) -> str:
-    """A sentence on where two ways part and meet."""
+    """A sentence on where two continuations diverge and match again."""
     if way.parted is None:
-        return f"Both continue alike for {len(way.ids)} tokens"
-    first = "at the first token" if way.parted == 0 else f"after {way.parted} tokens"
-    times = {0: "and don't meet again", 1: "and meet again once"}.get(
-        way.meetings, f"and meet again {way.meetings} times"
-    )
-    return f"They part {first} {times} within {max(len(way.ids), len(way.other_ids))}"
+        return f"Both continue in the same way for {counted(len(way.ids), 'token')}"
+    first = "at the first token" if way.parted == 0 else f"after {counted(way.parted, 'token')}"
+    again = f"{way.meetings or 'no'} match{'es' * (way.meetings > 1)}"
+    return f"They diverge {first}; {again} after that within {max(len(way.ids), len(way.other_ids))}"
 
 
 # ---- the choice of the second model -------------------------------------------------------------
@@ -718,8 +736,8 @@ class SecondModelDialog(ModelDialog):
         downloads: Downloads models; continues when this is left.
     """
 
-    HEADING: ClassVar[str] = "Compare with a second model"
-    APPLY: ClassVar[str] = "Compare"
+    HEADING: ClassVar[str] = "Second model"
+    APPLY: ClassVar[str] = "Open"
     WAYS: ClassVar[str] = "Type to filter, or a model's directory, a hub id, or an adapter's directory."
 
     def __init__(self, load: LoadSettings, facts: ModelFacts | None, downloads: Downloads) -> None:
@@ -794,6 +812,6 @@ class SecondModelAtStart(ToolActions):
     def _first_opened(self, record: Record) -> None:
         if not self.controller.transport.recorded:
             self.controller.client.ignore(self._first_opened)
-            view = self.host.view_at("inspector.views.lockstep:LockstepView")
-            assert isinstance(view, LockstepView)
+            view = self.host.view_at("inspector.views.second_model:SecondModelView")
+            assert isinstance(view, SecondModelView)
             view.open_second(self._against)

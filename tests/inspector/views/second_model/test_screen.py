@@ -1,7 +1,8 @@
-"""Two models in lockstep on the screen: what is asked for, what is shown, and what the keys do."""
+"""The second model on the screen: what is asked for, what is shown, and what the keys do."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from engine import protocol
 from engine.protocol import (
     Candidate,
     CaptureFacts,
+    CloseLockstep,
     ExplainSecond,
     Failure,
     FollowSecond,
     LensRead,
+    LockstepClosed,
     LockstepMemory,
     LockstepOpened,
     LockstepRead,
@@ -36,11 +39,11 @@ from engine.settings import LoadSettings, Settings
 from inspector.main.dialogs.model import Offer
 from inspector.scales import size
 from inspector.state.inside import Answers
-from inspector.state.lockstep import LockstepSoFar
+from inspector.state.second_model import SecondModelSoFar
 from inspector.views.compare import CompareView
 from inspector.views.interventions import SwitchOff
 from inspector.views.lens import Lens
-from inspector.views.lockstep import COLORINGS, LockstepView, SecondModelDialog, span_words, ways_words
+from inspector.views.second_model import COLORINGS, SecondModelDialog, SecondModelView, span_words, ways_words
 from inspector.widgets.fields import SafeInput
 from tests.engine.logits.recording import Recording
 from tests.inspector import fakes
@@ -78,29 +81,30 @@ def read(rig: Rig, kls: dict[int, float] | None = None, flips: tuple[int, ...] =
     return LockstepRead(items[-1].node, 0, spans, len(items), len(items), 1.0, 2.0, ahead, 2)
 
 
-async def opened(rig: Rig) -> LockstepView:
+async def opened(rig: Rig) -> SecondModelView:
     """On the screen with a second model, before anything was read."""
     await rig.ready()
     await rig.press("h")
     screen = rig.app.top
-    assert isinstance(screen, LockstepView)
+    assert isinstance(screen, SecondModelView)
     screen.open_second(OpenLockstep(rig.app.controller.setup.load, 4))
     await rig.push([SECOND])
     await rig.end("OpenLockstep")
     await rig.pilot.pause()
-    assert isinstance(rig.app.top, LockstepView)
+    assert isinstance(rig.app.top, SecondModelView)
     return rig.app.top
 
 
 async def test_without_a_second_model_it_says_how_to_get_one(rig: Rig) -> None:
     await rig.ready()
     await rig.press("h")
-    assert "There is no second model to compare with." in rig.screen_text()
-    assert "Press o to open a second model beside this one" in rig.screen_text()
-    await rig.press("b")
-    assert "There is no second model yet" in rig.screen_text()
+    text = " ".join(rig.screen_text().replace("│", " ").split())
+    assert "No second model is open. With one, both models read this text" in text
+    assert "⏎ opens one: this model in 8 or 4 bits" in text
+    assert "⏎ open a second model" in text
+    await rig.press("n")
+    assert rig.screen_text().count("No second model is open") == 2
     assert rig.engine.sent == []
-    assert "Press o to open one beside it" in rig.screen_text()
     await rig.press("4")
     assert rig.engine.sent == []  # the digits are the tabs'
 
@@ -108,7 +112,7 @@ async def test_without_a_second_model_it_says_how_to_get_one(rig: Rig) -> None:
 async def chosen(rig: Rig, typed: str = "", downs: int = 0) -> SecondModelDialog:
     """In the dialog, once it has listed the models, with something typed and a row highlighted."""
     await rig.ready()
-    await rig.press("h", "o")
+    await rig.press("h", "enter")
     dialog = rig.app.top
     assert isinstance(dialog, SecondModelDialog)
     await rig.until(lambda: dialog._read)
@@ -132,7 +136,7 @@ async def test_this_model_in_fewer_bits_is_chosen_in_a_dialog(
     before = rig.timeline.tip, len(rig.timeline.items)
     await rig.press("enter")
     assert rig.engine.sent == [OpenLockstep(rig.app.controller.setup.load, bits)]
-    assert isinstance(rig.app.top, LockstepView)
+    assert isinstance(rig.app.top, SecondModelView)
     assert (rig.timeline.tip, len(rig.timeline.items)) == before
 
 
@@ -143,20 +147,39 @@ async def test_loading_tells_memory_and_progress_and_can_be_stopped(rig: Rig, mo
     await rig.push([Measuring("OpenLockstep", 3, 74, "weights w")])
     text = f"{rig.answer_words()} {rig.screen_text()}"
     for shown in (
-        "The second model is loading; the session stays as it is.",
-        "It takes about 70 MiB beside 400 MiB; 1 GiB were free. x stops it.",
+        "The second model is loading; your session stays as it is.",
+        "It takes about 70 MiB beside 400 MiB; 1 GiB were free. H stops it.",
         "weights w 3/74",
-        "x stop",
+        "H stop",
     ):
         assert shown in text
     command = rig.engine.last(OpenLockstep)
-    await rig.press("x")
+    await rig.press("H")
     assert rig.engine.cancelled(command)
     await rig.end("OpenLockstep", cancelled=True)
-    assert "The loading was stopped: there is no second model." in rig.screen_text()
-    assert "Press o to choose another one." in rig.screen_text()
-    await rig.press("x")
-    assert "No second model is being loaded" in rig.screen_text()
+    assert "Loading was stopped: no second model is open." in rig.screen_text()
+    assert "⏎ chooses another one." in rig.screen_text()
+    await rig.press("H")
+    assert "No second model is open: h opens one" in rig.screen_text()
+
+
+@pytest.mark.parametrize("within", [True, False], ids=["in the view", "outside"])
+async def test_the_first_line_names_it_and_one_key_closes_it(rig: Rig, within: bool) -> None:
+    view = await opened(rig)
+    assert "second model B: pocket [b]4-bit" in rig.screen_text().splitlines()[0]
+    assert "4 h" not in rig.screen_text()  # no notice lies over the answer
+    if not within:
+        await rig.press("escape")
+        assert "second model B: pocket [b]4-bit" in rig.screen_text().splitlines()[0]
+    await rig.do("close_second")
+    assert rig.engine.sent[-1] == CloseLockstep()
+    await rig.push([LockstepClosed(SECOND.title)])
+    await rig.end("CloseLockstep")
+    assert view.empty
+    assert "pocket [b]4-bit" not in rig.screen_text().splitlines()[0]
+    assert "Closed the second model, pocket [b]4-bit" in rig.screen_text()
+    rig.app.controller.client.receive(fakes.facts())  # the same model, loaded again
+    assert rig.engine.sent[-1] == CloseLockstep()
 
 
 async def test_a_failure_is_said_in_the_screen_with_what_to_do(rig: Rig, models: Path) -> None:
@@ -167,7 +190,7 @@ async def test_a_failure_is_said_in_the_screen_with_what_to_do(rig: Rig, models:
     await rig.end("OpenLockstep")
     text = rig.screen_text()
     assert "No [b]model." in text
-    assert "Give a directory. Press o to choose another one." in text
+    assert "Give a directory. ⏎ chooses another one." in text
 
 
 async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_path: Path) -> None:
@@ -195,9 +218,9 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
         await rig.press("g")
         assert rig.timeline.slot == slot
     screen = rig.app.top
-    assert isinstance(screen, LockstepView)
-    left = screen.query_one("#lockstep-largest").region.x
-    await rig.pilot.click("#lockstep-largest", offset=(line.index("  8 ") + 2 - left, 0))
+    assert isinstance(screen, SecondModelView)
+    left = screen.query_one("#second-model-largest").region.x
+    await rig.pilot.click("#second-model-largest", offset=(line.index("  8 ") + 2 - left, 0))
     await rig.until(lambda: rig.timeline.slot == 7)
 
 
@@ -214,21 +237,21 @@ async def test_a_key_leads_inside_either_model_and_another_to_the_other_one(
     asked = rig.engine.last(ReadLens)
     assert isinstance(asked, ReadLens)
     assert (asked.node, asked.second) == (rig.timeline.items[3].node, second)
-    assert ("Q pocket [b]4-bit · " if second else "P pocket · ") in rig.screen_text()
+    assert ("B pocket [b]4-bit · " if second else "A pocket · ") in rig.screen_text()
     if second:
-        assert {2, 3} <= set(asked.followed)  # of Q's candidates
+        assert {2, 3} <= set(asked.followed)  # of B's candidates
     await rig.push([Failure("ReadLens", "No.", "Go back.")])
     await rig.end("ReadLens")
     await rig.press("j")
     other = rig.engine.last(ReadLens)
     assert isinstance(other, ReadLens)
     assert other.second is not second
-    assert ("P pocket · " if second else "Q pocket [b]4-bit · ") in rig.screen_text()
+    assert ("A pocket · " if second else "B pocket [b]4-bit · ") in rig.screen_text()
     await rig.push([Failure("ReadLens", "No.", "Go back.")])
     await rig.end("ReadLens")
     await rig.do("interventions")
     await rig.until(lambda: isinstance(rig.app.top, SwitchOff))
-    assert "P pocket · " in rig.screen_text()  # what is changed is changed in the session's
+    assert "A pocket · " in rig.screen_text()  # what is changed is changed in the session's
     await rig.press("j")
     assert "only to the session's model" in rig.screen_text()
 
@@ -242,7 +265,7 @@ async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
     asked = rig.engine.last(ExplainSecond)
     assert isinstance(asked, ExplainSecond)
     assert asked.node == rig.timeline.before
-    assert "Q pocket [b]4-bit" in rig.screen_text()
+    assert "B pocket [b]4-bit" in rig.screen_text()
     assert "The second model runs." in rig.screen_text()
     now = rig.timeline.distribution
     assert now is not None
@@ -252,13 +275,13 @@ async def test_why_is_told_of_either_model_with_the_same_draw(rig: Rig) -> None:
     await rig.push([Received(told, rig.engine.id(asked))])
     await rig.end("ExplainSecond")
     text = " ".join(rig.screen_text().replace("│", " ").split())
-    assert "With the same settings and the same draw P takes" in text
-    assert "Q pocket [b]4-bit · Why" in text
+    assert "With the same settings and the same draw A takes" in text
+    assert "B pocket [b]4-bit · Why" in text
     await rig.press("j")
-    assert "P pocket · Why" in rig.screen_text()
+    assert "A pocket · Why" in rig.screen_text()
     await rig.press("h", "y")
     await rig.until(lambda: rig.app.top is rig.app.main)
-    assert "P pocket · Why" in rig.screen_text()  # it was open, and stays
+    assert "A pocket · Why" in rig.screen_text()  # it was open, and stays
 
 
 async def test_a_model_with_other_tokens_has_no_inside_along_these(rig: Rig) -> None:
@@ -266,16 +289,16 @@ async def test_a_model_with_other_tokens_has_no_inside_along_these(rig: Rig) -> 
     await rig.push([replace(SECOND, aligned="bytes")])
     for key in ("Y", "I"):
         await rig.press(key)
-        assert isinstance(rig.app.top, LockstepView)
-        assert "Q has other tokens" in rig.screen_text()
+        assert isinstance(rig.app.top, SecondModelView)
+        assert "B has other tokens" in rig.screen_text()
 
 
 async def test_without_a_second_model_the_keys_of_either_say_so(rig: Rig) -> None:
     await rig.ready()
     await rig.press("2", "j")
-    assert "There is no second model to explain: 4 h opens one" in rig.status
+    assert "No second model is open: 4 h opens one" in rig.status
     await rig.press("I", "j")
-    assert "There is no second model to look at: esc, then 4 h opens one" in rig.screen_text()
+    assert "No second model is open: 4 h opens one" in rig.screen_text()
 
 
 async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
@@ -287,16 +310,16 @@ async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
     await rig.end("ReadLockstep")
     text = rig.screen_text()
     for shown in (
-        "Q pocket [b]4-bit",
+        "B pocket [b]4-bit",
         "1.08≠",
         "0.36≠",
-        "KL(P||Q), bits from  0.01  0.05  0.2  0.5  1.5 ",
+        "KL(A||B), bits from  0.01  0.05  0.2  0.5  1.5 ",
         "bits · same top",
         "␣cat",
         "[/b]",
         "75.00 %",
-        "in Q",
-        "in P",
+        "in B",
+        "in A",
         "entropy 2.50 bits",
     ):
         assert shown in text, shown
@@ -304,11 +327,11 @@ async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
     await rig.press("g")
     assert rig.timeline.slot == 4
     assert "KL 1.0820 bits" in rig.screen_text()
-    await rig.press("n")
+    await rig.press(".")
     assert rig.timeline.slot == 6
-    await rig.press("n")
-    assert "No further token has another top token" in rig.screen_text()
-    await rig.press("N")
+    await rig.press(".")
+    assert "At no later token do the top tokens differ" in rig.screen_text()
+    await rig.press(",")
     assert rig.timeline.slot == 4
     await rig.press("m")
     assert "change of logprob" in rig.screen_text()
@@ -319,7 +342,7 @@ async def test_the_path_is_read_and_shown_with_both_tables(rig: Rig) -> None:
     assert "There is nothing before the first token." in rig.screen_text()
 
 
-async def test_following_either_and_each_its_own_way(rig: Rig) -> None:
+async def test_a_step_with_either_and_both_diverging(rig: Rig) -> None:
     await opened(rig)
     await rig.push([read(rig)])
     await rig.end("ReadLockstep")
@@ -333,7 +356,7 @@ async def test_following_either_and_each_its_own_way(rig: Rig) -> None:
     assert again.node == rig.timeline.tip
     await rig.push([read(rig)])
     await rig.end("ReadLockstep")
-    await rig.press("b")
+    await rig.press("n")
     assert rig.engine.sent[-1] == FollowSecond(rig.timeline.tip)
     await rig.end("FollowSecond")
     await rig.press("w")
@@ -344,12 +367,15 @@ async def test_following_either_and_each_its_own_way(rig: Rig) -> None:
     text = rig.screen_text()
     assert "of [b]sun" in text
     assert "at sea" in text
-    assert "They part after 2 tokens and don't meet again within 3" in text
+    assert "They diverge after 2 tokens; no match after that within 3" in text
     await rig.press("w")
     assert "␣cat" in rig.screen_text()
+    await rig.press("w", "escape")  # a step back
+    assert "␣cat" in rig.screen_text()
+    assert isinstance(rig.app.top, SecondModelView)
 
 
-async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
+async def test_both_continuations_become_branches_that_are_compared(rig: Rig) -> None:
     await opened(rig)
     await rig.push([read(rig)])
     await rig.end("ReadLockstep")
@@ -366,10 +392,10 @@ async def test_both_ways_become_branches_that_are_compared(rig: Rig) -> None:
     ways = WaysParted(fork, 40, (same, one.id), tuple(step.id for step in other), parts, 1, 0, 5.0)
     await rig.push([replace(ways, parted=None)])
     await rig.press("enter")
-    assert "Both continue alike" in rig.screen_text()
+    assert "Both continue in the same way" in rig.screen_text()
     await rig.push([ways])
     await rig.end("PartWays")
-    assert "branches, compared" in rig.screen_text()
+    assert "make both branches" in rig.screen_text()
     rig.engine.sent.clear()
     await rig.press("enter")
     assert rig.engine.sent == [Take(fork, ways.other_ids), Take(fork, ways.ids)]
@@ -392,7 +418,7 @@ async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> Non
     await rig.ready()
     await rig.press("h")
     screen = rig.app.top
-    assert isinstance(screen, LockstepView)
+    assert isinstance(screen, SecondModelView)
     screen.open_second(OpenLockstep(rig.app.controller.setup.load, 4))
     await rig.push([replace(SECOND, aligned="bytes")])
     await rig.end("OpenLockstep")
@@ -400,7 +426,7 @@ async def test_models_with_other_tokens_have_no_common_branches(rig: Rig) -> Non
     await rig.push([WaysParted(rig.timeline.tip, 40, (1,), (2,), (WayPart("a", "b", False),), 0, 0, 5.0)])
     rig.engine.sent.clear()
     await rig.press("enter")
-    assert "its continuation can't be a branch of the first one's tree" in rig.screen_text()
+    assert "its continuation can't be a branch of A's tree" in rig.screen_text()
     assert not rig.engine.sent
 
 
@@ -413,6 +439,7 @@ async def test_it_fits_small_terminals(rig: Rig) -> None:
     assert "␣cat" in text
     assert "girl named" in text
     assert "KL 0.1803" in text
+    assert re.search(r"others +\d", text)  # a word never touches its number
 
 
 async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
@@ -427,7 +454,7 @@ async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
 
 async def test_a_second_model_asked_for_twice_is_two_commands(rig: Rig) -> None:
     """The engine refuses an id that has not ended: a model loaded again while the second one is on its way."""
-    from inspector.views.lockstep import SecondModelAtStart
+    from inspector.views.second_model import SecondModelAtStart
 
     await rig.ready()
     SecondModelAtStart(rig.app.main, OpenLockstep(rig.app.controller.setup.load, 4))
@@ -457,34 +484,34 @@ def recorded() -> Recording:
 
 @pytest.fixture
 def path(recorded: Recording, tmp_path: Path) -> Path:
-    found = tmp_path / "lockstep.trace.zst"
+    found = tmp_path / "second_model.trace.zst"
     save_as(found, recorded.entries, "test")
     return found
 
 
 @pytest.mark.slow
-async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorded: Recording) -> None:
+async def test_a_recorded_second_model_is_shown_without_a_model(replay: Rig, recorded: Recording) -> None:
     kept = [entry.value for entry in recorded.entries]
     read = [each for each in kept if isinstance(each, LockstepRead)]
     ways = next(each for each in kept if isinstance(each, WaysParted))
     await replay.until(lambda: replay.app.playback.player is not None and replay.app.playback.player.at_end)
     await replay.press("h")
-    assert isinstance(replay.app.top, LockstepView)
+    assert isinstance(replay.app.top, SecondModelView)
     text = replay.screen_text()
-    assert "recorded · P pocket · Q pocket, 4-bit, group 64" in text
+    assert "Second model · recorded · A pocket · B pocket, 4-bit, group 64" in text
     assert read[-1].ahead is not None
     assert span_words(read[-1].ahead) in text
     await replay.press("left")
     assert span_words(read[2].spans[-1]) in replay.screen_text()
     await replay.press("right", "w")
-    assert f"its own way, {len(ways.ids)} tokens" in replay.screen_text()
-    await replay.press("b")
+    assert f"continues for {len(ways.ids)}" in replay.screen_text()
+    await replay.press("n")
     assert "Comparing needs a live model: esc, then G" in replay.screen_text()
     await replay.press(
         "w", *["backspace"] * 3
-    )  # the ways, what was read before them, the last step's reading
-    await replay.until(lambda: read[2].node not in replay.timeline.of(LockstepSoFar).ahead, 20)
-    assert read[1].node in replay.timeline.of(LockstepSoFar).ahead
+    )  # the continuations, what was read before them, the last step's reading
+    await replay.until(lambda: read[2].node not in replay.timeline.of(SecondModelSoFar).ahead, 20)
+    assert read[1].node in replay.timeline.of(SecondModelSoFar).ahead
     assert not replay.engine.sent
     assert not replay.engine.asked
 
@@ -493,7 +520,7 @@ async def test_a_recorded_lockstep_is_shown_without_a_model(replay: Rig, recorde
 
 
 def test_what_is_told_again_replaces_borders_that_are_none_any_more() -> None:
-    state = LockstepSoFar()
+    state = SecondModelSoFar()
     state.apply(replace(SECOND, aligned="bytes"))
     state.apply(LockstepRead(3, 0, (span(1, 0, 0.1), span(2, 1, 0.1), span(3, 2, 0.1)), 3, 3, 1, 1))
     state.apply(LockstepRead(4, 1, (span(4, 1, 0.1, tokens=3),), 4, 4, 1, 1))
@@ -504,25 +531,25 @@ def test_what_is_told_again_replaces_borders_that_are_none_any_more() -> None:
 
 def test_what_no_engine_told_is_not_shown() -> None:
     good = LockstepRead(1, 0, (span(1, 0, float("inf")),), 1, 1, 1, 1)
-    assert LockstepSoFar.sound(replace(good, spans=(span(1, 0, None), span(2, 1, 0.5))))
+    assert SecondModelSoFar.sound(replace(good, spans=(span(1, 0, None), span(2, 1, 0.5))))
     for change in ({"kl_nats": -1.0}, {"kl_nats": float("nan")}, {"logprob": 800.0}, {"entropy_bits": 1e300}):
-        assert not LockstepSoFar.sound(replace(good, spans=(replace(span(1, 0, 0.5), **change),)))
+        assert not SecondModelSoFar.sound(replace(good, spans=(replace(span(1, 0, 0.5), **change),)))
 
 
 def test_figures_in_words() -> None:
     assert span_words(span(1, 1, 0.5, False)) == (
-        "KL 0.7213 bits · rank 1 → 3 · ≠ another top token · ␣x logprob -1.00 → -1.50"
+        "KL 0.7213 bits · rank 1 → 3 · ≠ different top tokens · ␣x logprob -1.00 → -1.50"
     )
     assert span_words(span(1, 0, None)) == "There is nothing before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)
-    assert ways_words(ways) == "Both continue alike for 1 tokens"
-    assert "at the first token and meet again 2 times" in ways_words(replace(ways, parted=0, meetings=2))
+    assert ways_words(ways) == "Both continue in the same way for 1 token"
+    assert "at the first token; 2 matches after that" in ways_words(replace(ways, parted=0, meetings=2))
 
 
 async def test_the_legend_follows_the_theme(rig: Rig) -> None:
     grounds = []
     rig.app.console._color_system = ColorSystem.TRUECOLOR
-    panel = (await opened(rig)).query_one("#lockstep-text")
+    panel = (await opened(rig)).query_one("#second-model-text")
     for theme in ("textual-dark", "textual-light"):
         rig.app.theme = theme
         await rig.pilot.pause()
@@ -557,7 +584,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     lens = rig.app.main.view_at("inspector.views.lens:Lens")
     assert isinstance(lens, Lens)
     for looking, model in ((False, ""), (True, SECOND.title)):
-        rig.timeline.of(LockstepSoFar).look(looking)
+        rig.timeline.of(SecondModelSoFar).look(looking)
         found = lens.answers.get(node)
         assert found is not None
         assert found.facts.model == model

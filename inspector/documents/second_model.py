@@ -1,4 +1,4 @@
-"""The reading of a second model, for an export."""
+"""Both models' figures and candidates over one text, for an export."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from inspector.blocks.page import element, likeliest, millionths, number, row, t
 from inspector.display import token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.scales import bits, count, left_over, percent
-from inspector.state.lockstep import Divergences, LockstepSoFar, mean
+from inspector.state.second_model import Divergences, SecondModelSoFar, mean
 
-BESIDE_CANDIDATES = 6
+CANDIDATES = 6
 """Candidates of each model at a token."""
-BESIDE_LISTED = 12
-"""Tokens that the two part over most."""
+LISTED = 12
+"""Tokens at which the two differ most."""
 
 
 def _spans(of: Exported) -> dict[int, LockstepSpan]:
     """The spans of the exported path, by their last nodes; none without a second model."""
-    known = of.timeline.of(LockstepSoFar)
+    known = of.timeline.of(SecondModelSoFar)
     if known.opened is None:
         return {}
     return {span.node: span for span in known.along(of.items) if span is not None}
@@ -46,7 +46,7 @@ def _column(of: Exported) -> Mapping[str, Any]:
 
 
 def _names(of: Exported) -> tuple[str, str]:
-    facts, opened = of.timeline.facts, of.timeline.of(LockstepSoFar).opened
+    facts, opened = of.timeline.facts, of.timeline.of(SecondModelSoFar).opened
     first = visible(facts.name) if facts else "first model"
     return first, visible(opened.title) if opened else "second model"
 
@@ -58,7 +58,7 @@ def _probs(span: LockstepSpan) -> list[float | None]:
 
 
 def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
-    if not (first := candidates[:BESIDE_CANDIDATES]):
+    if not (first := candidates[:CANDIDATES]):
         return []
     listed = [[token_label(each.text, each.raw), millionths(each.prob)] for each in first]
     return [*listed, ["others", millionths(left_over(each.prob for each in first))]]
@@ -68,12 +68,12 @@ def _figures(of: Exported) -> Iterator[tuple[str, str]]:
     """The figures of both models over the path."""
     found = _spans(of)
     first, second = _names(of)
-    yield "models", f"{first} (P) and {second} (Q)"
+    yield "models", f"{first} (A) and {second} (B)"
     known = Divergences()
     known.add(found.values())
     if known.kl:
         together = mean(known.kl)
-        yield "mean KL(P||Q)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
+        yield "mean KL(A||B)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
     if known.tops:
         yield "same top token", f"{100 * known.same_top.value:.1f} %"
     if all(known.scored):
@@ -81,8 +81,8 @@ def _figures(of: Exported) -> Iterator[tuple[str, str]]:
 
 
 def _section(of: Exported) -> Iterator[Element]:
-    """The figures and the tokens that the two part over most, for print and for pages without scripts."""
-    listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:BESIDE_LISTED]
+    """The figures and the tokens at which the two differ most, for print and for pages without scripts."""
+    listed = sorted(_spans(of).values(), key=_apart, reverse=True)[:LISTED]
     rows = [
         row(token_label(span.text, span.raw), "" if span.kl_bits is None else bits(span.kl_bits),
             *("" if prob is None else percent(prob) for prob in _probs(span)), likeliest(span.candidates),
@@ -92,9 +92,9 @@ def _section(of: Exported) -> Iterator[Element]:
     ]  # fmt: skip
     terms = (element("div", element("dt", name), element("dd", value)) for name, value in _figures(of))
     yield element("dl", *terms, class_="figures")
-    head = ("token", "KL bits", "P", "Q", "P has first", "Q has first")
+    head = ("token", "KL bits", "A", "B", "A has first", "B has first")
     if rows:
-        yield table("Where the two part most", head, rows, class_="figured")
+        yield table("Where the two differ most", head, rows, class_="figured")
 
 
 def _apart(span: LockstepSpan) -> float:
@@ -107,7 +107,7 @@ def _apart(span: LockstepSpan) -> float:
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
     if _spans(of):
-        yield Exhibit("beside", "Beside a second model", partial(_section, of))
+        yield Exhibit("beside", "Second model", partial(_section, of))
 
 
-LOCKSTEP_PART = ExportPart("second model", _exhibits, _column)
+SECOND_MODEL_PART = ExportPart("second model", _exhibits, _column)

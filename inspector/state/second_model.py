@@ -1,8 +1,8 @@
-"""Two models in lockstep of its records, live or recorded, and the figures of both over one text. Pure.
+"""The second model, live or recorded, what both models make of a text, and the figures of both over it. Pure.
 
-The figures are named and computed as llama.cpp's perplexity tool with --kl-divergence does. P is the first model
-("base" there), Q the second. KL is in bits, as on every screen. Standard errors are those of a mean over the tokens as
-if these were independent; those of what is made of two means take in that both are about the same tokens.
+The figures are named and computed as llama.cpp's perplexity tool with --kl-divergence does. A is the session's
+model ("base" there), B the second one. KL is in bits, as on every screen. Standard errors are those of a mean over the
+tokens as if these were independent; those of what is made of two means count that both are about the same tokens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from inspector.state.capability import MOST, CapabilityState, within
 from inspector.state.session_tree import Item
 
 
-class LockstepSoFar(Struct, CapabilityState):
+class SecondModelSoFar(Struct, CapabilityState):
     """The second model, and what was read along the session's paths."""
 
     opened: protocol.LockstepOpened | None = None
@@ -81,6 +81,29 @@ class LockstepSoFar(Struct, CapabilityState):
     def look(self, second: bool) -> None:
         """Have the views of a token be those of the second model, if there is one, or of the session's."""
         self.looking = second
+
+    def switch(self) -> bool:
+        """Look at the other one of two models; returns whether there are two."""
+        self.look(second=self.opened is not None and not self.looking)
+        return self.opened is not None
+
+    @property
+    def other_word(self) -> str:
+        """The word for the key that switches; empty if there is no second model."""
+        if self.opened is None:
+            return ""
+        return "look at A" if self.looking else "look at B"
+
+    def prefix(self, facts: ModelFacts | None, second: bool) -> str:
+        """The model that is looked at, before what is said of it, where there are two: `B pocket, 4 bits · `.
+
+        Args:
+            facts: About the session's model.
+            second: Whether it is the second one.
+        """
+        if self.opened is None:
+            return ""
+        return f"B {self.opened.title} · " if second else f"A {facts.name if facts else ''} · "
 
     def forget(self) -> None:
         """Forget the readings: the tree or the model changed."""
@@ -150,18 +173,18 @@ class Divergences:
         self.kl: list[float] = []
         """Bits, at each place where both distributions are over the same tokens."""
         self.logprobs: list[float] = []
-        """Logprobs of whole spans in P."""
+        """Logprobs of whole spans in A."""
         self.other_logprobs: list[float] = []
-        """Logprobs of the same spans in Q."""
+        """Logprobs of the same spans in B."""
         self.changes: list[float] = []
-        """Q's probability of the true token less P's."""
+        """B's probability of the true token minus A's."""
         self.tops: list[bool] = []
         self.bytes = 0
         """Bytes of the whole spans."""
         self.totals = (0.0, 0.0)
-        """Logprob of all scored tokens in P, and in Q: each model's own score."""
+        """Logprob of all scored tokens in A, and in B: each model's own score."""
         self.scored = (0, 0)
-        """Number of scored tokens of P, and of Q."""
+        """Number of scored tokens of A, and of B."""
 
     def add(self, spans: Iterable[protocol.LockstepSpan]) -> None:
         """Take in spans of the text."""
@@ -190,7 +213,7 @@ class Divergences:
 
     @property
     def perplexities(self) -> tuple[Mean, Mean]:
-        """Perplexity of Q and of P, over the tokens that both score; at least one."""
+        """Perplexity of B and of A, over the tokens that both score; at least one."""
         theirs, mine = ([-each for each in of] for of in (self.other_logprobs, self.logprobs))
         return _exp(mean(theirs)), _exp(mean(mine))
 
@@ -203,17 +226,17 @@ class Divergences:
 
     @property
     def log_ratio(self) -> Mean:
-        """ln(PPL(Q)/PPL(P)): the mean of the differences of surprisal, in nats a token."""
+        """ln(PPL(B)/PPL(A)): the mean of the differences of surprisal, in nats a token."""
         return mean([one - other for one, other in self._pairs])
 
     @property
     def ratio(self) -> Mean:
-        """PPL(Q)/PPL(P)."""
+        """PPL(B)/PPL(A)."""
         return _exp(self.log_ratio)
 
     @property
     def perplexity_change(self) -> Mean:
-        """PPL(Q)-PPL(P)."""
+        """PPL(B)-PPL(A)."""
         theirs, mine = self.perplexities
         squared = theirs.error**2 + mine.error**2 - 2 * theirs.value * mine.value * self._covariance()
         return Mean(theirs.value - mine.value, math.sqrt(max(0.0, squared)))
@@ -232,7 +255,7 @@ class Divergences:
 
     @property
     def bits_per_byte(self) -> tuple[Mean, Mean, Mean]:
-        """Bits a byte of P, of Q, and Q's less P's, over the spans that both score; at least one with bytes."""
+        """Bits a byte of A, of B, and B's minus A's, over the spans that both score; at least one with bytes."""
         scale = len(self.logprobs) / self.bytes / math.log(2)
         surprisals = [(-one, -other, one - other) for one, other in self._pairs]
         means = [mean(each) for each in zip(*surprisals, strict=True)]
