@@ -377,6 +377,7 @@ def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
 
 
 def _named(action: Action) -> str:
-    """The sentence on an action, after its name where that doesn't begin with it."""
-    again = action.told.casefold().startswith(action.label.casefold())
-    return action.told if again else f"**{action.label}.** {action.told}"
+    """The sentence on an action after its name, or with it as its first words."""
+    name, rest = action.label, action.told[len(action.label) :]
+    begins = action.told.casefold().startswith(name.casefold()) and rest[:1] == " "
+    return f"**{name}**{rest}" if begins else f"**{name}.** {action.told}"

@@ -83,8 +83,8 @@ REFUSES: Mapping[str, str] = {
 """What this session can't show, and why."""
 DOES = """
 Step. Run. Take back. Candidate above. Candidate below. Choose. Undo. Redo. Earlier. Later. Ten earlier. Ten later.
-First. Tip. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view. Previous view.
-Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
+First. Last token. Copy selection. Continue live. Tab 1. Tab 2. Tab 3. Tab 4. Tab 5. Tab 6. Tab 7. Next view.
+Previous view. Stop. Enlarge. Quit. Faster. Slower. Previous branch. Next branch. Draw again. Recompute logits. Colour.
 Previous colour. Tokens. Skip sure tokens. Previous surprise. Next surprise. Previous fork point. Next fork point.
 Grammar. Look-ahead. Take look-ahead.
 Bookmark. Delete branch. Previous mark. Next mark. Verify. Present. Text and answer.
@@ -154,7 +154,7 @@ def catalogue() -> list[View]:
     for section in HELP.split("\n## ")[1:]:
         tab = section.split()[0]
         if tab.isdigit() or section.startswith("In every tab"):
-            for key, name in re.findall(r"^\| `(.+)` \| \*\*(.+?)\.\*\* ", section, re.MULTILINE):
+            for key, name in re.findall(r"^\| `(.+)` \| \*\*(.+?)\.?\*\* ", section, re.MULTILINE):
                 everywhere = not tab.isdigit()
                 name = f"Tab {key}" if everywhere and key in "1234567" else name
                 found.append(View(name, ("1" if everywhere else tab, key)))
@@ -331,6 +331,7 @@ async def test_a_failed_computation_is_told_where_it_was_asked_for(monkeypatch: 
 
         async def works(view: View) -> None:
             await opened(user, view)
+            await user.press(*ASKS[view.name])
             await user.until(lambda: "the device is lost" not in answer(user.text), 10)
             await home(user)
 
@@ -376,7 +377,7 @@ async def test_a_failed_check_is_told_and_its_view_not_shown(monkeypatch: pytest
 
 @pytest.mark.parametrize("views", [SOME, pytest.param(VIEWS, marks=SLOW)], ids=["some", "all"])
 async def test_hostile_text_is_painted_as_text(views: Sequence[View]) -> None:
-    async with outside(*STARTED, "--prompt", HOSTILE) as user:
+    async with outside(*STARTED, "--prompt", HOSTILE, size=(160, 40)) as user:
         before = await branched(user)
         assert "[/b][@click=app.quit]x[/] ␛[31mred␛]0;t␇" in user.words
 

@@ -401,8 +401,8 @@ _TITLES = {
     IDS: "Text, token by token with ids",
     BYTES: "Text, token by token with bytes",
 }
-LEAST_TITLE, SWATCHES = 12, 25
-"""Cells of what the inside says, and of the steps behind it."""
+LEAST_TITLE, SWATCHES = 12, 28
+"""Cells of what the inside says, and of the steps behind it with the frame around both."""
 
 
 class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
@@ -613,7 +613,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         offered, heat = self._offered, "off" if self._concealed[1] else self.metric
         if heat != scales.INSIDE or offered is None:
             return scales.METRIC[heat]
-        title = truncate(offered.title, max(LEAST_TITLE, self.size.width - SWATCHES))
+        title = truncate(offered.title, max(LEAST_TITLE, self.outer_size.width - SWATCHES))
         return scales.shares_metric(title, offered.shares, offered.signed)
 
 

@@ -67,7 +67,7 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
 
 
 KNOWN = frozenset((
-    "merges.open n skip", "attention.sort o open", "attribution.sort o open",
+    "merges.open n skip",
 ))  # fmt: skip
 """Keys of views that are still those of something else in their tab; the list only shrinks."""
 AS_ON_THE_SCREEN = frozenset(("space", "r", "backspace", *FIXED))
