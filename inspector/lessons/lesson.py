@@ -38,7 +38,6 @@ PANELS: Mapping[str, frozenset[str]] = {
     "steps": _TOKEN,
     "kv": frozenset({"kv.bytes"}),
     "timing": frozenset({f"{name}.ms" for name in _TOKEN} | {"prefill.ms"}),
-    "keep": frozenset(),
     "sampler": _SHARE_OF_DRAW | {"stage", "whatif", "next.kept", "next.removed", "next.sampler_entropy"},
     "served": frozenset(),
     "tree": frozenset(),
