@@ -128,7 +128,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         """Enter in a field applies."""
         self.apply()
 
-    def on_safe_text_area_submitted(self) -> None:
+    def on_safe_text_area_text_submitted(self) -> None:
         """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
         self.apply()
 

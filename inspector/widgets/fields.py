@@ -86,12 +86,12 @@ class SafeTextArea(TextArea):
         Binding("ctrl+a", "select_all", "Select all", show=False),
     ]
 
-    class Submitted(Message):
+    class TextSubmitted(Message):
         """Enter was pressed."""
 
     def action_submit(self) -> None:
         """Be done; Textual's editor would begin a new line."""
-        self.post_message(self.Submitted())
+        self.post_message(self.TextSubmitted())
 
     def action_newline(self) -> None:
         """Begin a new line."""
