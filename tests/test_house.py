@@ -236,7 +236,6 @@ def test_the_names_in_styles_are_read(css: str, names: set[str]) -> None:
 
 PRIVATE = {
     "_bindings": "a screen's keys follow from the user's file; Textual binds those of a class alone (`BINDINGS`)",
-    "_compositor": "a view is saved as a picture without the dialog over it; Textual exports all that is seen",
     "_compositor_refresh": "a step records how long painting delayed it; no message tells when Textual paints",
     "_handle_exception": "an error of the machine ends with one line; no hook comes before Textual's traceback (#1582)",
 }

@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.geometry import Region
 from textual.message import Message
 from textual.screen import Screen
+from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
@@ -1032,17 +1033,25 @@ class MainScreen(KeyedScreen[None]):
         app = self.app
         self.call_after_refresh(lambda: then(app.export_screenshot(title=title)))
 
-    def picture(self, region: Region, title: str) -> str:
-        """A part of the screen as SVG, without the dialogs over it.
+    def picture(self, view: View, title: str) -> str:
+        """A view as SVG, without the dialogs over it.
 
         Args:
-            region: The part, on the terminal.
+            view: The view.
             title: Over the picture.
         """
-        console = Console(width=region.width, file=StringIO(), force_terminal=True, color_system="truecolor",
+        area, parts = view.region, sorted(view.query("*").results(), key=lambda each: each.region.x)
+        leaves = [each for each in parts if each.is_on_screen and not each.children] or [view]
+        console = Console(width=area.width, file=StringIO(), force_terminal=True, color_system="truecolor",
                           record=True, legacy_windows=False)  # fmt: skip
-        for strip in self._compositor.render_strips()[region.y : region.bottom]:
-            console.print(Segments([*strip.crop(region.x, region.right), Segment.line()]), end="")
+        for y in range(area.y, area.bottom):
+            strips, x = list[Strip](), area.x
+            for each in leaves:
+                if each.region.y <= y < each.region.bottom and each.region.x >= x:
+                    line = Region(0, y - each.region.y, each.region.width, 1)
+                    strips += [Strip.blank(each.region.x - x, self.rich_style), *each.render_lines(line)]
+                    x = each.region.right
+            console.print(Segments([*Strip.join(strips), Segment.line()]), end="")
         return console.export_svg(title=title)
 
     async def quit(self) -> None:

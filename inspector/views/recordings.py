@@ -139,7 +139,7 @@ class OpenView:
         recording = line_of(Recording(self._host.controller.timeline))
         if end == "svg":
             title = f"{self.name} · {recording.title}"
-            return alone(self._host.picture(self._view.region, title), recording.made)
+            return alone(self._host.picture(self._view, title), recording.made)
         tool = next(each for each in self._host.tools if each.id == self._view.TOOL)
         views = [*exhibits_of(map(found, tool.exports), exported(recording))]
         path = getattr(self._view, "path", ())  # of a view of one token
