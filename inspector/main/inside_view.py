@@ -458,7 +458,9 @@ class InsideView(View, Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer()
+        host.answer(
+            f"Continuing with {interventions_words(command.interventions)}. {key_for('run').capitalize()} runs"
+        )
 
     @property
     def intervened(self) -> bool:
