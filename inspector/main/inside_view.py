@@ -458,9 +458,7 @@ class InsideView(View, Generic[Answer]):
             return
         host.controller.timeline.select(None)
         host.controller.client.do(command)
-        host.answer(
-            f"Continuing with {interventions_words(command.interventions)}. {key_for('run').capitalize()} runs"
-        )
+        host.answer()
 
     @property
     def intervened(self) -> bool:
