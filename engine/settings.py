@@ -111,7 +111,7 @@ class Settings(SettingsStruct, frozen=True):
         group=XTC
     )] = 0.1  # fmt: skip
     logit_bias: Annotated[tuple[tuple[int, float], ...], Setting(
-        'added to logits: " cat"=2, 451=-5; " cat" alone forbids it', group=ORDER,
+        '" cat" forbids it; " cat"=2, 451=-5 add to logits', group=ORDER,
         stage=SamplerStage("logit-bias", "logits", "bias", _biased),
         brief=lambda on: f"bias {len(on.logit_bias):,}"
     )] = ()  # fmt: skip

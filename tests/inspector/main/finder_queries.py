@@ -117,6 +117,7 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("4 bit", "compare_kv"),
     ("heads", "attention"),
     ("ban word", "setting logit_bias"),
+    ("forbid", "setting logit_bias"),
     ("ram", "kv"),
     ("font", "present"),
     ("device", "facts"),
