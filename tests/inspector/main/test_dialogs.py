@@ -403,7 +403,7 @@ async def test_the_page_of_keys_begins_with_what_is_on_show_and_the_open_tab(rig
     for tab, title, view in (
         ("1", "1 Next", "Candidates"),
         ("5", "5 Cost", "KV cache"),
-        ("6", "6 Learn", "Start"),
+        ("6", "6 Learn", "Lessons"),
     ):
         await rig.press(tab, "question_mark")
         rows = [row.strip() for row in help_rows(rig)]
