@@ -408,7 +408,7 @@ async def test_the_page_of_keys_begins_with_what_is_on_show_and_the_open_tab(rig
         await rig.press(tab, "question_mark")
         rows = [row.strip() for row in help_rows(rig)]
         assert rows[1].startswith(f"On show: {view}")
-        assert title in rows[2:8]
+        assert title == next(row for row in rows if row[:2].strip().isdigit() and row[1:2] == " ")
         await rig.press("escape")
 
 
