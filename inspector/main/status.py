@@ -99,7 +99,7 @@ def _without_text(timeline: Timeline) -> str:
     prompt, sampling, quits = key_for("prompt"), key_for("sampling"), key_for("quit")
     match timeline.phase:
         case Phase.LOADING:
-            return f"Loading the model. Meanwhile: {prompt} another prompt, {sampling} sampling, {quits} quit"
+            return f"Loading the model. Meanwhile: {prompt} another prompt, {sampling} settings, {quits} quit"
         case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
             return f"No MLX. Press {key_for('sessions')} to see a saved session, {quits} to quit"
         case Phase.FAILED:
@@ -144,7 +144,7 @@ def _finished(timeline: Timeline) -> str:
         return f"{_under(timeline)}. {words}; {run} continues"
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
     replies = f"; {key_for('reply')} replies" if talks else ""
-    return f"{words}. {key_for('step').capitalize()} or {run} continues past it{replies}"
+    return f"{words}. {key_for('step').capitalize()} or {run} continues{replies}"
 
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:

@@ -261,7 +261,7 @@ class FindDialog(PickDialog[Candidate]):
         numbers = {
             "sampler": after_sampler(match),
             "rank": scales.count(match.rank),
-            "logprob": f"{match.logprob:.2f}",
+            "logprob": scales.decimal(match.logprob),
             "id": str(match.id),
         }
         muted = ink if cut else on.ink("muted")

@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("theme",), "Dark or light", "the other theme"),
         (("alone",), "Text and panel", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
-        (DIVIDERS, "Dividers", "click an arrow"),
+        (DIVIDERS, "Dividers", "move them"),
     ),
 }
 """The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""

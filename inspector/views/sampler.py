@@ -73,7 +73,7 @@ SYNONYMS = {
     "min_p": "minp",
     "seed": "random seed, reproducible, same result again",
     "max_tokens": "length, max new tokens, num predict, longer text, limit the number of tokens",
-    "min_tokens": "minimum length, forbid the end",
+    "min_tokens": "minimum length, no end",
     "stop": "stop sequence, stop word, stop text",
     "candidates": "number of candidates, more candidates, top logprobs",
     "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
@@ -559,7 +559,7 @@ class SamplerActions(ToolActions):
         keys = key_for("sampling")
         for each in FIELDS:
             label = f"{each.label[0].upper()}{each.label[1:]}"
-            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Sampling", keys,
+            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Settings", keys,
                            SYNONYMS.get(each.name, ""), "sampling", partial(self.sampling, each.name))  # fmt: skip
 
     def sampling(self, field: str = "") -> None:

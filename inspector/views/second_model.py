@@ -47,10 +47,11 @@ from inspector.main.dialogs.model import ModelDialog, Offer
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
-from inspector.scales import FREE, bits, counted, left_over, percent, size
+from inspector.scales import FREE, bits, counted, decimal, left_over, percent, size
 from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.second_model import Divergences, SecondModelSoFar, mean
+from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, Needs, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
@@ -339,17 +340,17 @@ class SecondModelView(View):
         if (instead := self._instead()) is not None:
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
-        items, cursor, measure, numbered = self.timeline.items, self.timeline.slot, self.measure, height >= 2
+        items, cursor, measure, doubled = self.timeline.items, self.timeline.slot, self.measure, height >= 2
         spans = [*self.spans, *[None] * len(items)][: len(items)]
-        wrap = Wrap(width - 1, numbered)
+        wrap = Wrap(width - 1, doubled)
         for item, span in zip(items, spans, strict=True):
             parts, number = item.text.split("\n"), ""
             if span is not None and span.node == item.node:  # the last token of its span
                 number = measure.written(span) + (FLIP if span.same_top is False else "")
             whole = [token_text(item.text, item.raw, unfinished(item.raw))]
             texts = list(map(visible, parts)) if len(parts) > 1 else whole
-            wrap.append(texts, "", truncate(number, width - 2) if numbered else "")
-        lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
+            wrap.append(texts, "", truncate(number, width - 2) if doubled else "")
+        lines, room = wrap.lines, max(1, height // (2 if doubled else 1))
         last = len(lines) - 1
         at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
         top = max(0, min(at - room // 2, last + 1 - room))
@@ -367,11 +368,11 @@ class SecondModelView(View):
         rows: list[Row] = []
         for line in lines[top : top + room]:
             rows.append([part for piece in line.pieces for part in colored(piece)])
-            if numbered:
+            if doubled:
                 under = ((pad(each.under, each.cells), each.slot == cursor) for each in line.pieces)
                 rows.append([Segment(text, on.ink("accent" if here else "muted")) for text, here in under])
         if cursor >= len(items) and rows and top + room > last:
-            rows[-2 if numbered else -1].append(Segment(" ", on.ink("cursor")))
+            rows[-2 if doubled else -1].append(Segment(" ", on.ink("cursor")))
         return rows
 
     def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -382,7 +383,7 @@ class SecondModelView(View):
             item = self.timeline.items[slot]
             label = truncate(token_label(item.text, item.raw), 16)
             flip = FLIP if span.same_top is False else ""
-            text = f"{slot + 1} {label} {self.measure.written(span)}{flip}"
+            text = f"{numbered(item).removeprefix('step ')} {label} {self.measure.written(span)}{flip}"
             if (room := room - cell_len(text) - 2) < 0:
                 break
             ink = on.ink("cursor") if slot == self.timeline.slot else on.rich_style
@@ -524,7 +525,7 @@ class SecondModelView(View):
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
         slots = [slot for slot, _ in self.largest]
         if not slots:
-            self.say("No text has been read in both models yet")
+            self.say("No token differs by this measure yet")
         else:
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])
@@ -702,7 +703,7 @@ def span_words(span: LockstepSpan) -> str:
         parts.append("same top token" if span.same_top else f"{FLIP} different top tokens")
     if span.logprob is not None and span.other_logprob is not None:
         parts.append(
-            f"{token_label(span.text, span.raw)} logprob {span.logprob:.2f} → {span.other_logprob:.2f}"
+            f"{token_label(span.text, span.raw)} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}"
         )
     if span.tokens > 1 or span.other_tokens > 1:
         parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")
