@@ -83,7 +83,7 @@ class KeepActions(ToolActions):
             *_saved(self.host),
             ("branches", f"{ends:,}" if ends else "none yet"),
             ("marks", ", ".join(marked) or "none"),
-            ("export", few(self._viewed(), MOST_VIEWS) or "no view opened yet"),
+            ("to export", few(self._viewed(), MOST_VIEWS) or "no view opened yet"),
         ]
 
     def _viewed(self) -> list[str]:

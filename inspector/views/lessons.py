@@ -467,6 +467,10 @@ def _helps(own: Any) -> str:
     return "do it for me" if own.hinted or not own.play.beat.hint else "hint"
 
 
+def _goes_back(own: Any) -> str:
+    return "back" if own.play.beat_number and not (own.over or own.exploring) else ""
+
+
 def _continues(own: Any) -> str:
     if own.phase is LessonPhase.ENDED:
         return "next lesson" if own.following is not None else "end"
@@ -497,8 +501,7 @@ LESSON_KEYS = ActionTable(
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
         Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
                hint=_helps, worth=6),
-        Action("lesson.back", "Previous card", _BEATS, hint=lambda own: "" if own.over or own.exploring else "back",
-               worth=2),
+        Action("lesson.back", "Previous card", _BEATS, hint=_goes_back, worth=2),
         Action("lesson.on", "Next card", _BEATS, worth=3,
                hint=lambda own: "next card" if own.over and own.play.problem is not None else ""),
         Action("lesson.again", "Restart card", "Begin this card again.", worth=1,
@@ -518,7 +521,8 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
     beat = play.beat
     over = play.phase is LessonPhase.ENDED
     title = _title(own, play, over)
-    hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions]]))
+    takes = own._keys()  # a list of lessons or a view may have some of them
+    hints = tuple(hints_of([[(own, each) for each in LESSON_KEYS.actions if takes.keys() & {*each.names}]]))
     if own.exploring:
         again = key_for("lesson.again")
         words = f"Explore freely. {EXPLORE.shown} goes back to the lesson, {again} restarts this card."
@@ -639,7 +643,7 @@ HIDES = (frozenset[str](), frozenset({"probabilities"}), frozenset({"candidates"
 """Hidden by the key, one after another: nothing, the candidates' numbers, the candidates."""
 HIDDEN = ("Everything is shown", "Probabilities are hidden", "Candidates are hidden")
 BAR = 20
-_ON = {LessonPhase.ASKING: "on", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
+_ON = {LessonPhase.ASKING: "continue", LessonPhase.ACTING: "do it", LessonPhase.REVEALED: "next"}
 END_PRESENTING = Action("present", "End", "End it.", hint="end", worth=2, place=7)
 """Its key holds in every tab then: the line of tabs isn't shown."""
 PRESENTING_KEYS = ActionTable(
@@ -1069,9 +1073,10 @@ class VotesDialog(Dialog[tuple[int, ...]]):
     def __init__(self, options: Sequence[str], votes: Sequence[int]) -> None:
         super().__init__()
         self._options, self._votes = tuple(options), tuple(votes)
+        self._example = " ".join(("12", "5", "1", "3")[: len(options)])
 
     def body(self) -> Iterable[Widget]:
-        yield SafeInput(" ".join(map(str, self._votes)), "12 5 3", id="votes")
+        yield SafeInput(" ".join(map(str, self._votes)), self._example, id="votes")
         names = ", ".join(visible(each) for each in self._options)
         yield Remark(f"A number for each: {names}", id="votes-remark")
 
@@ -1079,8 +1084,7 @@ class VotesDialog(Dialog[tuple[int, ...]]):
         """Take the numbers, or ask for them again."""
         votes = read_votes(self.query_one("#votes", SafeInput).value, len(self._options))
         if votes is None:
-            example = " ".join(("12", "5", "1", "3")[: len(self._options)])
-            advice = f"Enter {len(self._options)} counts, for example {example}."
+            advice = f"Enter {len(self._options)} counts, for example {self._example}."
             self.query_one("#votes-remark", Remark).say(advice, wrong=True)
         else:
             self.dismiss(votes)

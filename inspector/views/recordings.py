@@ -317,7 +317,8 @@ class SessionsDialog(LinesDialog[SavedSession]):
         self.from_thread(self._show, saved_sessions())
 
     def _show(self, listed: Sequence[SavedSession]) -> None:
-        self.put(listed)
+        others = (at for at, each in enumerate(listed) if each.peek is not None and not each.peek.in_use)
+        self.put(listed, next(others, 0))  # the session that is open comes first, and is of no use here
         self.query_one(Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
     def possible(self, choice: SavedSession) -> bool:

@@ -69,7 +69,7 @@ OPENS: Mapping[str, str] = {
     "Save": "Save",
     "Sessions": "Sessions",
     "Lessons": "Lessons",
-    "Watch a model learn": "Learning",
+    "Watch a model learn": "Watch a model learn",
     "Keep": "Keep",
 }
 """What the help calls a view or a dialog, and the title that its frame has."""
