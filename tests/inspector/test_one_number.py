@@ -293,7 +293,8 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "page": in_text("page", rf"{J} \| ([\d.]+ %)"),
     },
     "probability of the sampler": {
-        "candidates": painted("next", rf"{J} .*? [\d.]+ %.*? ([\d.]+ %)"), "why": painted("why", r"now covers ([\d.]+ %)"),
+        "candidates": painted("next", rf"{J} .*? [\d.]+ %.*? ([\d.]+ %)"),
+        "why": painted("why", r"now covers ([\d.]+ %)"),
         "generate": step_of("sampler_prob"), "Python": python("sampler"), "CSV": cell("sampler_prob"),
         "Markdown": listed("markdown", str(STEP), 3, TABLE),
     },
