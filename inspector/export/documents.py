@@ -263,7 +263,8 @@ def views_csv(views: Iterable[Exhibit]) -> str:
 
 
 def _csv_cell(text: str) -> str:
-    """A text that is no formula; a number as spreadsheets read it."""
+    """A text that is no formula, not indented; a number as spreadsheets read it."""
+    text = text.strip()
     plain = text.replace("−", "-").removeprefix("+")
     return plain if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", plain) else guarded(text)
 
@@ -615,6 +616,8 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
     said = "".join(f"{escape(each.sentence)}. " for each in made)
     if said:
         svg = re.sub(r"<svg\b[^>]*>", lambda begin: f"{begin[0]}<desc>{said.rstrip()}</desc>", svg, count=1)
+    # some readers drop the blanks at the ends of a text, which moves bars
+    svg = svg.replace("<text ", '<text xml:space="preserve" ')
     return re.sub(r"font-family:\s*Fira Code, monospace", f"font-family: {_FAMILY}", _FONT_FACE.sub("", svg))
 
 
