@@ -1543,9 +1543,6 @@ class Session(Branch):
         """
         return ModelMap(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
 
-    modules = map
-    """Its name before it had that of the view on the screen."""
-
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.
 

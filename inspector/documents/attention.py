@@ -345,7 +345,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
 
     def others(seen: Collection[int]) -> TableRow | None:
         left = sorted({*order} - {listed[at] for at in seen})
-        words = sentence(f"{count(len(left))} other{'s' if len(left) > 1 else ''}", tone="muted")
+        words = sentence(counted(len(left), "other"), tone="muted")
         sums = percent(math.fsum(weights[place] for place in left))
         return TableRow((sums, "", words), "muted") if left else None
 

@@ -247,9 +247,8 @@ class Reason(Struct, frozen=True):
         belief += f"(rank {scales.count(picked.rank)})"
         if not doings:
             return f"{belief}, and no sampler stage changed that."
-        return (
-            f"{belief}; {doings}; it now covers {scales.percent(picked.sampler_prob, PERCENT)} of the line."
-        )
+        share = scales.percent(picked.sampler_prob, PERCENT)
+        return f"{belief}; {doings}; it now covers {share} of the line."
 
     def _candidate(self, id: int | None) -> Candidate | None:
         return next((each for each in self.distribution.candidates if each.id == id), None)
@@ -278,9 +277,8 @@ class Reason(Struct, frozen=True):
         ends = [f"{low:.3f}" if low else "0", f"{low + share:.3f}"]
         same = f"{scales.percent(share, PERCENT)} of the line"
         covers = same if ends[0] == ends[1] else " to ".join(ends)
-        return (
-            f"{'The top candidate ' if other.rank == 1 else ''}{label} covers {covers}; the draw missed it."
-        )
+        top = "The top candidate " if other.rank == 1 else ""
+        return f"{top}{label} covers {covers}; the draw missed it."
 
     # ---- greedy -----------------------------------------------------------------------------
 

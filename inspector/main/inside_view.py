@@ -113,11 +113,9 @@ def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
     """
     if not path:
         return "The model reads nothing before the first token"
-    label = label_at(path)
-    long = f"{predicting(selected)}: the model reads {label}"
-    return first_fitting(
-        width, f"{long}, {numbered(path[-1])}", long, f"{predicting(selected)} from {label}", label
-    )
+    label, what = label_at(path), predicting(selected)
+    long = f"{what}: the model reads {label}"
+    return first_fitting(width, f"{long}, {numbered(path[-1])}", long, f"{what} from {label}", label)
 
 
 def under_way(answers: Asked[Any]) -> str:
@@ -619,10 +617,6 @@ class InsideView(View, Generic[Answer]):
             self.host.changed()
         else:
             self.say(with_keys("No second model is open: {second_model} opens one"))
-
-    def back(self) -> None:
-        """Go back one step."""
-        self.leave()
 
     def leave(self) -> None:
         """Leave; what is computed stops."""

@@ -319,9 +319,8 @@ class BeamsView(View):
         if not self.listed:
             advice = f"No step of one was recorded up to here. {self.needs_model}."
             if self.setting:
-                advice = (
-                    f"Press {key_for('beams.step')} for a step, {key_for('beams.run')} to search to the end."
-                )
+                step, run = key_for("beams.step"), key_for("beams.run")
+                advice = f"Press {step} for a step, {run} to search to the end."
             elif not self.recorded:
                 advice = "The first step is under way."
             about = [(line, on.ink("muted")) for line in (*ABOUT[1:], advice)]

@@ -698,10 +698,8 @@ class CompareView(View):
         best = sorted(COMPARED, key=lambda figure: -figure.worth)[: max(1, height - 1)]
         lines = figure_lines([figure for figure in COMPARED if figure in best], left, right, width)
         rows: list[Row] = [[Segment("".join(next(lines)), muted)]]
-        rows += [
-            [Segment(name, muted), Segment(both), Segment(differs, on.ink("strong"))]
-            for name, both, differs in lines
-        ]
+        for name, sides, differs in lines:
+            rows.append([Segment(name, muted), Segment(sides), Segment(differs, on.ink("strong"))])
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             words = f"{unknown} without a logprob are left out"
             rows.append([Segment(truncate(words, width), on.ink("warn"))])

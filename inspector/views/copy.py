@@ -24,7 +24,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.display import guarded, pad, token_label, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolActions
-from inspector.scales import METRIC, size
+from inspector.scales import METRIC, counted, size
 from inspector.session.as_code import as_command, as_python
 from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, in_short, made_with
@@ -70,7 +70,7 @@ class CopyActions(ToolActions):
     def _copy(self, text: str, name: str, made: str = "") -> None:
         self.host.app.copy_to_clipboard(text)
         sent = len(text.encode("utf-8", "replace"))
-        answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
+        answer = f"Copied {name}: {counted(len(text), 'character')}"
         if sent > MOST_BYTES:
             answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "
             answer += f"where it doesn't arrive, press {key_for('export')}"
@@ -185,7 +185,7 @@ def copyables(
     token = candidate if timeline.following else timeline.selected
     answer, whole = completion(items, timeline.slot), _text(items)
     before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
-    count = f"{len(items):,} token{'s' * (len(items) != 1)}"
+    count = counted(len(items), "token")
     command, drawn = as_command(timeline, load, settings)
     python = as_python(timeline, load, settings)
     listed: list[Copyable] = []

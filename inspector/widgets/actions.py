@@ -260,14 +260,14 @@ HELP = Action(
 
 
 def back(id: str, help: str, worth: int = 8) -> Action:
-    """The action that leaves a view.
+    """The action that goes back in a view, or out of it.
 
     Args:
         id: Of the action.
         help: The sentence about it.
         worth: In the line of keys.
     """
-    return Action(id, "Back", help, lambda own: own.leave(), hint="back", worth=worth, place=93)
+    return Action(id, "Back", help, lambda own: own.back(), hint="back", worth=worth, place=93)
 
 
 def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable:

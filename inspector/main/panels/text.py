@@ -84,7 +84,7 @@ def under(view: str, items: Sequence[Item], slot: int) -> str:
 def facts(items: Sequence[Item], slot: int) -> str:
     """A token in a line: `“␣cat”: id 421, 4 bytes 20 63 61 74`."""
     item, before = items[slot], carried(items, slot)
-    size = f"{len(item.raw)} byte{'s' * (len(item.raw) != 1)} {spaced_hex(item.raw, _BYTES)}".rstrip()
+    size = f"{scales.counted(len(item.raw), 'byte')} {spaced_hex(item.raw, _BYTES)}".rstrip()
     after = f" after {hex_bytes(before)}" if before else ""
     return f"{quoted(token_label(item.text, item.raw))}: id {item.id}, {size}{after}"
 
@@ -237,7 +237,7 @@ def fold_words(run: PathRun, timeline: Timeline) -> str:
     if run.end == len(timeline.items):
         return f"▸ {name} "
     tokens = run.end - run.begin
-    return f"▸ {name}, {scales.count(tokens)} token{'s' * (tokens != 1)} "
+    return f"▸ {name}, {scales.counted(tokens, 'token')} "
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:
