@@ -32,8 +32,6 @@ from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import (
     first_fitting,
-    quoted,
-    token_label,
     token_text,
     truncate_words,
     unfinished,
@@ -45,7 +43,7 @@ from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.second_model import SecondModelSoFar
-from inspector.state.session_tree import Item, numbered
+from inspector.state.session_tree import Item, numbered, quoted_label
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
@@ -81,7 +79,7 @@ GAP = "⋮ "
 
 def label_at(path: Sequence[Item], place: int = -1) -> str:
     """The token of a path in quotation marks."""
-    return quoted(token_label(path[place].text, path[place].raw))
+    return quoted_label(path[place])
 
 
 def predicting(selected: Item | None) -> str:

@@ -14,10 +14,11 @@ from rich.cells import cell_len
 from engine import protocol
 from engine.breakpoints import SURE, Breakpoints
 from engine.protocol import Command, MoveTo, Prefill, Run, Step, TakeStep
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.scales import counted, percent, time_left
 from inspector.session.client import EngineClient, Listener, Request
+from inspector.state.session_tree import quoted_label
 from inspector.state.timeline import Phase
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class BreakpointState:
             return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
         picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
-        token = f"{quoted(token_label(picked.text, picked.raw))} has {percent(picked.prob)}"
+        token = f"{quoted_label(picked)} has {percent(picked.prob)}"
         return f"{skipped}: {token}. {key_for('skip')} skips on, {key_for('step')} takes it"
 
 

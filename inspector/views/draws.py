@@ -10,13 +10,12 @@ from textual.containers import Container
 
 from engine.protocol import DrawMany
 from inspector.blocks.paint import Painter
-from inspector.display import quoted, token_label
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.session.requests import failure_words
 from inspector.state.batch import Batches, drawn_tree
-from inspector.state.session_tree import numbered
+from inspector.state.session_tree import numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 
@@ -119,7 +118,7 @@ class DrawsView(View):
         times = f"{self.draws:,} times{length}"
         if (item := self.timeline.selected) is None:
             return f"Draw the next token {times}"
-        return f"Redraw {numbered(item)} ({quoted(token_label(item.text, item.raw))}) {times}"
+        return f"Redraw {numbered(item)} ({quoted_label(item)}) {times}"
 
     def situation(self) -> str:
         """The state of the draws, and what to do about it."""

@@ -49,7 +49,7 @@ from inspector.scales import count, counted, signed
 from inspector.session.client import Request
 from inspector.session.requests import Latest, Replies
 from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, applies, both, dialog_table, note
@@ -186,7 +186,7 @@ class Patching(InsideView[ActivationsPatched]):
         if read is None or read.node not in tree.nodes:
             return None
         item = tree.nodes[read.node]
-        return restored(read, self._at(read)[0], quoted(token_label(item.text, item.raw)))
+        return restored(read, self._at(read)[0], quoted_label(item))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
