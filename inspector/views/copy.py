@@ -187,6 +187,7 @@ def copyables(
     before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
     count = counted(len(items), "token")
     command, drawn = as_command(timeline, load, settings)
+    written = "the session" if drawn == len(timeline.step_slots) else f"steps 1 to {drawn}"
     python = as_python(timeline, load, settings)
     listed: list[Copyable] = []
     if token is not None:
@@ -205,16 +206,10 @@ def copyables(
                  lambda: table(timeline, items), complete=True),
         Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
                  lambda: branch_json(timeline, items, settings), complete=True),
-        Copyable("s", *_named(command, drawn, len(timeline.step_slots)), lambda: command),
+        Copyable("s", f"{written} as a command", visible(command), lambda: command),
         Copyable("y", "the session as Python", visible(python.partition("s = ")[2]), lambda: python),
     ]  # fmt: skip
     return [each for each in listed if each.preview]
-
-
-def _named(command: str, drawn: int, steps: int) -> tuple[str, str]:
-    """What a command is called, and its preview: it may write the beginning alone."""
-    whole = drawn == steps
-    return "the session as a command" if whole else f"steps 1 to {drawn} as a command", visible(command)
 
 
 def completion(items: Sequence[Item], slot: int) -> str:
