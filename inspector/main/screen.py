@@ -25,7 +25,7 @@ from textual.widgets import Static
 from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
-from inspector.display import visible
+from inspector.display import truncate, visible
 from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
 from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
@@ -707,18 +707,13 @@ class MainScreen(KeyedScreen[None]):
         if not self._last[tab]:
             self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
             return
-        if self._last[tab] == self.view:
-            self.tab = tab
-            go_to(tab)
-            places = self._panel_layout.places
-            if places.layout is Layout.SINGLE:
-                self.arrangement.look_at(places.answer)
-            self.changed()
-            return
-        if self.open_view is not None and not self._left_open_view():
+        if self._last[tab] != self.view and self.open_view is not None and not self._left_open_view():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
+        places = self._panel_layout.places
+        if places.layout is Layout.SINGLE and self.view == self._last[tab]:
+            self.arrangement.look_at(places.answer)
         if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
@@ -1052,7 +1047,8 @@ class MainScreen(KeyedScreen[None]):
                     strips += [Strip.blank(each.region.x - x, self.rich_style), *each.render_lines(line)]
                     x = each.region.right
             console.print(Segments([*Strip.join(strips), Segment.line()]), end="")
-        return console.export_svg(title=title)
+        beside = 16  # cells of the frame's buttons, and as many at the right
+        return console.export_svg(title=truncate(title, max(1, area.width - beside)))
 
     async def quit(self) -> None:
         """Leave."""

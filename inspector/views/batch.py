@@ -21,7 +21,7 @@ from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.scales import milliseconds, percent, size
+from inspector.scales import counted, milliseconds, percent, size
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
@@ -258,8 +258,8 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
     def _count(self) -> None:
         count = len(typed_prompts(self.typed))
         self.query_one("#apply", Button).disabled = not count
-        counted = f"{count} prompt{'s' * (count != 1)}. {KEYS}" if count else KEYS
-        self.query_one("#batch-remark", Remark).say(counted)
+        said = f"{counted(count, 'prompt')}. {KEYS}" if count else KEYS
+        self.query_one("#batch-remark", Remark).say(said)
 
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""

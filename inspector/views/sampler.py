@@ -375,7 +375,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
+        label = f"+{scales.counted(missing, 'stage')}: {key_for('enlarge')}" if missing else ""
         cut = "probability removed" if token > 19 else "removed"
         names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
@@ -385,12 +385,10 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             if cuts:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
                 removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
+            kept_words = "" if column.kept is None else scales.count(column.kept)
             cells = (
                 (column.head, strong),
-                (
-                    "" if column.kept is None else scales.count(column.kept),
-                    self.rich_style if cuts else muted,
-                ),
+                (kept_words, self.rich_style if cuts else muted),
                 (removed, self.ink("warn") if cuts else muted),
                 (column.setting, muted),
             )
@@ -526,7 +524,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         return ""
     if trial.answered is None:
         return "asking …"
-    text = f"{others} of {known} step{'s' * (known != 1)} would differ"
+    text = f"{others} of {scales.counted(known, 'step')} would differ"
     text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text

@@ -52,7 +52,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.second_model import Divergences, SecondModelSoFar, mean
 from inspector.state.session_tree import numbered
-from inspector.widgets.actions import Action, ActionTable, Needs, both, screen_table
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
@@ -170,9 +170,8 @@ SECOND_MODEL_KEYS = screen_table(
           "from there.",
           lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
-    Action("second_model.leave", "Back",
-           "Go back: from the continuations to the candidates, else out. The second model stays.",
-           lambda own: own.back(), hint="back", worth=10, place=93),
+    back("second_model.leave", "Go back: from the continuations to the candidates, else out. The second model stays.",
+         worth=10),
     text="A is the session's model, B the second one. `--second-model MODEL`, `--second-model-bits 4`, "
     "`--second-model-adapter DIR` or `--second-model-system-prompt TEXT` open it at the start, too. KL(A||B) is in "
     "bits, over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
@@ -545,10 +544,8 @@ class SecondModelView(View):
         if self._lacks():
             return
         if self.by_bytes:
-            self.say(
-                "B has other tokens: its pick is no token of A. "
-                f"{key_for('second_model.ways')} shows its own continuation"
-            )
+            ways = f"{key_for('second_model.ways')} shows its own continuation"
+            self.say(f"B has other tokens: its pick is no token of A. {ways}")
             return
         self.timeline.select(None)
         self.job.start(FollowSecond(self.timeline.before))
@@ -569,10 +566,8 @@ class SecondModelView(View):
         if self.unopened:
             self.ask_model()
         elif (way := self.way) is None:
-            ways = key_for("second_model.ways")
-            self.say(
-                f"Press {ways} first: each model continues on its own from here, and ⏎ makes both branches"
-            )
+            ways = f"{key_for('second_model.ways')} first: each model continues on its own from here"
+            self.say(f"Press {ways}, and ⏎ makes both branches")
         elif self._lacks():
             return
         elif self.by_bytes:
@@ -633,9 +628,8 @@ class SecondModelView(View):
         if self._lacks():
             return
         if second and self.by_bytes:
-            self.say(
-                "B has other tokens, so it has no such token. Open it as the session's model to look inside it"
-            )
+            why = "B has other tokens, so it has no such token."
+            self.say(f"{why} Open it as the session's model to look inside it")
             return
         self.found.look(bool(second))
         self.leave()
@@ -652,11 +646,10 @@ class SecondModelView(View):
         return False
 
     def back(self) -> None:
-        """Go back, from the continuations to the candidates."""
         if self.way is not None:
             self._ways = False
         else:
-            self.leave()
+            super().back()
 
     def leave(self) -> None:
         """Leave; what is under way stops, but a second model that is loading."""
