@@ -301,7 +301,7 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
         return found
     yield protocol.Tokenize(wanted)
     if len(known.pieces) != 1:
-        hint = "Give one of them by its id: `inspector tokens` lists them."
+        hint = 'Inside a text a word begins with a space: " cat". Or give an id, as `inspector tokens` lists them.'
         raise PromptError(f"{text!r} is {len(known.pieces)} tokens, not one.", hint)
     return known.pieces[0].id
 
