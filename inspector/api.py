@@ -704,13 +704,8 @@ class Contributions(_Result[protocol.AttributionRead]):
     @property
     def heads(self) -> dict[str, float]:
         """The same for each attention head, as far as heads can be told apart."""
-        parts = part_rows(self.record)
-        return {
-            each.name: each.value
-            for part in parts
-            for each in head_rows(self.record, part)
-            if each.kind == "head"
-        }
+        every = (each for part in part_rows(self.record) for each in head_rows(self.record, part))
+        return {each.name: each.value for each in every if each.kind == "head"}
 
     def _repr_html_(self) -> str:
         return notebook(attribution.document(self.record))
@@ -1553,9 +1548,6 @@ class Session(Branch):
             EngineError: The engine refuses.
         """
         return ModelMap(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
-
-    modules = map
-    """Its name before it had that of the view on the screen."""
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

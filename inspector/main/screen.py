@@ -707,18 +707,13 @@ class MainScreen(KeyedScreen[None]):
         if not self._last[tab]:
             self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
             return
-        if self._last[tab] == self.view:
-            self.tab = tab
-            go_to(tab)
-            places = self._panel_layout.places
-            if places.layout is Layout.SINGLE:
-                self.arrangement.look_at(places.answer)
-            self.changed()
-            return
-        if self.open_view is not None and not self._left_open_view():
+        if self._last[tab] != self.view and self.open_view is not None and not self._left_open_view():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
+        places = self._panel_layout.places
+        if places.layout is Layout.SINGLE and self.view == self._last[tab]:
+            self.arrangement.look_at(places.answer)
         if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there

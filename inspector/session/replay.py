@@ -31,7 +31,7 @@ ROUNDING = 1e-4
 NOTICEABLE = 0.01
 """Nats: other hardware, or a prompt cut into other chunks, makes smaller differences than this."""
 BOUND = "You only watch here: whoever leads the session can do that"
-_HIDDEN = (protocol.Loading, ModelFacts, protocol.Restoring, Restored, protocol.Failure)
+_HIDDEN = (protocol.Loading, ModelFacts, protocol.Resampled, protocol.Restoring, Restored, protocol.Failure)
 """Records of the live engine that don't concern the recording, which is shown until the session is there."""
 _SHOWN_BY: dict[type, str] = {of: shown for state in STATES for of, (_, shown) in state.STOPS.items()}
 """Words for what the main screen doesn't show of an entry, with the key that does."""

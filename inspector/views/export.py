@@ -86,7 +86,7 @@ class ExportActions(ToolActions):
             if TABS_OF.get(tool.opener) == INSIDE
         ]
         views = f"{', '.join(openers[:EXAMPLES])} and others."
-        return f"Nothing yet: what you look at in a token goes along, with {views}"
+        return f"None yet. Open one at a token to include it: {views}"
 
     def _write(self, place: tuple[Path, bool] | None) -> None:
         """Make the document and write it: in a thread, but for a picture."""

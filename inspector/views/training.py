@@ -79,11 +79,9 @@ def training_page(
 
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
     """Both losses over all steps of the training, of which some are still to come."""
-    guess, learned, held_out = (
-        math.log(begun.vocabulary),
-        [each.loss for each in so_far.steps],
-        _spread(so_far),
-    )
+    guess = math.log(begun.vocabulary)
+    learned = [each.loss for each in so_far.steps]
+    held_out = _spread(so_far)
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
         Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),
@@ -310,8 +308,8 @@ class TrainingView(View):
         """Show everything, now."""
         recording, begun = self.recording, self.so_far.begun
         self._clock.resume() if recording is not None and recording.playing else self._clock.pause()
-        self.view.put("Learning", self._draw)
-        place = "Watch a model learn"
+        self.view.put("Watch a model learn", self._draw)
+        place = ""
         if begun is not None:
             settings = begun.settings
             place = "recorded · " if recording is not None else ""
@@ -353,7 +351,6 @@ class TrainingView(View):
         )
         own_text = "inspector train --text FILE learns from a text of your own."
         inks = [
-            (on.ink("primary"), ["Watch a model learn, from random weights.", ""]),
             (on.rich_style, [*does, ""]),
             (on.ink("muted"), [loss, "", own_text]),
         ]
@@ -364,8 +361,13 @@ class TrainingView(View):
         if self.job.failure is not None and self.recording is None:
             return visible(self.job.failure.message)
         so_far, run, opens = self.so_far, bare_key_for("training.run"), bare_key_for("training.open")
+        recorded = bare_key_for("training.recorded")
         if so_far.begun is None:
-            return "Reading the text" if self.running else f"Press {run} to train, or a step at a time"
+            return (
+                "Reading the text"
+                if self.running
+                else f"{run} trains here, {recorded} plays a recorded training"
+            )
         where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
         if self.recording is not None:
             return f"Playing {where}" if self.running else f"Recorded: {where}. Press {run} to play"

@@ -166,7 +166,7 @@ async def test_the_exported_page_names_the_head_that_was_off(
     async with walking(size) as walker:
         for line in WALKS[HEAD_OFF]:
             await walker.follow(line)
-        named = re.search(r"under (L\d h\d off)", walker.text)
+        named = re.search(r"(L\d h\d off)", walker.text)
         steps = walker.app.controller.timeline.completion
     assert named is not None
     first = next(each.index + 1 for each in steps if each.origin == "intervened")

@@ -119,7 +119,7 @@ async def test_where_nothing_was_looked_at_the_dialog_says_what_to_do(
     assert not dialog.query(Ticks)
     said = " ".join(rig.screen_text().replace("│", " ").split())
     views = "3 A attention, 3 I lens, 3 D contributions"
-    assert f"Nothing yet: what you look at in a token goes along, with {views} and others." in said
+    assert f"None yet. Open one at a token to include it: {views} and others." in said
 
 
 async def test_a_picture_shows_the_screen_and_not_the_dialog(rig: Rig, tmp_path: Path) -> None:

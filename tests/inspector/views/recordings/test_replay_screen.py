@@ -325,7 +325,11 @@ def test_going_live_builds_the_tree_and_steps_on(path, state):
         assert rig.engine.sent[1] == protocol.Configure(USED)
         assert rig.engine.sent[2].node == rig.timeline.tip
         assert len(rig.engine.sent[2].nodes) == len(PROMPT) + 9
-        await rig.push([Ended("Configure"), restored(rig), Ended("Restore")])
+        tip, good = rig.timeline.tip, restored(rig)
+        before = protocol.Resampled(rig.timeline.prompts.prefilled.next)  # of the session that the engine had
+        await rig.push([before, Ended("Configure")])
+        assert rig.timeline.tip == tip
+        await rig.push([good, Ended("Restore")])
         assert "to the last bit" in rig.status
         assert "● DECODE step 5" in rig.screen_text()
         assert rig.app.playback.player is None

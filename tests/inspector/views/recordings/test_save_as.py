@@ -214,8 +214,8 @@ def test_recent_sessions_are_listed_and_one_is_shown(state):
             )
         )
         assert "not a recording" in text
-        texts = [str(option.prompt) for option in options.options]
-        options.highlighted = next(place for place, each in enumerate(texts) if "7 tokens" in each)
+        assert options.highlighted is not None
+        assert "7 tokens" in str(options.options[options.highlighted].prompt), "not the one that runs"
         await rig.press("enter")
         while rig.app.playback.player is None or not rig.app.playback.player.settled:
             await rig.pilot.pause(0.02)
