@@ -77,15 +77,9 @@ class KeepActions(ToolActions):
         """The session's file and what is not in it, what is marked, and what an export would have."""
         tree = self.timeline.tree
         ends, marks = len(tree.leaves()), [*tree.marks.of.values()]
-<<<<<<< HEAD
         kinds = (("name", "name"), ("bookmarked", "bookmark"), ("note", "note"), ("caption", "caption"))
-        counted = ((sum(bool(getattr(each, field)) for each in marks), word) for field, word in kinds)
-        marked = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in counted if number]
-=======
-        kinds = (("name", "name"), ("bookmark", "bookmark"), ("note", "note"), ("caption", "caption"))
         numbers = ((sum(bool(getattr(each, field)) for each in marks), word) for field, word in kinds)
         marked = [counted(number, word) for number, word in numbers if number]
->>>>>>> w-trim
         return [
             *_saved(self.host),
             ("branches", f"{ends:,}" if ends else "none yet"),

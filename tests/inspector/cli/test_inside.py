@@ -220,13 +220,8 @@ def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
 def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["show", *PROMPT, "switch-off", "--off", "L1 MLP"]) == 0
     out = capsys.readouterr().out
-<<<<<<< HEAD
     assert "the largest 12 of 56." in " ".join(out.split())
     assert sum(bool(re.match(r"  L\d.* %$", line)) for line in out.splitlines()) == 12
-=======
-    assert "the largest 12 of 56" in out
-    assert sum(bool(re.match(r"  L\d.* %", line)) for line in out.splitlines()) == 12
->>>>>>> w-trim
     assert "  L1 MLP off.\n  This token. KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
 

@@ -408,7 +408,7 @@ async def test_the_page_of_keys_begins_with_what_is_on_show_and_the_open_tab(rig
         await rig.press(tab, "question_mark")
         rows = [row.strip() for row in help_rows(rig)]
         assert rows[1].startswith(f"On show: {view}")
-        tabs = [row for row in rows if re.fullmatch(r'[1-7] [A-Z].*', row)]
+        tabs = [row for row in rows if re.fullmatch(r"[1-7] [A-Z].*", row)]
         assert tabs[0] == title
         await rig.press("escape")
 
