@@ -318,8 +318,8 @@ class InsideTables(PlainText[Known]):
         match record:
             case Failure():
                 said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
-                title, lines = TABLES[LACKED[record.command]][0], plain_lines([said], width)
-                self._write([title, *(f"  {line}" for line in lines), ""])
+                title = TABLES[LACKED[record.command]][0]
+                self._write([title, *(f"  {line}" for line in plain_lines([said], width)), ""])
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
                 lines = plain_lines(document(record, self._figures), width) if checks_hold(record) else ()
