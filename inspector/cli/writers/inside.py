@@ -322,9 +322,9 @@ class InsideTables(PlainText[Known]):
                 self._write([title, *(f"  {line}" for line in plain_lines([said], width)), ""])
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
-                lines = plain_lines(document(record, self._figures), width) if checks_hold(record) else ()
+                shown = document(record, self._figures) if checks_hold(record) else ()
                 proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line}" for line in lines), *proof, ""])
+                self._write([title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, ""])
             case _:
                 super()._take(record)
 
