@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("theme",), "Dark or light", "the other theme"),
         (("alone",), "Text and panel", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
-        (DIVIDERS, "Dividers", "click an arrow"),
+        (DIVIDERS, "Dividers", "resize the panels"),
     ),
 }
 """The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
@@ -63,7 +63,8 @@ class KeepActions(ToolActions):
             [[Segment(name, heading)], *(_row(on, *one, width) for one in each)] for name, each in sections
         ]
         lines = [_lines(on, name, each, width) for name, each in sections]
-        for blocks in ([facts, *listed], [facts, *lines], lines):
+        some = facts[: max(0, height - sum(map(len, lines)))]
+        for blocks in ([facts, *listed], [facts, *lines], [some, *lines]):
             for gap in (1, 0):  # blank rows between the blocks
                 rows: list[Row] = []
                 for block in blocks:
