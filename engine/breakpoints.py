@@ -50,7 +50,7 @@ class Breakpoints(SettingsStruct, frozen=True):
     )] = None  # fmt: skip
     """Probability of the most probable token minus that of the second; a small margin is a fork point."""
     mass_below: Annotated[_Share | None, Setting(
-        "of all tokens that the grammar allows", "allowed prob. below", "share", flag="--break-mass", says=_SHARE,
+        "of all tokens that the grammar allows", "allowed p below", "share", flag="--break-mass", says=_SHARE,
         words="mass < {}",
     )] = None  # fmt: skip
     """Total model probability of the tokens that the grammar allows next; a low one means that the grammar works

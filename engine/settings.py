@@ -60,7 +60,7 @@ class Settings(SettingsStruct, frozen=True):
     """Settings of the sampler and of the stops; they may change at any step."""
 
     temp: Annotated[float, Meta(ge=0, le=100), Setting(
-        "0 always takes the most probable token; above 1 flattens probabilities", least=LEAST_TEMP,
+        "0 is greedy; above 1 flattens the distribution", least=LEAST_TEMP,
         label="temperature", group=DRAW,
         stage=SamplerStage("temperature", "scale", "temp.", off=(1,))
     )] = 0.0  # fmt: skip

@@ -704,13 +704,8 @@ class Contributions(_Result[protocol.AttributionRead]):
     @property
     def heads(self) -> dict[str, float]:
         """The same for each attention head, as far as heads can be told apart."""
-        parts = part_rows(self.record)
-        return {
-            each.name: each.value
-            for part in parts
-            for each in head_rows(self.record, part)
-            if each.kind == "head"
-        }
+        every = (each for part in part_rows(self.record) for each in head_rows(self.record, part))
+        return {each.name: each.value for each in every if each.kind == "head"}
 
     def _repr_html_(self) -> str:
         return notebook(attribution.document(self.record))
@@ -1107,21 +1102,19 @@ class Branch:
 
     @checked
     def contributions(
-        self, token: int | str | None = None, against: int | str | None = None
+        self, token: int | str | None = None, against: int | str | None = None, *, alone: bool = False
     ) -> Contributions:
         """Decompose the logit of a next token into what each part of the model adds to it.
 
         Args:
-            token: Token whose logit is meant, by its id or text; None as in `gradients`.
-            against: Token whose logit is subtracted; None for no other.
+            token: As in `gradients`.
+            against: As in `gradients`.
+            alone: As in `gradients`.
 
         Raises:
             EngineError: What was read is not what the model computes, or a text is no single token.
         """
-        if token is None:
-            token = self._next_step.id if self._next_step is not None else self.sampler().top(1)[0].id
-        tokens = tuple(self._id(each) for each in (token, against) if each is not None)
-        command = protocol.Attribute(self.node, tokens)
+        command = protocol.Attribute(self.node, self._compared(token, against, alone))
         return Contributions(self._line.view(command, protocol.AttributionRead, "contributions"))
 
     @checked
@@ -1130,6 +1123,7 @@ class Branch:
         token: int | str | None = None,
         against: int | str | None = None,
         *,
+        alone: bool = False,
         integrated: bool = True,
         baseline: str = "mean",
         steps: int = 32,
@@ -1140,7 +1134,8 @@ class Branch:
         Args:
             token: Token whose logit is meant, by its id or text; None for the step's own if `at` was given one, or else
                 the most probable.
-            against: Token whose logit is subtracted; None for no other.
+            against: Token whose logit is subtracted; None for the best other candidate, as on the screen.
+            alone: Whether no logit is subtracted.
             integrated: Integrated gradients; otherwise gradient × input.
             baseline: `mean`, `first`, `zero`, or the text of one token.
             steps: From the baseline to the text, to begin with.
@@ -1149,9 +1144,7 @@ class Branch:
         Raises:
             EngineError: The model gives no gradient, a check of it failed, or a text is no single token.
         """
-        if token is None and self._next_step is not None:
-            token = self._next_step.id
-        one, other = (None if each is None else self._id(each) for each in (token, against))
+        one, other = (*self._compared(token, against, alone), None)[:2]
         method: protocol.GradientMethod = "integrated" if integrated else "input"
         start = baseline_of(baseline)
         command = protocol.ReadGradients(self.node, one, other, method, *start, steps, hold_experts)
@@ -1164,6 +1157,19 @@ class Branch:
                 "Take more steps, another baseline, or hold_experts=True in a mixture of experts.",
             )
         return Gradients(read, self._path())
+
+    def _compared(self, token: int | str | None, against: int | str | None, alone: bool) -> tuple[int, ...]:
+        """The ids of the one or two tokens whose logits are asked about.
+
+        Raises:
+            EngineError: No prompt was given, or a text is no single token.
+        """
+        step, other = self._next_step, None if against is None else self._id(against)
+        best = [each.id for each in (self.sampler().top(2) if step is None else passage.top(step.choice, 2))]
+        one = self._id(token) if token is not None else step.id if step is not None else best[0]
+        if other is None:
+            other = next((id for id in best if id != one), None)
+        return (one,) if alone or other is None else (one, other)
 
     def _id(self, token: int | str) -> int:
         """The id of a token.
@@ -1542,9 +1548,6 @@ class Session(Branch):
             EngineError: The engine refuses.
         """
         return ModelMap(self._line.do(protocol.ReadModules()).answer(protocol.ModelModules))
-
-    modules = map
-    """Its name before it had that of the view on the screen."""
 
     def set(self, **settings: Any) -> Session:
         """Use other settings from here on.

@@ -284,16 +284,11 @@ class InspectorApp(App[int]):
 
     async def _hand_on(self, event: events.Event) -> None:
         """Give a key or a pasted text to the screen on top."""
-        narrator, top = self.main.narrator, self.screen
-        if self.leaving:
-            return
-        if (
-            isinstance(event, events.Key)
-            and narrator is not None
-            and top is self.main
-            and narrator.takes(event.key)
+        narrator = self.main.narrator if self.screen is self.main else None  # not in dialogs
+        if self.leaving or (
+            isinstance(event, events.Key) and narrator is not None and narrator.takes(event.key)
         ):
-            return  # not in dialogs
+            return
         await super().on_event(event)
 
     def _read_styles(self) -> None:

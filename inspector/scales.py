@@ -44,8 +44,9 @@ def count(value: int) -> str:
 
 
 def counted(value: int, noun: str) -> str:
-    """A number of things: `1 token`, `4,086 tokens`."""
-    return f"{count(value)} {noun}{'s' * (value != 1)}"
+    """A number of things: `1 token`, `4,086 tokens`, `12 branches`."""
+    more = "es" if noun.endswith("ch") else "s"
+    return f"{count(value)} {noun}{more * (value != 1)}"
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -194,7 +194,7 @@ PICTURES: Mapping[str, Picture] = {
         settings=sampled(3),
     ),
     "draws": Picture(("o", "space"), prompt="Once upon a time, there was a"),
-    "second_model": Picture(
+    "second-model": Picture(
         ("r", "4", "h", "o", Seen("this model in 4 bits"), "down", "enter", Seen("mean KL"), "g")
     ),
     "attention": Picture(("3", "A"), prompt=NAMED),

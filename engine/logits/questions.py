@@ -304,8 +304,8 @@ class Vocabulary:
                 return sorted(ids)
 
     def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
-        """For each matching token 0 if it is what was searched, 1 if it begins with that, 2 otherwise; a space before
-        it does not count. Without a text, 0.
+        """For each matching token 0 if it is what was searched, 1 if it is in another case, 2 if it begins with that, 3
+        otherwise; a space before it does not count. Without a text, 0.
 
         Args:
             query: The search.
@@ -319,7 +319,16 @@ class Vocabulary:
             {*parts, *(f" {part}" for part in parts)},
         )
         begins = tuple(whole)
-        return [0 if texts[id] in whole else 1 if texts[id].startswith(begins) else 2 for id in ids]
+        return [
+            0
+            if self._texts[id] in whole
+            else 1
+            if texts[id] in whole
+            else 2
+            if texts[id].startswith(begins)
+            else 3
+            for id in ids
+        ]
 
 
 def find(
@@ -327,7 +336,8 @@ def find(
 ) -> TokensFound:
     """Find tokens, with their probabilities after a node from the model and from the sampler.
 
-    The token that is the text comes first, then tokens that begin with it, then the others; each by probability.
+    The token that is the text comes first, then in another case, then tokens that begin with it, then the others;
+    each by probability.
 
     Args:
         source: Provides tree and rows of logits; not changed.

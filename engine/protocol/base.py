@@ -32,6 +32,9 @@ class Floats(Struct, frozen=True):
     bits: int = 32
     """Size of each number: 16 or 32 bits."""
 
+    def __repr__(self) -> str:
+        return f"<Floats {' × '.join(map(str, self.shape))}>"
+
     @property
     def fits(self) -> bool:
         """True if the shape and the number of bytes agree, which a file doesn't guarantee."""

@@ -74,14 +74,14 @@ SHARES = Scale((0.05, 0.2, 0.4, 0.6, 0.8), below="below 0")
 
 
 def figure(value: float, cells: int, plus: str = "") -> str:
-    """A number in so many cells, 3 or more: `1.20`, `.12`, `-1.2`, `+12`; a dot for next to nothing.
+    """A number in so many cells, 3 or more: `1.20`, `.12`, `−1.2`, `+12`; a dot for next to nothing.
 
     Args:
         value: The number.
         cells: Those that there is room for.
         plus: The sign of one above 0.
     """
-    sign = "-" if value < 0 else plus
+    sign = "−" if value < 0 else plus
     size, room = abs(value), cells - len(sign)
     for digits in (2, 1, 0):
         text = f"{size:.{digits}f}"

@@ -361,7 +361,13 @@ FOREIGN: Mapping[str, str] = {
     for foreign in named.split()
 }
 """Flags of other programs (transformers, llama.cpp, vLLM, OpenAI's API) that no close match finds, and ours."""
-WORDS = {"help": "--help", "version": "--version", "resume": "--resume", "list": "sessions"}
+WORDS = {
+    "help": "--help",
+    "version": "--version",
+    "resume": "--resume",
+    "list": "sessions",
+    "compare": "diff",
+}
 """Words of other programs' command lines, and what is typed here after `inspector`."""
 
 
@@ -422,7 +428,7 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     if parser.prog == "inspector" and word:
         if word in subcommands:
             return EngineError(message, f"Put {word} first: inspector {word} ...")
-        message = f"{shorter(word)!r} is not a subcommand of inspector."
+        message = f"{shorter(word)!r} is neither a model nor a subcommand of inspector."
         if word.endswith((".trace", ".trace.zst")):
             return EngineError(message, f"Did you mean inspector replay {shlex.quote(word)}?")
         a_name = len(word) <= LONGEST_ECHO and "/" not in word  # some/model is no misspelt `models`

@@ -180,10 +180,8 @@ class SavedBreakpoints(_Saved[Breakpoints]):
     """
 
     def __init__(self, path: Path | None = None) -> None:
-        path, fault = (
-            path or places.config() / "breakpoints.json",
-            "A breakpoint in {path} is not used: {error}",
-        )
+        path = path or places.config() / "breakpoints.json"
+        fault = "A breakpoint in {path} is not used: {error}"
         super().__init__(
             TableFile(path, "breakpoints", "CONDITION: VALUE", "The breakpoints", fault), Breakpoints()
         )

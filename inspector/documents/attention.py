@@ -32,7 +32,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None 
 
     def others(seen: Collection[int]) -> TableRow | None:
         left = sorted({*order} - {listed[at] for at in seen})
-        words = sentence(f"{count(len(left))} other{'s' if len(left) > 1 else ''}", tone="muted")
+        words = sentence(counted(len(left), "other"), tone="muted")
         sums = percent(math.fsum(weights[place] for place in left))
         return TableRow((sums, "", words), "muted") if left else None
 
@@ -382,7 +382,7 @@ def _over_text(known: HeadScore, scored: HeadsScored) -> str:
 
 def _next(answer: Candidate | None) -> Iterator[Block]:
     if answer is not None:
-        label, prob = Text(quoted(token_label(answer.text, answer.raw)), "strong"), f" {percent(answer.prob)}"
+        label, prob = Text(quoted_label(answer), "strong"), f" {percent(answer.prob)}"
         yield sentence(
             *((Text(words, "muted"), label, prob) for words in ("The model's next token: ", "Next: "))
         )

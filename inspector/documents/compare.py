@@ -21,12 +21,11 @@ from engine.protocol import Candidate, Step
 from engine.timing import warm
 from engine.tree import common_prefix
 from inspector import scales
-from inspector.display import quoted, token_label
 from inspector.keys import key_for
 from inspector.scales import METRIC, bits, counted, others_prob, percent, tiny
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
-from inspector.state.session_tree import Item, SessionTree, numbered, shared
+from inspector.state.session_tree import Item, SessionTree, numbered, quoted_label, shared
 from inspector.state.timeline import Timeline
 
 # ---- where they match again, and which token faces which -----------------------------------------
@@ -441,7 +440,7 @@ def _matches(match: Match) -> str:
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
     again = comparison.matches[1 if comparison.same else 0 :]
-    runs = f"{len(again)} match{'es' * (len(again) != 1)}"
+    runs = scales.counted(len(again), "match")
     met = f"{runs}, {counted(sum(match.length for match in again), 'token')}"
     if comparison.same:
         return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
@@ -500,7 +499,7 @@ def _probabilities(comparison: Comparison) -> str:
     most = changed[0]
     if abs(most.prob) < LEAST_SEEN:
         return f"; their probabilities differ by no more than {tiny(abs(most.prob))}."
-    label = quoted(token_label(most.left.text, most.left.raw))
+    label = quoted_label(most.left)
     return (
         f", but their probabilities differ: largest at {numbered(most.left)}, {label}: "
         f"{change_words(most)}. {key_for('compare.largest')} goes there."

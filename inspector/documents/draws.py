@@ -77,9 +77,8 @@ def verdict(drawn: DrawsCounted) -> str:
         return f"{drawn.draws:,} draws: {few}"
     freedom = f"{counted(drawn.degrees, 'degree')} of freedom"
     figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p = {drawn.p_value:.3f}"
-    fits = (
-        "consistent with the sampler" if drawn.p_value >= 0.01 else "further off than 99 of 100 such counts"
-    )
+    off = drawn.p_value < 0.01
+    fits = "further off than 99 of 100 such counts" if off else "consistent with the sampler"
     return f"{drawn.draws:,} draws: {figures}: {fits}"
 
 

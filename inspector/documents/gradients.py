@@ -154,10 +154,8 @@ def listed(
     if left := shares[most:] if most is not None else []:
         sums = math.fsum(each.share for each in left), math.fsum(each.value for each in left)
         rows.append(_row(f"{count(len(left))} others", "", *sums, tone="muted"))
-    column = Column(
-        cells=(4, 999), priority=2, ends=ends_of([token_label(each.text) for each in read.tokens[:2]])
-    )
-    yield Table((*COLUMNS, column), rows, at, least=6)
+    ends = ends_of([token_label(each.text) for each in read.tokens[:2]])
+    yield Table((*COLUMNS, Column(cells=(4, 999), priority=2, ends=ends)), rows, at, least=6)
     jumps = read.chooses and not read.held_experts and read.method == "integrated"
     said = [complete_words(read), JUMPS * jumps, *map(visible, read.notes), MEANINGS[read.method]]
     yield from sentences([f"{method_words(read).capitalize()}.", *said] if at is not None else said)

@@ -9,7 +9,6 @@ from xml.etree.ElementTree import Element
 
 from engine.protocol import CandidateChange, HeadsSwept, Intervened, Scope, SweptUnit
 from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
-from inspector.blocks.heat_map import figure
 from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
@@ -52,7 +51,7 @@ def candidates(tried: Intervened) -> Iterator[Block]:
     most = f"{tried.largest_change:.2f} ({token_label(tried.largest_change_text)})"
     yield sentence(f"Largest change of a logit: {most}.")
     ranks = number("rank"), number("rank then")
-    columns = Column("candidate"), *map(number, sides(tried.interventions)), number("logit"), *ranks
+    columns = Column("candidate"), *map(number, sides(tried.interventions)), number("Δ logit"), *ranks
     yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(probs_of(tried)))
     yield from sentences([tried.note], "")
 
@@ -103,7 +102,7 @@ def effect(tried: Intervened) -> Iterator[Block]:
     yield sentence(long, f"{what}, {entropy}", what, tone="accent", lines=2)
     own, changed = sides(tried.interventions)
     bar = Column(cells=(4, 24), priority=2, top=1.0)
-    columns = Column(), number(own), bar, number(f"{changed} "), bar, number("logit", 2), number("rank", 2)
+    columns = Column(), number(own), bar, number(f"{changed} "), bar, number("Δ logit", 2), number("rank", 2)
     yield Table(columns, [*map(_change, tried.candidates)], rest=others(probs_of(tried), ("",), " "))
     yield from sentences([tried.note, with_keys(SCOPES[tried.scope]), with_keys(TOTAL)])
 
@@ -112,8 +111,10 @@ def _change(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
     changed = changed_to(before.prob, after.prob), Bar(after.prob)
-    label, logit = token_label(before.text, before.raw), figure(each.logit_change, 5, "+")
-    return TableRow((label, percent(before.prob), Bar(before.prob), *changed, logit, rank))
+    label = token_label(before.text, before.raw)
+    return TableRow(
+        (label, percent(before.prob), Bar(before.prob), *changed, signed(each.logit_change), rank)
+    )
 
 
 # ---- units switched off alone -------------------------------------------------------------------

@@ -54,9 +54,8 @@ def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
     )
     table = plain_lines([Table(COLUMNS, [*map(_row, windows(steps))])])
     last = steps[-1]
-    both = (
-        f"{milliseconds(last.cached_total_ms)} with a cache, {milliseconds(last.uncached_total_ms)} without"
-    )
+    times = map(milliseconds, (last.cached_total_ms, last.uncached_total_ms))
+    both = "{} with a cache, {} without".format(*times)
     lines = [f"{name:<12}{words}" for name, words in (("all steps", both), *verdict(steps))]
     parts = [*table, "", *chart(steps, columns), "", *lines, *how]
     return "\n".join(parts) + "\n"

@@ -15,7 +15,7 @@ from inspector import scales
 from inspector.display import quoted, token_label, visible
 from inspector.documents.grammar import sentences
 from inspector.state.candidates import is_untouched
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, quoted_label
 from inspector.widgets.charts import places
 
 LOGIT, MODEL, FINAL, NOW = "logit", "model", "final", "now"
@@ -243,13 +243,12 @@ class Reason(Struct, frozen=True):
         doings, picked = ", ".join(self._doings()), self._candidate(self.distribution.picked)
         if picked is None:
             return f"The token is beyond the candidates; {doings or 'no sampler stage changed anything'}."
-        belief = f"{_label(picked)} has {scales.percent(picked.prob, PERCENT)} by the model "
+        belief = f"{quoted_label(picked)} has {scales.percent(picked.prob, PERCENT)} by the model "
         belief += f"(rank {scales.count(picked.rank)})"
         if not doings:
             return f"{belief}, and no sampler stage changed that."
-        return (
-            f"{belief}; {doings}; it now covers {scales.percent(picked.sampler_prob, PERCENT)} of the line."
-        )
+        share = scales.percent(picked.sampler_prob, PERCENT)
+        return f"{belief}; {doings}; it now covers {share} of the line."
 
     def _candidate(self, id: int | None) -> Candidate | None:
         return next((each for each in self.distribution.candidates if each.id == id), None)
@@ -264,7 +263,7 @@ class Reason(Struct, frozen=True):
 
     def _missed(self, other: Candidate) -> str:
         """The reason that it is not another token."""
-        label, moved = f"{_label(other)} ({scales.percent(other.prob, PERCENT)})", self._moved(other.id)
+        label, moved = f"{quoted_label(other)} ({scales.percent(other.prob, PERCENT)})", self._moved(other.id)
         if other.cut_by not in (None, "greedy"):
             return f"{label} can't be drawn: {visible(other.cut_by or '')} cut it."
         if self.distribution.draw is None:
@@ -278,9 +277,8 @@ class Reason(Struct, frozen=True):
         ends = [f"{low:.3f}" if low else "0", f"{low + share:.3f}"]
         same = f"{scales.percent(share, PERCENT)} of the line"
         covers = same if ends[0] == ends[1] else " to ".join(ends)
-        return (
-            f"{'The top candidate ' if other.rank == 1 else ''}{label} covers {covers}; the draw missed it."
-        )
+        top = "The top candidate " if other.rank == 1 else ""
+        return f"{top}{label} covers {covers}; the draw missed it."
 
     # ---- greedy -----------------------------------------------------------------------------
 
@@ -293,7 +291,7 @@ class Reason(Struct, frozen=True):
         why = f"{visible(top.cut_by)} cut it" if top.cut_by not in (None, "greedy") else lowered
         return [
             f"Greedy takes {self._picked}, the highest logit in the end: there is no draw.",
-            f"The model's own favourite is {_label(top)} ({scales.percent(top.prob, PERCENT)}), but {why}.",
+            f"The model's own favourite is {quoted_label(top)} ({scales.percent(top.prob, PERCENT)}), but {why}.",
             *(missed if other is not top else []),
         ]
 
@@ -343,15 +341,11 @@ def _list(names: Sequence[str]) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def _label(candidate: Candidate) -> str:
-    return quoted(token_label(candidate.text, candidate.raw))
-
-
 def label_of(distribution: Distribution, id: int) -> str:
     """A candidate by its id, as a sentence shows it."""
     for candidate in distribution.candidates:
         if candidate.id == id:
-            return _label(candidate)
+            return quoted_label(candidate)
     return f"id {id}"
 
 
@@ -393,9 +387,9 @@ def penalised(
         item = items[position] if position < len(items) else None
         place = f"at step {item.index + 1}" if isinstance(item, Step) else "in the prompt"
         if before is not None and before.text:
-            place += f" after {quoted(token_label(before.text, before.raw))}"
+            place += f" after {quoted_label(before)}"
         places.append(place)
-    return f"{_label(candidate)} is penalised{by}: it occurs {', '.join(places)}."
+    return f"{quoted_label(candidate)} is penalised{by}: it occurs {', '.join(places)}."
 
 
 def earlier_of(reason: Reason) -> dict[int, tuple[int, ...]]:

@@ -110,10 +110,8 @@ class Triangle:
     def _legend(self, width: int) -> list[Row]:
         """The meaning of rows, columns and colours: on one line where it is wide enough."""
         hidden = 0.0 in self._read.row(self._read.tokens - 1)
-        what, scale = (
-            TRIANGLE_MEANING.format(", or by a window" if hidden else ""),
-            self._shades.legend(width),
-        )
+        what = TRIANGLE_MEANING.format(", or by a window" if hidden else "")
+        scale = self._shades.legend(width)
         if self._by > 1:
             what += f" A cell is {self._by} × {self._by} tokens, the largest of their weights."
         muted = self._on.ink("muted")

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from engine.protocol import Candidate, Distribution, PromptToken, Step
 from inspector.blocks.page import element, likeliest, millionths, number, written
-from inspector.display import guarded, hex_bytes, quoted, token_label, visible
+from inspector.display import guarded, hex_bytes, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, exhibits_of
 from inspector.export.markup import filled
 from inspector.export.recording import (
@@ -41,7 +41,7 @@ from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, millis
 from inspector.state.branches import ROOT, made
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import Made, by_token
-from inspector.state.session_tree import Item, SessionTree
+from inspector.state.session_tree import Item, SessionTree, quoted_label
 from inspector.state.timeline import Timeline
 
 
@@ -263,7 +263,8 @@ def views_csv(views: Iterable[Exhibit]) -> str:
 
 
 def _csv_cell(text: str) -> str:
-    """A text that is no formula; a number as spreadsheets read it."""
+    """A text that is no formula, not indented; a number as spreadsheets read it."""
+    text = text.strip()
     plain = text.replace("−", "-").removeprefix("+")
     return plain if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", plain) else guarded(text)
 
@@ -376,8 +377,8 @@ def _articles(recording: Recording, of: Exported, node: int, views: list[Exhibit
 def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, views: list[Exhibit]) -> Element:
     """Some views of a token's way through the model, and the token that was taken after it, if any was."""
     own = None if taken is None else tree.nodes[taken].id
-    followed = f"What came after {_named(tree.nodes[node])}"
-    followed += f": {_named(tree.nodes[taken])}" if taken is not None else ""
+    followed = f"What came after {quoted_label(tree.nodes[node])}"
+    followed += f": {quoted_label(tree.nodes[taken])}" if taken is not None else ""
     sections = [
         element("section", element("h4", view.heading), *made, class_="look", data_kind=view.kind,
                 data_token=own if view.token == own else None)
@@ -388,10 +389,6 @@ def _article(of: Exported, tree: SessionTree, node: int, taken: int | None, view
         "article", element("h3", followed), *sections, class_="looked", data_row=of.places[node],
         data_next=None if taken is None else of.places[taken],
     )  # fmt: skip
-
-
-def _named(item: Item) -> str:
-    return quoted(token_label(item.text, item.raw))
 
 
 # ---- a recording as one web page ----------------------------------------------------------------
@@ -615,6 +612,8 @@ def alone(svg: str, made: Sequence[Made] = ()) -> str:
     said = "".join(f"{escape(each.sentence)}. " for each in made)
     if said:
         svg = re.sub(r"<svg\b[^>]*>", lambda begin: f"{begin[0]}<desc>{said.rstrip()}</desc>", svg, count=1)
+    # some readers drop the blanks at the ends of a text, which moves bars
+    svg = svg.replace("<text ", '<text xml:space="preserve" ')
     return re.sub(r"font-family:\s*Fira Code, monospace", f"font-family: {_FAMILY}", _FONT_FACE.sub("", svg))
 
 

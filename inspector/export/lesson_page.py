@@ -25,7 +25,7 @@ from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
-from inspector.scales import METRIC, bits, count, milliseconds, percent, size
+from inspector.scales import METRIC, bits, count, counted, milliseconds, percent, size
 from inspector.state.candidates import of_prompt, with_own
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
@@ -66,7 +66,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     minutes = f", about {lesson.minutes:g} minutes" if lesson.minutes else ""
     return filled("lesson.html", ["page.css", "lesson.css"], SCRIPTS, {
         "title": escape(visible(lesson.title)),
-        "kicker": escape(f"A lesson on how a language model writes: {total} beat{'s' * (total != 1)}{minutes}"),
+        "kicker": escape(f"A lesson on how a language model writes: {counted(total, 'beat')}{minutes}"),
         "beats": "\n".join(written(_section(number, each, total)) for number, each in enumerate(beats, 1)),
         "about": about,
         "source": escape(f"Model: {visible(lesson.model)}. Every number is of one recorded run."),
@@ -429,7 +429,7 @@ def _stages(distribution: Distribution) -> Element | None:
     lines = []
     for stage in distribution.stages:
         took = f", took out {percent(stage.removed_mass)}" if stage.removed_mass else ""
-        words = f" left {count(stage.kept)} token{'s' * (stage.kept != 1)}{took}"
+        words = f" left {counted(stage.kept, 'token')}{took}"
         lines.append(element("li", element("b", visible(stage.name)), words))
     heading = element("p", "The sampler's stages, in their order")
     return element("div", heading, element("ol", *lines), class_="stages")

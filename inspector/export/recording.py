@@ -20,7 +20,7 @@ from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.documents.parts import Exported, ExportPart, exhibits_of
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.scales import COLD, amount, bits, count, milliseconds, prompt_rate, rate, size
+from inspector.scales import COLD, amount, bits, count, counted, milliseconds, prompt_rate, rate, size
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, draft, in_short, made_with
@@ -344,7 +344,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     steps = [item for item in items if isinstance(item, Step)]
     yield "prompt", _prompt(timeline, len(items) - len(steps))
     yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
-    yield "completion", f"{count(len(steps))} token{'s' * (len(steps) != 1)}"
+    yield "completion", counted(len(steps), "token")
     if (finish := finished(timeline, items)) is not None:
         yield "finished", finish
     yield from _worth("", steps)
@@ -378,7 +378,7 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
 
 
 def _prompt(timeline: Timeline, tokens: int) -> str:
-    text, prefilled = f"{count(tokens)} token{'s' * (tokens != 1)}", timeline.prompts.prefilled
+    text, prefilled = counted(tokens, "token"), timeline.prompts.prefilled
     return ", ".join(filter(None, (text, prompt_rate(prefilled.prompt_tps) if prefilled else "")))
 
 

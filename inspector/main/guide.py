@@ -80,11 +80,9 @@ class CaptionGuide:
 
     def _action(self, place: str) -> Action | None:
         """The action that opens a view on what was recorded: that of its id, or else the first of its tool."""
-        table = self._main.table
-        found = [
-            tool for tool in table.tools if tool.id == place or any(each.id == place for each in tool.actions)
-        ]
-        every = [each for tool in found for each in recorded_actions(tool, self._main.actions[tool.id])]
+        main, own = self._main, self._main.table.tool(place).id if place in self._main.table else place
+        found = (tool for tool in main.table.tools if tool.id in (place, own))
+        every = (each for tool in found for each in recorded_actions(tool, main.actions[tool.id]))
         return min(every, key=lambda each: each.id != place, default=None)
 
     def _shows(self, opened: View, place: str) -> bool:

@@ -32,8 +32,6 @@ from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import (
     first_fitting,
-    quoted,
-    token_label,
     token_text,
     truncate_words,
     unfinished,
@@ -45,7 +43,7 @@ from inspector.scales import step_of
 from inspector.session.requests import Replies
 from inspector.state.inside import CHECKS, checked, interventions_words
 from inspector.state.second_model import SecondModelSoFar
-from inspector.state.session_tree import Item, numbered
+from inspector.state.session_tree import Item, numbered, quoted_label
 from inspector.state.timeline import Phase
 from inspector.widgets.actions import HELP, Action, ActionTable, both, note, screen_table
 from inspector.widgets.canvas import (
@@ -81,7 +79,7 @@ GAP = "⋮ "
 
 def label_at(path: Sequence[Item], place: int = -1) -> str:
     """The token of a path in quotation marks."""
-    return quoted(token_label(path[place].text, path[place].raw))
+    return quoted_label(path[place])
 
 
 def predicting(selected: Item | None) -> str:
@@ -113,11 +111,9 @@ def place_of(path: Sequence[Item], selected: Item | None, width: int) -> str:
     """
     if not path:
         return "The model reads nothing before the first token"
-    label = label_at(path)
-    long = f"{predicting(selected)}: the model reads {label}"
-    return first_fitting(
-        width, f"{long}, {numbered(path[-1])}", long, f"{predicting(selected)} from {label}", label
-    )
+    label, what = label_at(path), predicting(selected)
+    long = f"{what}: the model reads {label}"
+    return first_fitting(width, f"{long}, {numbered(path[-1])}", long, f"{what} from {label}", label)
 
 
 def under_way(answers: Asked[Any]) -> str:
@@ -619,10 +615,6 @@ class InsideView(View, Generic[Answer]):
             self.host.changed()
         else:
             self.say(with_keys("No second model is open: {second_model} opens one"))
-
-    def back(self) -> None:
-        """Go back one step."""
-        self.leave()
 
     def leave(self) -> None:
         """Leave; what is computed stops."""

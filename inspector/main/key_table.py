@@ -365,12 +365,10 @@ def _page(tables: Iterable[ActionTable | str]) -> str:
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:
     """The sections of the main screen: what holds everywhere, then each tab, with its digit; a row for each action."""
-    order, way = (
-        {id: place for place, id in enumerate(KEYS)},
-        key_for("next_view"),
-    )  # to an answer without a key
+    order, way = {id: place for place, id in enumerate(KEYS)}, key_for("next_view")
     ordered = sorted(table.actions, key=lambda each: (each.tabs[:1], order.get(each.id, len(order))))
     for tabs, actions in groupby(ordered, key=lambda each: each.tabs[:1]):
+        # an answer without a key of its own: the way to it
         rows = (f"| `{each.shown or way}` | {_named(each)} |" for each in actions)
         title = f"{tabs} {TABS[tabs]}" if tabs else "In every tab"
         yield tabs, "\n".join(("", f"## {title}", "", "| key | what it does |", "|---|---|", *rows))

@@ -25,7 +25,7 @@ from textual.widgets import Static
 from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
-from inspector.display import visible
+from inspector.display import truncate, visible
 from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
 from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
@@ -1047,7 +1047,8 @@ class MainScreen(KeyedScreen[None]):
                     strips += [Strip.blank(each.region.x - x, self.rich_style), *each.render_lines(line)]
                     x = each.region.right
             console.print(Segments([*Strip.join(strips), Segment.line()]), end="")
-        return console.export_svg(title=title)
+        beside = 16  # cells of the frame's buttons, and as many at the right
+        return console.export_svg(title=truncate(title, max(1, area.width - beside)))
 
     async def quit(self) -> None:
         """Leave."""

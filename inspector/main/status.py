@@ -26,14 +26,14 @@ from engine.protocol import (
 )
 from engine.thread import WITHOUT_MLX
 from inspector.config.files import log_crash
-from inspector.display import quoted, token_label, truncate_words, visible, visible_lines
+from inspector.display import truncate_words, visible, visible_lines
 from inspector.keys import bare_key_for, key_for
 from inspector.session.client import Severity
 from inspector.session.controller import Controller
 from inspector.session.transport import marker
 from inspector.state.conditions import ending
 from inspector.state.inside import interventions_words
-from inspector.state.session_tree import BOOKMARKED, branches_words, numbered, written
+from inspector.state.session_tree import BOOKMARKED, branches_words, numbered, quoted_label, written
 from inspector.state.timeline import Phase, Timeline
 
 
@@ -99,7 +99,7 @@ def _without_text(timeline: Timeline) -> str:
     prompt, sampling, quits = key_for("prompt"), key_for("sampling"), key_for("quit")
     match timeline.phase:
         case Phase.LOADING:
-            return f"Loading the model. Meanwhile: {prompt} another prompt, {sampling} sampling, {quits} quit"
+            return f"Loading the model. Meanwhile: {prompt} another prompt, {sampling} settings, {quits} quit"
         case Phase.FAILED if timeline.load_failure and timeline.load_failure.hint.endswith(WITHOUT_MLX):
             return f"No MLX. Press {key_for('sessions')} to see a saved session, {quits} to quit"
         case Phase.FAILED:
@@ -126,7 +126,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
         return f"{place}.{more} {end}"
     if item is not None and candidate.id == item.id:
         return f"{place}.{more} ↑↓ and ⏎ take another token here. {end}"
-    return f"{place}.{more} ⏎ branches here with {_name(candidate)}. {end}"
+    return f"{place}.{more} ⏎ branches here with {quoted_label(candidate)}. {end}"
 
 
 def _mark(timeline: Timeline, node: int) -> str:
@@ -144,20 +144,20 @@ def _finished(timeline: Timeline) -> str:
         return f"{_under(timeline)}. {words}; {run} continues"
     talks = timeline.prompts.opened is not None and timeline.prompts.opened.messages and not timeline.recorded
     replies = f"; {key_for('reply')} replies" if talks else ""
-    return f"{words}. {key_for('step').capitalize()} or {run} continues past it{replies}"
+    return f"{words}. {key_for('step').capitalize()} or {run} continues{replies}"
 
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     """The token that the next key takes, after the last one."""
     step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
-    takes = f"{step.capitalize()} takes {_name(picked)}" if picked is not None else ""
+    takes = f"{step.capitalize()} takes {quoted_label(picked)}" if picked is not None else ""
     if timeline.under and not timeline.recorded:
         return f"{_under(timeline)}. {takes}; {run} runs" if takes else _under(timeline)
     if picked is None:
         return f"Press {step} to step, {run} to run"
     if candidate is None or candidate.id == picked.id:
-        return f"{step.capitalize()} or ⏎ takes {_name(picked)}. ↑↓ choose another; {run} runs"
-    return f"{takes}, ⏎ takes {_name(candidate)} instead; {run} runs"
+        return f"{step.capitalize()} or ⏎ takes {quoted_label(picked)}. ↑↓ choose another; {run} runs"
+    return f"{takes}, ⏎ takes {quoted_label(candidate)} instead; {run} runs"
 
 
 def _under(timeline: Timeline) -> str:
@@ -175,10 +175,6 @@ def _picked(timeline: Timeline) -> Candidate | None:
     """The token that space takes, if it is among the candidates."""
     taken = timeline.taken
     return next((each for each in timeline.candidates if each.id == taken), None)
-
-
-def _name(candidate: Candidate) -> str:
-    return quoted(token_label(candidate.text, candidate.raw))
 
 
 _STEPPING = frozenset((Phase.READY, Phase.RUNNING))

@@ -417,6 +417,10 @@ class View(Vertical, Keyed):
         self.leave()
         self.host.press(action)
 
+    def back(self) -> None:
+        """Go back one step: a view of one step is left."""
+        self.leave()
+
     def leave(self) -> None:
         """Go back; what it started stops."""
         self.job.stop()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from engine.protocol import ModelFacts, Prefill, Step
 from engine.settings import BY_NAME, LoadSettings, Settings, with_defaults
@@ -34,10 +34,8 @@ def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tu
     drawn = next((at for at, (_, own) in enumerate(steps) if own is None or own != first), len(steps))
     if prompt is None or first is None or not drawn or is_conversation(prompt.messages):
         return "", 0
-    words = ["inspector", "--model", load.model]
-    words += [
-        word for name, value in _given(load, LoadSettings(model=load.model)) for word in _flags(name, value)
-    ]
+    words, plain = ["inspector", "--model", load.model], LoadSettings(model=load.model)
+    words += [word for name, value in _given(load, plain) for word in _flags(name, value)]
     words += [f"--prompt={prompt.text}"] if prompt.text.startswith("-") else ["-p", prompt.text]
     words += ["--chat"] if prompt.chat else ["--ignore-chat-template"]
     words += ["--system-prompt", prompt.system] if prompt.system else []
@@ -70,13 +68,12 @@ def as_python(timeline: Timeline, load: LoadSettings, settings: Settings) -> str
     for own, group in groupby(steps, key=lambda each: each[1]):
         run = [step for step, _ in group]
         if own is None:
-            lines += [
-                "for token in ({},):".format(", ".join(str(step.id) for step in run)),
-                "    s.take(token)",
-            ]
+            ids = ", ".join(str(step.id) for step in run)
+            lines += [f"for token in ({ids},):", "    s.take(token)"]
             continue
         if own != present:
-            lines += [f"s.set({_arguments([*_given(own, present), *_seed(own, present)])})"]
+            seed = [("seed", own.seed)] * (own.seed != present.seed)
+            lines += [f"s.set({_arguments([*_given(own, present), *seed])})"]
             present = own
         lines += [f"s.run({len(run)}).wait()"]
     return "\n".join([*lines, "print(s.text)", ""])
@@ -91,7 +88,7 @@ def _first_prompt(timeline: Timeline) -> Prefill | None:
 
 def _steps(timeline: Timeline, settings: Settings) -> list[tuple[Any, Settings | None]]:
     """What follows the first prompt, each with the settings that it was drawn with; None for what no run takes."""
-    items, tree = timeline.items, timeline.tree
+    items, tree, usual = timeline.items, timeline.tree, Settings()
     first = timeline.step_slots[0] if timeline.step_slots else len(items)
     found: list[tuple[Any, Settings | None]] = []
     for at in range(first, len(items)):
@@ -100,17 +97,10 @@ def _steps(timeline: Timeline, settings: Settings) -> list[tuple[Any, Settings |
         ended = finished is not None and finished.reason != "length"
         if isinstance(item, Step) and item.origin in _DRAWN and not item.choice.reroll and not ended:
             settings = tree.settings.get(item.node, settings)
-            own = None if settings.grammar is not None else _without(settings)
+            if settings.grammar is None:  # without what changes no draw
+                own = replace(settings, max_tokens=usual.max_tokens, candidates=usual.candidates)
         found.append((item, own))
     return found
-
-
-def _without(settings: Settings) -> Settings:
-    """Settings without those that change no draw."""
-    usual = Settings()
-    return Settings(
-        **asdict(settings) | {name: getattr(usual, name) for name in ("max_tokens", "candidates")}
-    )
 
 
 def _usual(facts: ModelFacts | None) -> Settings:
@@ -124,10 +114,6 @@ def _given(own: Any, usual: Any) -> Iterator[tuple[str, Any]]:
     for name, value in asdict(own).items():
         if value != before[name] and name in BY_NAME and name not in _BY_ITSELF:
             yield name, value
-
-
-def _seed(own: Settings, before: Settings) -> Sequence[tuple[str, int]]:
-    return [("seed", own.seed)] if own.seed != before.seed else []
 
 
 def _flags(name: str, value: Any) -> list[str]:

@@ -22,12 +22,12 @@ from engine.protocol import (
 )
 from engine.setting import GRAMMAR
 from engine.settings import LoadSettings, Settings, SpeculationSettings
-from inspector.display import quoted, token_label
 from inspector.keys import key_for
 from inspector.session.client import Backend, EngineClient
 from inspector.session.history import History
 from inspector.session.setup import SamplerQueries, Setup
 from inspector.session.transport import LiveTransport
+from inspector.state.session_tree import quoted_label
 from inspector.state.timeline import Phase, Timeline, other
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class Navigation:
         for each in timeline.candidates:
             if each.id == token and each.cut_by == GRAMMAR and not (again or timeline.recorded):
                 self._forbidden = choice
-                label = quoted(token_label(each.text, each.raw))
+                label = quoted_label(each)
                 return f"The grammar forbids {label}. Press again to take it and leave the grammar"
         self._client.do(Choose(timeline.before, token, leave_grammar=again))
         return ""

@@ -12,6 +12,7 @@ from engine.protocol import Deleted, Marked, MoveTo, Record, Step, Undeleted
 from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
+from inspector.scales import counted
 from inspector.session.client import EngineClient
 from inspector.session.setup import SamplerQueries, Setup
 from inspector.session.transport import LiveTransport, conditions
@@ -205,7 +206,7 @@ class History:
         if isinstance(now, Breakpoints):
             stops = f"runs stop at {conditions(now)} now" if now.active else "none is set now"
             return f"the change of breakpoints: {stops}"
-        return f"deleting {change.tokens:,} token{'s' * (change.tokens != 1)}"
+        return f"deleting {counted(change.tokens, 'token')}"
 
     def _way_words(self, change: PathChange) -> str:
         tree, prompts = self._client.timeline.tree, self._client.timeline.prompts.by_end

@@ -14,10 +14,11 @@ from rich.cells import cell_len
 from engine import protocol
 from engine.breakpoints import SURE, Breakpoints
 from engine.protocol import Command, MoveTo, Prefill, Run, Step, TakeStep
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.display import truncate, visible
 from inspector.keys import key_for
-from inspector.scales import percent, time_left
+from inspector.scales import counted, percent, time_left
 from inspector.session.client import EngineClient, Listener, Request
+from inspector.state.session_tree import quoted_label
 from inspector.state.timeline import Phase
 
 if TYPE_CHECKING:
@@ -73,12 +74,12 @@ class BreakpointState:
         held = "; ".join(map(visible, self.hit.conditions))
         if not self.skipping:
             return f"Stopped: {held}. {key_for('run')} continues, {key_for('breakpoints')} changes it"
-        skipped = f"Skipped {self.skipped} sure token{'s' * (self.skipped != 1)}"
+        skipped = f"Skipped {counted(self.skipped, 'sure token')}"
         if len(self.hit.conditions) > 1 or not held.startswith("probability"):
             return f"{skipped}: {held}. {key_for('skip')} skips on, {key_for('step')} steps"
         picked = next(candidate for candidate in coming.candidates if candidate.id == coming.picked)
         skipped = skipped if self.skipped else "The next is not sure either"
-        token = f"{quoted(token_label(picked.text, picked.raw))} has {percent(picked.prob)}"
+        token = f"{quoted_label(picked)} has {percent(picked.prob)}"
         return f"{skipped}: {token}. {key_for('skip')} skips on, {key_for('step')} takes it"
 
 
@@ -283,5 +284,5 @@ def marker(points: Breakpoints, room: int) -> str:
     count = len(points.active)
     if not count:
         return ""
-    versions = (f"● stops at {conditions(points)}", f"● {count} breakpoint{'s' * (count != 1)}", f"● {count}")
+    versions = (f"● stops at {conditions(points)}", f"● {counted(count, 'breakpoint')}", f"● {count}")
     return next((text for text in versions if cell_len(text) <= room), "●")

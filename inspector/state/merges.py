@@ -14,6 +14,7 @@ from engine.protocol import TakenApart, TokenizerKind, WordApart
 from engine.settings import BY_NAME, LoadSettings
 from engine.token_texts import decode
 from inspector.display import pad, token_label, truncate, visible
+from inspector.scales import counted
 from inspector.state.session_tree import Item
 
 NAMES: dict[TokenizerKind, str] = {"bpe": "BPE", "unigram": "unigram", "wordpiece": "WordPiece"}
@@ -150,7 +151,7 @@ def summed(taken: TakenApart) -> str:
     """A text's figures: tokens, characters a token, and what cut it."""
     each = f", {taken.characters / taken.tokens:.2f} characters a token" if taken.tokens else ""
     rules = f", {taken.merges:,} merges" if taken.merges else ""
-    tokens = f"{taken.tokens:,} token{'s' * (taken.tokens != 1)}{each}"
+    tokens = f"{counted(taken.tokens, 'token')}{each}"
     return f"{tokens} · {NAMES[taken.algorithm]}, {taken.vocabulary:,} in the vocabulary{rules}"
 
 
@@ -170,7 +171,7 @@ def ladder_lines(taken: TakenApart) -> Iterator[str]:
             continue
         told.add(word.symbols)
         count = len(word.ids)
-        tokens = f"{count} token{'s' * (count != 1)}" if not word.added else "an added token, cut out first"
+        tokens = counted(count, "token") if not word.added else "an added token, cut out first"
         tokens += ", with what no piece stands for" if unknown(taken, word) else ""
         yield f"{truncate(word_label(word), WIDTH // 2)}   {tokens}"
         yield from () if word.added else _rows(taken, word)

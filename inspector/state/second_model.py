@@ -43,15 +43,13 @@ class SecondModelSoFar(Struct, CapabilityState):
             case PromptOpened(new_tree=True):
                 self.forget()
             case protocol.LockstepRead():
-                if (
-                    self.opened is not None and self.opened.aligned == "bytes"
-                ):  # a border may be none any more
+                # a border may be none any more
+                if self.opened is not None and self.opened.aligned == "bytes":
                     for span in self._sent:
                         if span.position >= record.since:
                             self.spans.pop(span.node, None)
-                self._sent = [span for span in self._sent if span.position < record.since] + list(
-                    record.spans
-                )
+                self._sent = [span for span in self._sent if span.position < record.since]
+                self._sent += record.spans
                 self.spans |= {span.node: span for span in record.spans}
                 if record.ahead is not None:
                     self.ahead[record.node] = record.ahead

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from engine.protocol import Deleted, DraftRound, Intervention, Marked, PromptToken, Step, Undeleted
+from engine.protocol import Candidate, Deleted, DraftRound, Intervention, Marked, PromptToken, Step, Undeleted
 from engine.settings import Settings
 from engine.tree import common_prefix
-from inspector.display import visible
+from inspector.display import quoted, token_label, visible
 from inspector.keys import bare_key_for, key_for
 from inspector.state.branches import PROMPT, ROOT, Branches, Token, token
 
@@ -138,6 +138,11 @@ class Marks:
         if token.node in (hidden := self.children.get(token.parent, set())):
             hidden.remove(token.node)
             insort(tree.children.setdefault(token.parent, []), token.node)
+
+
+def quoted_label(token: Item | Candidate) -> str:
+    """A token inside a sentence, printable."""
+    return quoted(token_label(token.text, token.raw))
 
 
 def numbered(item: Item) -> str:

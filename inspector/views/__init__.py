@@ -481,7 +481,7 @@ SAMPLER = Tool(
         Action("sampling", "Settings",
             "Change temperature, top-p, seed and the other sampling settings, and see at once what they would "
             "have picked.", lambda own: own.sampling(), Needs.ENGINE, recorded=lambda own: bool(own.timeline.rows),
-            hint=live("sampling"), worth=4, place=130,
+            hint=live("settings"), worth=4, place=130,
             synonyms="sampling, sampling settings, sampler settings, preset, presets, generation parameters, "
             "hyperparameters",
             view="settings…"),
@@ -584,7 +584,8 @@ COPY = Tool(
     actions=(
         Action("copy", "Copy",
             "Copy the token, its id, the completion, the path with probabilities, the branch as JSON and more.",
-            lambda own: own.open(), Needs.DISTRIBUTION, looks=True, synonyms="clipboard, copy text, copy as json",
+            lambda own: own.open(), Needs.DISTRIBUTION, looks=True,
+            synonyms="clipboard, copy text, copy as json, command line, python script",
             view="copy…"),
         Action("copy_selection", "Copy selection", "Copy what was selected in the text by dragging with the mouse.",
             lambda own: own.selection(), looks=True),

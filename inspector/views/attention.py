@@ -288,10 +288,8 @@ class AttentionView(InsideView[AttentionRead]):
         """The maps, the ranking or the weights from all tokens; or the reason why they aren't there."""
         if self.triangle:
             if (head := self.single) is None:
-                texts = [
-                    ("A single head can be shown from all tokens: choose one with [ or ].", on.ink("muted"))
-                ]
-                return [noticed(texts, middle=True)]
+                said = "A single head can be shown from all tokens: choose one with [ or ]."
+                return [noticed([(said, on.ink("muted"))], middle=True)]
             read = self._over(self._triangles, *head)
             if read is None or read.facts.failed is not None:
                 runs = "The whole path goes through the model again."

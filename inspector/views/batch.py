@@ -21,7 +21,7 @@ from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.scales import milliseconds, percent, size
+from inspector.scales import counted, milliseconds, percent, size
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
@@ -236,7 +236,7 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
         self._text, self._read, self._begins, self._how = text, read, begins, how
 
     def body(self) -> Iterable[Widget]:
-        yield Remark(("They begin another batch. " if self._begins else "They join the others. ") + self._how)
+        yield Remark(("They start a new batch. " if self._begins else "They join the others. ") + self._how)
         yield SafeTextArea(self._text, id="batch-prompts", soft_wrap=True, tab_behavior="focus")
         yield Remark(OWN)
         yield Remark(KEYS, id="batch-remark")
@@ -258,8 +258,8 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
     def _count(self) -> None:
         count = len(typed_prompts(self.typed))
         self.query_one("#apply", Button).disabled = not count
-        counted = f"{count} prompt{'s' * (count != 1)}. {KEYS}" if count else KEYS
-        self.query_one("#batch-remark", Remark).say(counted)
+        said = f"{counted(count, 'prompt')}. {KEYS}" if count else KEYS
+        self.query_one("#batch-remark", Remark).say(said)
 
     def apply(self) -> None:
         """Use what was typed, unless it is nothing."""
@@ -306,7 +306,7 @@ BATCH_KEYS = screen_table(
            lambda own: own.compare(), Needs.ENGINE, worth=7, place=-1,
            hint=lambda own: "compare" if own.grows and own.so_far.over and not own.so_far.compared else ""),
     Action("batch.new", "New batch",
-           "Begin another batch: a prompt on each line, or an object with settings of its own.",
+           "Start a new batch: a prompt on each line, or an object with settings of its own.",
            lambda own: own.begin_another(), Needs.ENGINE, hint="new", worth=8),
     Action("batch.static", "Static",
            "The next batch is static (rows stay until all lanes have ended), or continuous.",

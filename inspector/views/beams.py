@@ -19,7 +19,7 @@ from textual.widgets import Input, Label, Static
 from engine.errors import SettingsError
 from engine.protocol import BeamEnded, BeamStep, GoOnBeams, MoveTo, SearchBeams
 from engine.settings import BEAM_SETTINGS, BeamSettings
-from inspector.display import pad, quoted, token_label, visible
+from inspector.display import pad, visible
 from inspector.documents.beams import (
     BeamEntry,
     beside_greedy,
@@ -41,7 +41,7 @@ from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.beams import BeamHistory, BeamSearch
 from inspector.state.branches import ROOT
-from inspector.state.session_tree import numbered
+from inspector.state.session_tree import numbered, quoted_label
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import HELP, Action, ActionTable, Needs, back, both, note, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
@@ -322,9 +322,8 @@ class BeamsView(View):
         if not self.listed:
             advice = f"No step of one was recorded up to here. {self.needs_model}."
             if self.setting:
-                advice = (
-                    f"Press {key_for('beams.step')} for a step, {key_for('beams.run')} to search to the end."
-                )
+                step, run = key_for("beams.step"), key_for("beams.run")
+                advice = f"Press {step} for a step, {run} to search to the end."
             elif not self.recorded:
                 advice = "The first step is under way."
             about = [(line, on.ink("muted")) for line in (*ABOUT[1:], advice)]
@@ -603,7 +602,7 @@ def _replaced(timeline: Timeline) -> str:
     item = timeline.selected
     if timeline.following or item is None or timeline.before == ROOT:
         return ""
-    return f" in place of {quoted(token_label(item.text, item.raw))}, {numbered(item)}"
+    return f" in place of {quoted_label(item)}, {numbered(item)}"
 
 
 def _end_of(timeline: Timeline, node: int, cells: int) -> str:

@@ -19,12 +19,12 @@ from engine.errors import EngineError
 from engine.protocol import Candidate, Step
 from engine.setting import Setting
 from inspector.config.preferences import SavedBreakpoints
-from inspector.display import quoted, token_label, visible
+from inspector.display import visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.scales import SURPRISE_BITS
 from inspector.session.transport import conditions
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, dialog_table, taking
 from inspector.widgets.dialog import Remark
@@ -84,18 +84,14 @@ def _best_two(item: Item) -> tuple[Candidate, Candidate] | None:
 
 def _describe_surprise(timeline: Timeline, slot: int) -> str:
     item = timeline.items[slot]
-    return f"{_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
+    return f"{quoted_label(item)}, {surprisal(item) or 0:.1f} bits, rank {item.rank or 0:,}"
 
 
 def _describe_fork(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
-    two = [f"{_label(each)} {each.prob:.1%}".replace("%", " %") for each in _best_two(item) or ()]
+    two = [f"{quoted_label(each)} {each.prob:.1%}".replace("%", " %") for each in _best_two(item) or ()]
     count = f"{branches} branches" if branches > 1 else ""
     return ", ".join(filter(None, (" against ".join(two), count)))
-
-
-def _label(item: Item | Candidate) -> str:
-    return quoted(token_label(item.text, item.raw))
 
 
 SURPRISE = Landmark(

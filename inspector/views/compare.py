@@ -25,7 +25,6 @@ from inspector import scales
 from inspector.display import (
     joined_to_fit,
     pad,
-    quoted,
     token_label,
     token_text,
     truncate,
@@ -55,7 +54,7 @@ from inspector.documents.compare import (
 from inspector.keys import with_keys
 from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
-from inspector.state.session_tree import numbered
+from inspector.state.session_tree import numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import (
     Canvas,
@@ -698,10 +697,8 @@ class CompareView(View):
         best = sorted(COMPARED, key=lambda figure: -figure.worth)[: max(1, height - 1)]
         lines = figure_lines([figure for figure in COMPARED if figure in best], left, right, width)
         rows: list[Row] = [[Segment("".join(next(lines)), muted)]]
-        rows += [
-            [Segment(name, muted), Segment(both), Segment(differs, on.ink("strong"))]
-            for name, both, differs in lines
-        ]
+        for name, sides, differs in lines:
+            rows.append([Segment(name, muted), Segment(sides), Segment(differs, on.ink("strong"))])
         if (unknown := left.unknown + right.unknown) and len(rows) < height:
             words = f"{unknown} without a logprob are left out"
             rows.append([Segment(truncate(words, width), on.ink("warn"))])
@@ -714,7 +711,7 @@ class CompareView(View):
         item = self.comparison.items(pair)[self.table.side]
         if item is None:
             return "There is no token on this side here. ←→ go to the other one"
-        label = quoted(token_label(item.text, item.raw))
+        label = quoted_label(item)
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
         if (change := self.comparison.change(pair)) is None:
             return f"⏎ {goes} {label}, {numbered(item)} of {path}"

@@ -24,7 +24,7 @@ from engine.settings import LoadSettings, Settings
 from inspector.display import guarded, pad, token_label, visible
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolActions
-from inspector.scales import METRIC, size
+from inspector.scales import METRIC, counted, size
 from inspector.session.as_code import as_command, as_python
 from inspector.state.branches import made
 from inspector.state.conditions import TextCondition, by_token, in_short, made_with
@@ -70,7 +70,7 @@ class CopyActions(ToolActions):
     def _copy(self, text: str, name: str, made: str = "") -> None:
         self.host.app.copy_to_clipboard(text)
         sent = len(text.encode("utf-8", "replace"))
-        answer = f"Copied {name}: {len(text):,} character{'s' * (len(text) != 1)}"
+        answer = f"Copied {name}: {counted(len(text), 'character')}"
         if sent > MOST_BYTES:
             answer += f", {size(sent)}. Some terminals take {MOST_BYTES:,} at most: "
             answer += f"where it doesn't arrive, press {key_for('export')}"
@@ -185,8 +185,9 @@ def copyables(
     token = candidate if timeline.following else timeline.selected
     answer, whole = completion(items, timeline.slot), _text(items)
     before = _text(items[: timeline.step_slots[0] if timeline.step_slots else None])
-    count = f"{len(items):,} token{'s' * (len(items) != 1)}"
+    count = counted(len(items), "token")
     command, drawn = as_command(timeline, load, settings)
+    written = "the session" if drawn == len(timeline.step_slots) else f"steps 1 to {drawn}"
     python = as_python(timeline, load, settings)
     listed: list[Copyable] = []
     if token is not None:
@@ -205,16 +206,10 @@ def copyables(
                  lambda: table(timeline, items), complete=True),
         Copyable("j", "the branch as JSON", f"{count} with model, settings and marks",
                  lambda: branch_json(timeline, items, settings), complete=True),
-        Copyable("s", *_named(command, drawn, len(timeline.step_slots)), lambda: command),
+        Copyable("s", f"{written} as a command", visible(command), lambda: command),
         Copyable("y", "the session as Python", visible(python.partition("s = ")[2]), lambda: python),
     ]  # fmt: skip
     return [each for each in listed if each.preview]
-
-
-def _named(command: str, drawn: int, steps: int) -> tuple[str, str]:
-    """What a command is called, and its preview: it may write the beginning alone."""
-    whole = drawn == steps
-    return "the session as a command" if whole else f"steps 1 to {drawn} as a command", visible(command)
 
 
 def completion(items: Sequence[Item], slot: int) -> str:

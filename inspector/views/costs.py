@@ -163,10 +163,8 @@ class CostsView(View):
 
     def _empty(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The reason that there is nothing yet."""
-        failure, said = (
-            self._failure,
-            ("Nothing measured yet.", f"Press {key_for('costs.again')} to measure."),
-        )
+        failure = self._failure
+        said = ("Nothing measured yet.", f"Press {key_for('costs.again')} to measure.")
         if self.recorded:
             said = "Not recorded up to here.", f"{self.needs_model}."
         elif failure is not None:

@@ -28,7 +28,7 @@ from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
-from inspector.scales import count, milliseconds, percent
+from inspector.scales import count, counted, milliseconds, percent
 from inspector.session.requests import failure_words
 from inspector.state.conditions import ending
 from inspector.state.speculation import FATE_SIGNS, RULES, Speculation, figures, proof, share, verdict
@@ -162,11 +162,8 @@ class DraftsView(View):
                 Segment(f" {draft:>8} {model:>8}  ", on.rich_style),
             ]
             room = width - sum(part.cell_length for part in row)
-            words = (
-                first_fitting(room, words, words.partition(" · ")[0], words.partition(":")[0])
-                if room >= _OUTCOME
-                else ""
-            )
+            forms = words, words.partition(" · ")[0], words.partition(":")[0]
+            words = first_fitting(room, *forms) if room >= _OUTCOME else ""
             rows.append([*row, Segment(truncate_words(words, room), muted)])
         left, times = height - len(rows), _times(on, latest, state.totals.plain_ms, width)
         rows += [[], *times] if left > len(times) else times[-left:] if left > 0 else []
@@ -210,7 +207,7 @@ class DraftsView(View):
             return f"Loading the draft: {visible(loading.name)} {loading.done}/{loading.total}"
         if self.recorded:
             rounds = len(state.rounds)
-            return f"Recorded, {rounds} round{'s' * (rounds != 1)}. {self.needs_model}"
+            return f"Recorded, {counted(rounds, 'round')}. {self.needs_model}"
         if state.failure is not None:
             return failure_words(state.failure)
         run, verify = key_for("speculation.run"), key_for("speculation.verify")
@@ -337,9 +334,8 @@ def _times(on: Canvas, latest: DraftRound, plain_ms: float | None, width: int) -
     stages = [f"{glyph} {name} {milliseconds(ms)}" for glyph, name, ms, _ in parts if ms]
     words = [*stages, *([f"plain step {milliseconds(plain_ms)}"] if plain_ms else [])]
     line = joined_to_fit(words, width)
-    lines = (
-        words if len(line.split(" · ")) < len(stages) else [line]
-    )  # no sign in the bar without its meaning
+    # no sign in the bar without its meaning
+    lines = words if len(line.split(" · ")) < len(stages) else [line]
     return [drawn, *([Segment(each, on.ink("muted"))] for each in lines)]
 
 

@@ -8,14 +8,14 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import DrawMany, Step
+from engine.protocol import DrawMany
 from inspector.blocks.paint import Painter
-from inspector.display import quoted, token_label
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.session.requests import failure_words
 from inspector.state.batch import Batches, drawn_tree
+from inspector.state.session_tree import numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 
@@ -115,15 +115,10 @@ class DrawsView(View):
         length = f", {self.tokens} tokens each" if self.tokens > 1 else ""
         if self.recorded:
             return "Recorded draws"
-        place, selected = "the next token", self.timeline.selected
-        if selected is not None:
-            number = (
-                f"step {selected.index + 1}"
-                if isinstance(selected, Step)
-                else f"prompt token {self.timeline.slot + 1}"
-            )
-            place = f"{number} ({quoted(token_label(selected.text, selected.raw))})"
-        return f"{'Draw' if selected is None else 'Redraw'} {place} {self.draws:,} times{length}"
+        times = f"{self.draws:,} times{length}"
+        if (item := self.timeline.selected) is None:
+            return f"Draw the next token {times}"
+        return f"Redraw {numbered(item)} ({quoted_label(item)}) {times}"
 
     def situation(self) -> str:
         """The state of the draws, and what to do about it."""

@@ -261,7 +261,7 @@ class FindDialog(PickDialog[Candidate]):
         numbers = {
             "sampler": after_sampler(match),
             "rank": scales.count(match.rank),
-            "logprob": f"{match.logprob:.2f}",
+            "logprob": scales.decimal(match.logprob),
             "id": str(match.id),
         }
         muted = ink if cut else on.ink("muted")
@@ -304,10 +304,8 @@ def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
         advice = f"A text may take several tokens: esc, then {key_for('own_text')} types it."
         return f"No token contains {part}. {advice}"
     many = f"{answer.total:,} tokens contain {part}" if answer.total > 1 else f"1 token contains {part}"
-    shown, them = (
-        len(answer.matches),
-        "together the model gives them" if answer.total > 1 else "the model gives it",
-    )
+    shown = len(answer.matches)
+    them = "together the model gives them" if answer.total > 1 else "the model gives it"
     more = f" The first {shown} are shown." if shown < answer.total else ""
     return f"{many}; {them} {scales.share(answer.mass)}.{more}"
 

@@ -198,10 +198,8 @@ def usable_sentence(answer: GrammarExpected) -> str:
     reading = answer.reading
     if reading is None:
         return "Valid."
-    forced = (
-        ", ".join(visible(each.words) for each in answer.expected[:2]) if len(answer.expected) < 3 else ""
-    )
-    if not forced or not reading.allowed:
+    forced = ", ".join(visible(each.words) for each in answer.expected)
+    if not 0 < len(answer.expected) < 3 or not reading.allowed:
         return f"Valid. {allows(reading)}" if reading.allowed else "Valid."
     them = "it" if reading.allowed == 1 else "them"
     return f"Valid. Allowed next: {forced} (the model gives {them} {scales.share(reading.mass)})."

@@ -17,6 +17,7 @@ from inspector.export.recording import viewed
 from inspector.keys import key_for
 from inspector.main.panels.header import KEY, NAME, SENTENCE
 from inspector.main.tool import ToolActions, found
+from inspector.scales import counted
 from inspector.texts import few
 from inspector.widgets.actions import Hint, pressing
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row
@@ -38,7 +39,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
         (("theme",), "Dark or light", "the other theme"),
         (("alone",), "Text and panel", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
-        (DIVIDERS, "Dividers", "resize the panels"),
+        (DIVIDERS, "Dividers", "move them"),
     ),
 }
 """The rows under each heading: ids of the actions, what they are called here, and what they do, in a few words."""
@@ -77,9 +78,9 @@ class KeepActions(ToolActions):
         """The session's file and what is not in it, what is marked, and what an export would have."""
         tree = self.timeline.tree
         ends, marks = len(tree.leaves()), [*tree.marks.of.values()]
-        kinds = (("name", "name"), ("bookmark", "bookmark"), ("note", "note"), ("caption", "caption"))
-        counted = ((sum(bool(getattr(each, field)) for each in marks), word) for field, word in kinds)
-        marked = [f"{number:,} {word}{'s' * (number != 1)}" for number, word in counted if number]
+        kinds = (("name", "name"), ("bookmarked", "bookmark"), ("note", "note"), ("caption", "caption"))
+        numbers = ((sum(bool(getattr(each, field)) for each in marks), word) for field, word in kinds)
+        marked = [counted(number, word) for number, word in numbers if number]
         return [
             *_saved(self.host),
             ("branches", f"{ends:,}" if ends else "none yet"),

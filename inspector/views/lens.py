@@ -321,19 +321,16 @@ def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:
     layers = len(column.cells) - 1
     long = f"{LEADS} The model's answer, {name}, stays on top from layer {first} of {layers} on."
     if first == layers:
-        long = (
-            f"{LEADS} The model's answer, {name}, is on top after the last layer only, {layers} of {layers}."
-        )
+        after = f"after the last layer only, {layers} of {layers}"
+        long = f"{LEADS} The model's answer, {name}, is on top {after}."
     return first_fitting(width, long, f"{LEADS} {name} stays on top from layer {first} on")
 
 
 def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) -> str:
     where = f"After layer {layer}" if layer else "At the embedding"
     rank = f"{quoted(token_label(final.text))} has rank {count(cell.final_rank)}" if final else ""
-    entropy = bits(cell.entropy_bits)
-    return first_fitting(
-        width, f"{where}: {rank}, entropy {entropy} bits. Its list:", f"{where}: {rank}", where
-    )
+    long = f"{where}: {rank}, entropy {bits(cell.entropy_bits)} bits. Its list:"
+    return first_fitting(width, long, f"{where}: {rank}", where)
 
 
 def _bars(top: Sequence[LensToken], final: LensToken | None) -> Table:

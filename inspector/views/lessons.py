@@ -308,22 +308,19 @@ class LessonActions(ToolActions):
         """A sentence on what to do before a key that would show the answer."""
         explore = f"{EXPLORE.shown} explores freely"
         if self.presenting.on:
-            return (
-                f"The class predicts first: {key_for('presenting.on')} continues, {key} is locked. {explore}"
-            )
+            on = key_for("presenting.on")
+            return f"The class predicts first: {on} continues, {key} is locked. {explore}"
         return f"Predict first: press {numbers(play)}. {key} is locked until then. {explore}"
 
     def _keys(self) -> Keys:
         """The meanings of keys now, as Textual names them: to the presenter, or else to the lesson."""
         means = self._taken(self.play) if self.play is not None else {}
         means |= self.presenting.keys() if self.presenting.on else {}
-        enlarged = self.host.arrangement.enlarged and not self.presenting.on
-        if (
-            self.host.open_view is not None or self.timeline.phase is Phase.RUNNING or enlarged
-        ):  # these go first
+        opened, enlarged = self.host.open_view, self.host.arrangement.enlarged and not self.presenting.on
+        if opened is not None or self.timeline.phase is Phase.RUNNING or enlarged:  # these go first
             means.pop("lesson.leave", None)
-        listing = (each.names for each in LESSONS_KEYS.actions) if self.host.over == "lessons" else ()
-        own = {name for names in listing for name in names}  # the list has these
+        listing = LESSONS_KEYS.actions if self.host.over == "lessons" else ()
+        own = {name for each in listing for name in each.names}  # the list has these
         return {name: does for id, does in means.items() for name in names_of(id) if name not in own}
 
     def _taken(self, play: LessonPlay) -> Keys:
@@ -424,11 +421,10 @@ class LessonActions(ToolActions):
     def findable(self) -> Iterator[Findable]:
         """The way out of the lesson under way."""
         if self.play is not None:
-            about = (
-                "Leave the lesson. What it added stays in the tree; the session is where the lesson found it."
-            )
-            yield Findable("leave lesson", "Leave", about, "The lesson under way", key_for("lesson.leave"),
-                           "leave the lesson, exit, quit, end the lesson, stop the lesson", run=self.leave)  # fmt: skip
+            stays = "What it added stays in the tree; the session is where the lesson found it."
+            yield Findable("leave lesson", "Leave", f"Leave the lesson. {stays}", "The lesson under way",
+                           key_for("lesson.leave"), "leave the lesson, exit, quit, end the lesson, stop the lesson",
+                           run=self.leave)  # fmt: skip
 
     def on_disk(self) -> Iterator[Findable]:
         """The lessons that come with the program."""
@@ -786,13 +782,8 @@ class Presenting:
             )
             own = Narration("Presenting", Content(body), ())
         else:
-            lines = [
-                *self._sentence(play),
-                own.body,
-                *self._votes_lines(play),
-                *self._font(play),
-                *self._notes(play),
-            ]
+            below = (*self._votes_lines(play), *self._font(play), *self._notes(play))
+            lines = [*self._sentence(play), own.body, *below]
             if play.phase is LessonPhase.REVEALED and play.card.number is not None:
                 lines.insert(0, Content("\n".join(block_digits(play.card.number.written()))))
             own = replace(own, body=Content("\n").join(lines))
@@ -881,7 +872,7 @@ LESSONS_KEYS = screen_table(
     Action("lessons.begin", "Begin", "Begin the lesson, or list those of the course.", lambda own: own.take(),
            hint=lambda own: "open" if isinstance(own.picked, Course) else "begin", worth=9),
     Action("present", hint="present", worth=4),
-    replace(back("lessons.leave", "Go back: from a course to all lessons."), run=lambda own: own.go_back()),
+    back("lessons.leave", "Go back: from a course to all lessons."),
 )  # fmt: skip
 
 
@@ -939,15 +930,12 @@ class LessonsView(View):
         before, self.course = self.course, course
         if course is not None:
             self._choices = [CoursePlace(course, place) for place in range(len(course.parts))]
+            at = course.next(self._progress)
         else:
             self._choices = [*shipped_courses(), *shipped()]
-        at = course.next(self._progress) if course is not None else self._place_of(before)
+            at = 0 if before is None else self._choices.index(before)
         self.picks.lay(len(self._choices), at)
         self.changed()
-
-    def _place_of(self, course: Course | None) -> int:
-        places = (place for place, each in enumerate(self._choices) if course is not None and each == course)
-        return next(places, 0)
 
     @property
     def picked(self) -> Course | CoursePlace | Listed | None:
@@ -957,14 +945,10 @@ class LessonsView(View):
     @property
     def about(self) -> str:
         """What the highlighted one is about."""
-        match self.picked:
-            case CoursePlace() as place:
-                return place.listed.lesson.about
-            case Listed() as listed:
-                return listed.lesson.about
-            case Course() as course:
-                return course.about
-        return ""
+        each = self.picked
+        if each is None:
+            return ""
+        return each.about if isinstance(each, Course) else _listed(each).lesson.about
 
     def facts(self, place: int) -> tuple[str, str, float, str]:
         """The sign, the title, the minutes and the progress of a row."""
@@ -972,24 +956,19 @@ class LessonsView(View):
         if isinstance(each, Course):
             done, parts = each.done(self._progress), len(each.parts)
             return "≡", each.title, each.minutes, f"{'✓ ' * (done == parts)}{done}/{parts}" if done else ""
-        listed, number = (
-            (each.listed, each.place + 1) if isinstance(each, CoursePlace) else (each, each.number)
-        )
-        lesson, reached = listed.lesson, self._progress.get(listed.lesson.id, LessonProgress())
+        lesson = _listed(each).lesson
+        number = each.place + 1 if isinstance(each, CoursePlace) else each.number
+        reached = self._progress.get(lesson.id, LessonProgress())
         far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
         return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
         """Show everything, now."""
-        course = self.course
-        done = (
-            f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
-            if course
-            else "Lessons"
-        )
-        self.picks.title(
-            Content(visible(done)), Content(f"{self.picks.highlighted + 1} of {self.picks.count}")
-        )
+        title, course = "Lessons", self.course
+        if course is not None:
+            title = f"{course.title} · {course.done(self._progress)} of {len(course.parts)} done"
+        place = f"{self.picks.highlighted + 1} of {self.picks.count}"
+        self.picks.title(Content(visible(title)), Content(place))
         self.picks.redraw()
         self.write()
 
@@ -1013,12 +992,15 @@ class LessonsView(View):
             case Listed() as listed:
                 actions.begin(listed)
 
-    def go_back(self) -> None:
-        """Go back to all lessons, or leave."""
+    def back(self) -> None:
         if self.course is not None:
             self._list(None)
         else:
-            self.leave()
+            super().back()
+
+
+def _listed(each: CoursePlace | Listed) -> Listed:
+    return each.listed if isinstance(each, CoursePlace) else each
 
 
 # ---- the dialogs --------------------------------------------------------------------------------

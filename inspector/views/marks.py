@@ -15,7 +15,7 @@ from inspector.display import pad, quoted, token_label, truncate, truncate_start
 from inspector.keys import key_for, with_keys
 from inspector.main.tool import ToolActions
 from inspector.state.branches import Branch
-from inspector.state.session_tree import CAPTION, NOTE, STAR, branches_words, written
+from inspector.state.session_tree import CAPTION, NOTE, STAR, branches_words, quoted_label, written
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import ActionTable, dialog_table, leaves, picking, taking
 from inspector.widgets.canvas import Row, around
@@ -168,7 +168,7 @@ def go(timeline: Timeline, by: int) -> str:
 
 def _described(timeline: Timeline, slot: int) -> str:
     item, branches = timeline.items[slot], len(timeline.siblings(slot))
-    words = quoted(token_label(item.text, item.raw))
+    words = quoted_label(item)
     if item.node in timeline.tree.marks.of:
         words += f", {written(timeline.tree.marks.of[item.node])}"
     return f"{words}. {branches_words(branches)}" if branches > 1 else words

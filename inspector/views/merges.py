@@ -16,7 +16,7 @@ from engine.settings import LoadSettings
 from inspector.display import pad, quoted, truncate, truncate_middle, visible
 from inspector.keys import key_for
 from inspector.main.view import View
-from inspector.scales import count
+from inspector.scales import counted
 from inspector.session.requests import Replies
 from inspector.state.merges import (
     BORDER,
@@ -158,7 +158,7 @@ class MergesView(View):
             if isinstance(found, TakenApart) and found.words:
                 word = found.words[0]
                 label = truncate(word_label(word), max(8, self.area.width // 3))
-                tokens = f"{count(len(word.ids))} token{'s' * (len(word.ids) != 1)}"
+                tokens = counted(len(word.ids), "token")
                 subtitle = f"{label} · {tokens} · {NAMES[found.algorithm]}"
             panel.put("Merges", self._ladder, subtitle)
         self.write()
@@ -324,9 +324,8 @@ def _meaning(taken: TakenApart, word: WordApart, at: int) -> str:
     if taken.algorithm == "bpe" and made.new is not None and isinstance(made.value, int):
         before = rung(word, at - 1).pieces
         left, right = labels(before[made.new : made.new + 2])[:2]
-        of = f"rank {made.value:,} of {taken.merges:,}"
-        counted = f"{pieces:,} piece{'s' * (pieces != 1)}"
-        return f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}: {counted}."
+        of = f"rank {made.value:,} of {taken.merges:,}: {counted(pieces, 'piece')}"
+        return f"{left} + {right} = {labels(made.pieces)[made.new]}, {of}."
     if taken.algorithm == "unigram":
         return f"The {at + 1}. best way, which is not taken." if at else "The most probable way: the tokens."
     if taken.algorithm == "wordpiece":

@@ -168,9 +168,8 @@ class ModulesView(InsideView[ModelModules]):
         line = self.line
         if line is None:
             return NOTHING
-        found = OPENS.get(
-            line.sort if line.sort in ("layer", "head", "experts", "rope") else line.inside, NOTHING
-        )
+        by_sort = line.sort in ("layer", "head", "experts", "rope")
+        found = OPENS.get(line.sort if by_sort else line.inside, NOTHING)
         return found if self.host.has(found[0]) else NOTHING
 
     def open(self) -> None:

@@ -45,11 +45,11 @@ from inspector.keys import with_keys
 from inspector.main.dialogs.prompt import CUTTING, LATER, SHORT
 from inspector.main.inside_view import TITLED, InsideView, Notice, instead_of, look_table, told, walking
 from inspector.main.tool import OfferedHeat
-from inspector.scales import count, signed
+from inspector.scales import count, counted, signed
 from inspector.session.client import Request
 from inspector.session.requests import Latest, Replies
 from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, applies, both, dialog_table, note
@@ -186,7 +186,7 @@ class Patching(InsideView[ActivationsPatched]):
         if read is None or read.node not in tree.nodes:
             return None
         item = tree.nodes[read.node]
-        return restored(read, self._at(read)[0], quoted(token_label(item.text, item.raw)))
+        return restored(read, self._at(read)[0], quoted_label(item))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
@@ -326,10 +326,8 @@ class Patching(InsideView[ActivationsPatched]):
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         """See `InsideView`; the pairs, or the alignment while it is changed, whatever the answer."""
         if self.over_pairs:
-            answer, waiting = (
-                self.pairs.get(self._pairs_key),
-                "The pairs are run through the model, one after another.",
-            )
+            answer = self.pairs.get(self._pairs_key)
+            waiting = "The pairs are run through the model, one after another."
             why = instead_of(on, self.pairs, self._pairs_key, waiting)
             if answer is None or why:
                 return centred(why, width, height)
@@ -661,7 +659,7 @@ def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
 
 
 def _tokens(number: int) -> str:
-    return f"{count(number)} token{'s' * (number != 1)}" if number else "no token"
+    return counted(number, "token") if number else "no token"
 
 
 # ---- pairs of texts -------------------------------------------------------------------------------

@@ -182,9 +182,8 @@ class RaceView(View):
             lane = self.query_one(id, DrawnPanel)
             cache = "" if 0 < lane.size.width < _TWO_FIGURES else " a KV cache" if cached else " a cache"
             lane.put(f"With{cache}" if cached else f"Without{cache}", partial(self._lane, cached))
-        self.query_one("#race-totals", DrawnPanel).put(
-            "Together" if self.steps else "With and without a KV cache", self._together
-        )
+        title = "Together" if self.steps else "With and without a KV cache"
+        self.query_one("#race-totals", DrawnPanel).put(title, self._together)
         name, span = self.model_name, f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
         places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from msgspec.structs import replace
 from textual.app import ComposeResult
 
 from engine import protocol
@@ -38,19 +37,13 @@ def document(loaded: RanksLoaded | None, measured: RanksMeasured | None) -> Iter
     assert latest is not None
     times = {time.rank: time for time in measured.times} if measured is not None else {}
     longest = max((max(time.compute_ms, time.communication_ms) for time in times.values()), default=0.0)
-    bars = Column(cells=(10, 999), priority=1, top=longest)
     columns = [Column("rank"), Column("host", priority=2), number("layers", 4), number("weights", 3), number("KV", 3),
                number("memory", 2)]  # fmt: skip
     if times:
-        columns += [
-            number("compute"),
-            bars,
-            number("communication", short="comm."),
-            replace(bars, priority=0),
-        ]
-    yield Table(
-        tuple(columns), [_row(rank, times.get(rank.rank), measured) for rank in latest.ranks], whole=True
-    )
+        bars = (Column(cells=(10, 999), priority=priority, top=longest) for priority in (1, 0))
+        columns += [number("compute"), next(bars), number("communication", short="comm."), next(bars)]
+    rows = [_row(rank, times.get(rank.rank), measured) for rank in latest.ranks]
+    yield Table(tuple(columns), rows, whole=True)
     yield Facts(tuple(_facts(latest, measured)))
 
 
@@ -82,9 +75,8 @@ def _facts(latest: RanksLoaded | RanksMeasured, measured: RanksMeasured | None) 
     used = size(sum(rank.kv_used_bytes for rank in measured.ranks))
     allocated = size(sum(rank.kv_allocated_bytes for rank in measured.ranks))
     spread = milliseconds(measured.step_spread_ms)
-    step = (
-        f"{milliseconds(measured.step_ms)} undivided, the best of {measured.rounds} (they differ by {spread})"
-    )
+    best = f"the best of {measured.rounds} (they differ by {spread})"
+    step = f"{milliseconds(measured.step_ms)} undivided, {best}"
     kv = f"{used} used of {allocated} allocated on all ranks, after {measured.tokens:,} tokens"
     parts = "compute and communication, waiting included, are timed one by one"
     facts += [("KV", kv), ("a step", f"{step}; {parts}")]
@@ -143,13 +135,10 @@ class RanksView(View):
         self.write(" · ".join(filter(None, ("Ranks", "recorded" if self.recorded else "", self.model_name))))
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
-        measured = self.measured  # of another model there may be none any more
-        latest = measured.ranks or measured.loaded
-        return (
-            Painter(on).draw(document(measured.loaded, measured.ranks), width, height)
-            if latest is not None
-            else []
-        )
+        loaded, ranks = self.measured.loaded, self.measured.ranks
+        if loaded is None and ranks is None:  # of another model
+            return []
+        return Painter(on).draw(document(loaded, ranks), width, height)
 
     def situation(self) -> str:
         """The state of the measuring, and the keys that matter now."""

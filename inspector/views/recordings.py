@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on, work
 from textual.content import Content
@@ -30,16 +30,13 @@ from inspector.main.finder import Findable
 from inspector.main.tool import ToolActions, found
 from inspector.main.view import View
 from inspector.recordings.sessions import SavedSession, saved_sessions, session_peeks
-from inspector.scales import size
+from inspector.scales import counted, size
 from inspector.session.client import EngineClient, Request
 from inspector.session.playback import Opening, Playback
 from inspector.widgets.actions import ActionTable, dialog_table, fields, list_table
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice
 from inspector.widgets.lists import LinesDialog
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 LOGITS = ("without logits", "with the kept logits")
 LOGITS_HELP = (
@@ -74,10 +71,28 @@ class RecordingActions(ToolActions):
         facts, live = self.timeline.facts, self.controller.stepping and playback.player is None
         bytes = 2 if facts is not None and facts.dtype in ("bfloat16", "float16") else 4
         row = bytes * facts.vocabulary if facts is not None else 0
-        view = self.host.open_view
-        of_view = OpenView(self.host, view) if view is not None else None
+        of_view: ViewFile | None = None
+        if (view := self.host.open_view) is not None:
+            of_view = self.host.table.titled(view.TOOL), partial(self._file_of, view)
         dialog = SaveAsDialog(playback, self.controller.client if live else None, row, of_view)
         self.host.open(dialog, lambda answer: None if answer is None else self.host.answer(answer))
+
+    def _file_of(self, view: View, end: str) -> str:
+        """The contents of a file of a view, by the end of its name: `svg` or `csv`.
+
+        Raises:
+            EngineError: The view has no table.
+        """
+        recording, name = line_of(Recording(self.timeline)), self.host.table.titled(view.TOOL)
+        if end == "svg":
+            return alone(self.host.picture(view, f"{name} · {recording.title}"), recording.made)
+        tool = next(each for each in self.host.tools if each.id == view.TOOL)
+        views = [*exhibits_of(map(found, tool.exports), exported(recording))]
+        path = getattr(view, "path", ())  # of a view of one token
+        own = [each for each in views if path and each.node == path[-1].node]
+        if not (text := views_csv(own or views)):
+            raise PathError(f"{name} has no table now.", "Save it as a picture.")
+        return text
 
     def sessions(self) -> None:
         """List recent sessions, and show the chosen one."""
@@ -112,41 +127,8 @@ class RecordingActions(ToolActions):
 WHAT = ("session", "this view, a picture", "this view, a table")
 ENDS = ("trace.zst", "svg", "csv")
 """What can be saved, and the ends of the files' names."""
+ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
-
-
-class OpenView:
-    """The view that is open, for a file.
-
-    Args:
-        host: The main screen.
-        view: Open on it.
-    """
-
-    def __init__(self, host: MainScreen, view: View) -> None:
-        self._host, self._view = host, view
-        self.name = host.table.titled(view.TOOL)
-
-    def made(self, end: str) -> str:
-        """The contents of the file.
-
-        Args:
-            end: Of its name: `svg` or `csv`.
-
-        Raises:
-            EngineError: The view has no table.
-        """
-        recording = line_of(Recording(self._host.controller.timeline))
-        if end == "svg":
-            title = f"{self.name} · {recording.title}"
-            return alone(self._host.picture(self._view, title), recording.made)
-        tool = next(each for each in self._host.tools if each.id == self._view.TOOL)
-        views = [*exhibits_of(map(found, tool.exports), exported(recording))]
-        path = getattr(self._view, "path", ())  # of a view of one token
-        own = [each for each in views if path and each.node == path[-1].node]
-        if not (text := views_csv(own or views)):
-            raise PathError(f"{self.name} has no table now.", "Save it as a picture.")
-        return text
 
 
 class _Stopped(Exception):
@@ -160,7 +142,8 @@ class SaveAsDialog(FieldDialog[str]):
         playback: Has what to save.
         client: Has the kept rows of logits added to the entries; None if none are kept.
         row: Bytes of one row at most.
-        view: The open view, which can be saved, too; None for none.
+        view: Name of the open view, which can be saved, too, and what makes the contents of its file, given the end
+            of the name; None for none.
     """
 
     ACTIONS: ClassVar[ActionTable] = dialog_table("While something is saved", *fields(), told=False)
@@ -169,13 +152,13 @@ class SaveAsDialog(FieldDialog[str]):
     FIELD: ClassVar[str] = "save-path"
 
     def __init__(
-        self, playback: Playback, client: EngineClient | None, row: int, view: OpenView | None = None
+        self, playback: Playback, client: EngineClient | None, row: int, view: ViewFile | None = None
     ) -> None:
         path = playback.path
         name = path.name.partition(".trace")[0] if path is not None else "session"
         super().__init__(f"{name}.trace.zst", "session.trace.zst", HELP)
         self._playback, self._client, self._row, self._view = playback, client, row, view
-        self._names = [name, *([re.sub(r"\W+", "-", view.name.lower())] * 2 if view is not None else [])]
+        self._names = [name, *([re.sub(r"\W+", "-", view[0].lower())] * 2 if view is not None else [])]
         self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
@@ -231,7 +214,7 @@ class SaveAsDialog(FieldDialog[str]):
             self.say(str(error), wrong=True)
             return
         if self._view is not None and self._what:
-            self._write_view(self._view, path, force)
+            self._write_view(self._view[1], path, force)
             return
         stop = self._stop = Event()
 
@@ -251,9 +234,9 @@ class SaveAsDialog(FieldDialog[str]):
         else:
             self._write(path, force, tuple(self._playback.entries), stop)
 
-    def _write_view(self, view: OpenView, path: Path, force: bool) -> None:
+    def _write_view(self, made: Callable[[str], str], path: Path, force: bool) -> None:
         try:
-            raw = view.made(ENDS[self._what]).encode()
+            raw = made(ENDS[self._what]).encode()
             with replacing(path, force) as file:
                 file.write(raw)
         except EngineError as error:
@@ -333,7 +316,7 @@ def line(saved: SavedSession, width: int) -> Content:
     when = datetime.fromtimestamp(saved.changed).strftime("%Y-%m-%d %H:%M")
     if saved.peek is None:
         return Content.styled(truncate(f"{when}  {visible(saved.problem)}", width), "$ink-muted")
-    tokens = f"{saved.tokens:,} token{'' if saved.tokens == 1 else 's'}"
+    tokens = counted(saved.tokens, "token")
     model, bytes = pad(visible(saved.peek.model), 14), pad(size(saved.size), 8, True)
     left = f"{when}  {model}  {pad(tokens, 15, True)}  {bytes}  "
     parts = ("runs" if saved.peek.in_use else "", saved.made, visible(saved.peek.user_message))

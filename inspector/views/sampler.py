@@ -73,7 +73,7 @@ SYNONYMS = {
     "min_p": "minp",
     "seed": "random seed, reproducible, same result again",
     "max_tokens": "length, max new tokens, num predict, longer text, limit the number of tokens",
-    "min_tokens": "minimum length, forbid the end",
+    "min_tokens": "minimum length, no end",
     "stop": "stop sequence, stop word, stop text",
     "candidates": "number of candidates, more candidates, top logprobs",
     "repetition_penalty": "repeat penalty, repeats itself, avoid repetition",
@@ -375,7 +375,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{missing} stage{'s' * (missing != 1)}: {key_for('enlarge')}" if missing else ""
+        label = f"+{scales.counted(missing, 'stage')}: {key_for('enlarge')}" if missing else ""
         cut = "probability removed" if token > 19 else "removed"
         names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
@@ -385,12 +385,10 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             if cuts:  # in as few cells as a column has
                 share = f"{column.removed:.1%}"[:-1].removesuffix(".0")
                 removed = "<0.1 %" if column.removed < 0.0005 else f"{share} %"
+            kept_words = "" if column.kept is None else scales.count(column.kept)
             cells = (
                 (column.head, strong),
-                (
-                    "" if column.kept is None else scales.count(column.kept),
-                    self.rich_style if cuts else muted,
-                ),
+                (kept_words, self.rich_style if cuts else muted),
                 (removed, self.ink("warn") if cuts else muted),
                 (column.setting, muted),
             )
@@ -526,7 +524,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
         return ""
     if trial.answered is None:
         return "asking …"
-    text = f"{others} of {known} step{'s' * (known != 1)} would differ"
+    text = f"{others} of {scales.counted(known, 'step')} would differ"
     text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text
@@ -559,7 +557,7 @@ class SamplerActions(ToolActions):
         keys = key_for("sampling")
         for each in FIELDS:
             label = f"{each.label[0].upper()}{each.label[1:]}"
-            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Sampling", keys,
+            yield Findable(f"setting {each.name}", label, f"{each.help[0].upper()}{each.help[1:]}.", "Settings", keys,
                            SYNONYMS.get(each.name, ""), "sampling", partial(self.sampling, each.name))  # fmt: skip
 
     def sampling(self, field: str = "") -> None:

@@ -47,11 +47,12 @@ from inspector.main.dialogs.model import ModelDialog, Offer
 from inspector.main.tool import ToolActions
 from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
-from inspector.scales import FREE, bits, counted, left_over, percent, size
+from inspector.scales import FREE, bits, counted, decimal, left_over, percent, size
 from inspector.session.client import Request
 from inspector.session.requests import Job
 from inspector.state.second_model import Divergences, SecondModelSoFar, mean
-from inspector.widgets.actions import Action, ActionTable, Needs, both, screen_table
+from inspector.state.session_tree import numbered
+from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
 from inspector.widgets.charts import bar
 from inspector.widgets.token_lines import TextPiece, Wrap, heat_style, link_of, swatches
@@ -169,9 +170,8 @@ SECOND_MODEL_KEYS = screen_table(
           "from there.",
           lambda own, by: own.look_into(by, "lens"), by=(0, 1), hint=_compared("inside A, B"), worth=6, place=8,
           needs=Needs.ENGINE),
-    Action("second_model.leave", "Back",
-           "Go back: from the continuations to the candidates, else out. The second model stays.",
-           lambda own: own.back(), hint="back", worth=10, place=93),
+    back("second_model.leave", "Go back: from the continuations to the candidates, else out. The second model stays.",
+         worth=10),
     text="A is the session's model, B the second one. `--second-model MODEL`, `--second-model-bits 4`, "
     "`--second-model-adapter DIR` or `--second-model-system-prompt TEXT` open it at the start, too. KL(A||B) is in "
     "bits, over the whole vocabulary (llama.cpp prints nats). Where the two cut the text into different tokens, only "
@@ -339,17 +339,17 @@ class SecondModelView(View):
         if (instead := self._instead()) is not None:
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
-        items, cursor, measure, numbered = self.timeline.items, self.timeline.slot, self.measure, height >= 2
+        items, cursor, measure, doubled = self.timeline.items, self.timeline.slot, self.measure, height >= 2
         spans = [*self.spans, *[None] * len(items)][: len(items)]
-        wrap = Wrap(width - 1, numbered)
+        wrap = Wrap(width - 1, doubled)
         for item, span in zip(items, spans, strict=True):
             parts, number = item.text.split("\n"), ""
             if span is not None and span.node == item.node:  # the last token of its span
                 number = measure.written(span) + (FLIP if span.same_top is False else "")
             whole = [token_text(item.text, item.raw, unfinished(item.raw))]
             texts = list(map(visible, parts)) if len(parts) > 1 else whole
-            wrap.append(texts, "", truncate(number, width - 2) if numbered else "")
-        lines, room = wrap.lines, max(1, height // (2 if numbered else 1))
+            wrap.append(texts, "", truncate(number, width - 2) if doubled else "")
+        lines, room = wrap.lines, max(1, height // (2 if doubled else 1))
         last = len(lines) - 1
         at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
         top = max(0, min(at - room // 2, last + 1 - room))
@@ -367,11 +367,11 @@ class SecondModelView(View):
         rows: list[Row] = []
         for line in lines[top : top + room]:
             rows.append([part for piece in line.pieces for part in colored(piece)])
-            if numbered:
+            if doubled:
                 under = ((pad(each.under, each.cells), each.slot == cursor) for each in line.pieces)
                 rows.append([Segment(text, on.ink("accent" if here else "muted")) for text, here in under])
         if cursor >= len(items) and rows and top + room > last:
-            rows[-2 if numbered else -1].append(Segment(" ", on.ink("cursor")))
+            rows[-2 if doubled else -1].append(Segment(" ", on.ink("cursor")))
         return rows
 
     def _differing(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -382,7 +382,7 @@ class SecondModelView(View):
             item = self.timeline.items[slot]
             label = truncate(token_label(item.text, item.raw), 16)
             flip = FLIP if span.same_top is False else ""
-            text = f"{slot + 1} {label} {self.measure.written(span)}{flip}"
+            text = f"{numbered(item).removeprefix('step ')} {label} {self.measure.written(span)}{flip}"
             if (room := room - cell_len(text) - 2) < 0:
                 break
             ink = on.ink("cursor") if slot == self.timeline.slot else on.rich_style
@@ -524,7 +524,7 @@ class SecondModelView(View):
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
         slots = [slot for slot, _ in self.largest]
         if not slots:
-            self.say("No text has been read in both models yet")
+            self.say("No token differs by this measure yet")
         else:
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])
@@ -544,10 +544,8 @@ class SecondModelView(View):
         if self._lacks():
             return
         if self.by_bytes:
-            self.say(
-                "B has other tokens: its pick is no token of A. "
-                f"{key_for('second_model.ways')} shows its own continuation"
-            )
+            ways = f"{key_for('second_model.ways')} shows its own continuation"
+            self.say(f"B has other tokens: its pick is no token of A. {ways}")
             return
         self.timeline.select(None)
         self.job.start(FollowSecond(self.timeline.before))
@@ -568,10 +566,8 @@ class SecondModelView(View):
         if self.unopened:
             self.ask_model()
         elif (way := self.way) is None:
-            ways = key_for("second_model.ways")
-            self.say(
-                f"Press {ways} first: each model continues on its own from here, and ⏎ makes both branches"
-            )
+            ways = f"{key_for('second_model.ways')} first: each model continues on its own from here"
+            self.say(f"Press {ways}, and ⏎ makes both branches")
         elif self._lacks():
             return
         elif self.by_bytes:
@@ -632,9 +628,8 @@ class SecondModelView(View):
         if self._lacks():
             return
         if second and self.by_bytes:
-            self.say(
-                "B has other tokens, so it has no such token. Open it as the session's model to look inside it"
-            )
+            why = "B has other tokens, so it has no such token."
+            self.say(f"{why} Open it as the session's model to look inside it")
             return
         self.found.look(bool(second))
         self.leave()
@@ -651,11 +646,10 @@ class SecondModelView(View):
         return False
 
     def back(self) -> None:
-        """Go back, from the continuations to the candidates."""
         if self.way is not None:
             self._ways = False
         else:
-            self.leave()
+            super().back()
 
     def leave(self) -> None:
         """Leave; what is under way stops, but a second model that is loading."""
@@ -702,7 +696,7 @@ def span_words(span: LockstepSpan) -> str:
         parts.append("same top token" if span.same_top else f"{FLIP} different top tokens")
     if span.logprob is not None and span.other_logprob is not None:
         parts.append(
-            f"{token_label(span.text, span.raw)} logprob {span.logprob:.2f} → {span.other_logprob:.2f}"
+            f"{token_label(span.text, span.raw)} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}"
         )
     if span.tokens > 1 or span.other_tokens > 1:
         parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")

@@ -79,11 +79,9 @@ def training_page(
 
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
     """Both losses over all steps of the training, of which some are still to come."""
-    guess, learned, held_out = (
-        math.log(begun.vocabulary),
-        [each.loss for each in so_far.steps],
-        _spread(so_far),
-    )
+    guess = math.log(begun.vocabulary)
+    learned = [each.loss for each in so_far.steps]
+    held_out = _spread(so_far)
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
         Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),

@@ -93,7 +93,7 @@ def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
 
 def sums_phrase(name: str, sums: Sums) -> str:
     """Sums in one phrase: `branch: 12 tokens, logprob −8.21, mean −0.68, perplexity 1.98`."""
-    tokens = f"{scales.count(sums.tokens)} token{'s' * (sums.tokens != 1)}"
+    tokens = scales.counted(sums.tokens, "token")
     if not sums.known:
         return f"{name} {tokens}"
     some = f" of the {scales.count(sums.known)} known" if sums.known < sums.tokens else ""
@@ -101,11 +101,6 @@ def sums_phrase(name: str, sums: Sums) -> str:
         f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
         f"perplexity {perplexity(sums.perplexity)}"
     )
-
-
-def _branches(count: int) -> str:
-    """A number of branches: `1 branch`, `12 branches`."""
-    return f"{count:,} branch{'es' * (count != 1)}"
 
 
 # ---- notes on a branch: its conditions, its marks, and the outcome of its beam ------------------
@@ -140,12 +135,10 @@ def _signs(mark: Marked) -> list[str]:
 
 def _inner_note(marks: Sequence[Marked]) -> str:
     """Marks further down in a branch: the signs and the name of one, the number of several."""
-    if len(marks) > 1:
-        return f"{len(marks)} marks in it"
-    parts = (
-        part for mark in marks for part in ("".join(_signs(mark)), truncate(visible(mark.name), 24), "in it")
-    )
-    return " ".join(filter(None, parts))
+    if len(marks) != 1:
+        return f"{len(marks)} marks in it" if marks else ""
+    signs, name = "".join(_signs(marks[0])), truncate(visible(marks[0].name), 24)
+    return " ".join(filter(None, (signs, name, "in it")))
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -296,7 +289,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def _fallen(self, width: int) -> Strip:
         """The row of the beams that fell out."""
         count, cursor = self.view.tree.fallen, self.view.row == self.view.fallen_row
-        beams = f"{count:,} pruned beam{'s' * (count != 1)}"
+        beams = scales.counted(count, "pruned beam")
         words = ", shown above: ← folds them" if self.view.show_fallen else ": → shows them"
         knot = self._color("muted") + Style.from_meta({"knot": 0})
         row = [Segment("▶ " if cursor else "  ", self._color("accent")), Segment(f"… {beams}{words}", knot)]
@@ -333,7 +326,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
             row.append(Segment(f"{name} ", accent + Style(bold=True)))
 
         left = room - sum(segment.cell_length for segment in row)
-        notes = [f"+{_branches(folded)}" if folded else "", *look.notes]
+        notes = [f"+{scales.counted(folded, 'branch')}" if folded else "", *look.notes]
         if 0 <= look.reached < look.sums[0]:
             notes.insert(0, f"at {look.reached:,} of {look.sums[0]:,}")
         more = self._notes(notes, max(left // 3, left - cell_len(self._text(branch, left))))
@@ -466,8 +459,8 @@ class TreePanel(Widget, can_focus=True):
         self._detail.show(timeline)
         self.set_class(timeline.conceals("tree"), "-concealed")
         view, hidden = self._table.view, len(timeline.tree.marks.deleted)
-        beams = f"{view.tree.beams:,} beam{'s' * (view.tree.beams != 1)}" if view.tree.beams else ""
-        title = " · ".join(filter(None, ("Tree", _branches(view.tree.ends) if view.tree.ends else "", beams)))
+        numbers = (view.tree.ends, "branch"), (view.tree.beams, "beam")
+        title = " · ".join(["Tree", *(scales.counted(*each) for each in numbers if each[0])])
         if view.filter:
             title = f"Tree · {view.tree.fit:,} found {visible(view.filter.words())}: esc shows all"
         titles = title, f"{hidden:,} deleted: {key_for('undo')} undoes" if hidden else ""
@@ -731,7 +724,7 @@ class TreeActions(ToolActions):
             return
         count, tokens = branches.size(branch)
         tokens -= branches.place(node)
-        deleted = f"{scales.counted(tokens, 'token')} in {_branches(count)}"
+        deleted = f"{scales.counted(tokens, 'token')} in {scales.counted(count, 'branch')}"
         self.controller.client.receive(Deleted(node))
         self.host.answer(f"Deleted {deleted}. {key_for('undo')} brings them back")
 

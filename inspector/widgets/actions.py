@@ -260,14 +260,14 @@ HELP = Action(
 
 
 def back(id: str, help: str, worth: int = 8) -> Action:
-    """The action that leaves a view.
+    """The action that goes back in a view, or out of it.
 
     Args:
         id: Of the action.
         help: The sentence about it.
         worth: In the line of keys.
     """
-    return Action(id, "Back", help, lambda own: own.leave(), hint="back", worth=worth, place=93)
+    return Action(id, "Back", help, lambda own: own.back(), hint="back", worth=worth, place=93)
 
 
 def dialog_table(title: str, *actions: Action, told: bool = True) -> ActionTable:
@@ -306,17 +306,15 @@ def list_table(title: str, word: str) -> ActionTable:
     )
 
 
-def applies(help: str = "", written: str = "", hint: str = "") -> Action:
+def applies(help: str = "", written: str = "") -> Action:
     """The action that applies a dialog.
 
     Args:
         help: The sentence about it.
         written: As the help writes its keys.
-        hint: Its word in the line of keys; empty for that of the dialog's button.
     """
-    word = hint or (lambda own: own.APPLY.lower())
-    return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=word, worth=7, place=91, written=written,
-                  priority=True)  # fmt: skip
+    return Action("dialog.apply", "Apply", help, lambda own: own.apply(), hint=lambda own: own.APPLY.lower(), worth=7,
+                  place=91, written=written, priority=True)  # fmt: skip
 
 
 def leaves(help: str = "", hint: str = "") -> Action:

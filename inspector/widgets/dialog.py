@@ -18,6 +18,7 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.geometry import Size
+from textual.message import Message
 from textual.messages import Prune
 from textual.screen import ModalScreen
 from textual.timer import Timer
@@ -53,6 +54,10 @@ def size_classes(app: App[Any], room: Size) -> dict[str, bool]:
         _, held = max(each for each in breakpoints if each[0] <= cells)
         classes |= {name: name == held for _, name in breakpoints}
     return classes
+
+
+class Entered(Message):
+    """Enter was pressed in an editor, or on a choice."""
 
 
 class Dialog(ModalScreen[Result], KeyedScreen[Result]):
@@ -123,17 +128,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         """Apply and leave; without anything to apply, leave."""
         self.leave()
 
+    @on(Entered)
     @on(Input.Submitted)
     def _submitted(self) -> None:
-        """Enter in a field applies."""
-        self.apply()
-
-    def on_safe_text_area_text_submitted(self) -> None:
-        """Enter in an editor, too: by its name, since no editor is imported before the first one is opened."""
-        self.apply()
-
-    def on_choice_entered(self) -> None:
-        """Enter on a choice, too."""
+        """Enter in a field, an editor or a choice applies."""
         self.apply()
 
     @on(Button.Pressed)

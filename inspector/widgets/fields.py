@@ -20,6 +20,7 @@ from textual.widgets import Input, TextArea
 
 from inspector.display import visible
 from inspector.keys import key_for
+from inspector.widgets.dialog import Entered
 from inspector.widgets.inks import Inked
 
 MOST_TYPED = 200_000
@@ -86,12 +87,9 @@ class SafeTextArea(TextArea):
         Binding("ctrl+a", "select_all", "Select all", show=False),
     ]
 
-    class TextSubmitted(Message):
-        """Enter was pressed."""
-
     def action_submit(self) -> None:
         """Be done; Textual's editor would begin a new line."""
-        self.post_message(self.TextSubmitted())
+        self.post_message(Entered())
 
     def action_newline(self) -> None:
         """Begin a new line."""
@@ -182,9 +180,6 @@ class Choice(Widget, can_focus=True):
             """The widget, for selectors."""
             return self.choice
 
-    class Entered(Message):
-        """Enter was pressed."""
-
     def __init__(self, labels: Sequence[str], chosen: int = 0, id: str | None = None) -> None:
         super().__init__(id=id)
         self.set_reactive(Choice.labels, tuple(labels))
@@ -200,7 +195,7 @@ class Choice(Widget, can_focus=True):
 
     def action_submit(self) -> None:
         """Be done."""
-        self.post_message(self.Entered())
+        self.post_message(Entered())
 
     def on_click(self, event: events.Click) -> None:
         """Choose the label that was clicked."""

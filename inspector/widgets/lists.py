@@ -76,11 +76,9 @@ class PickList(Canvas):
 
     def on_click(self, event: events.Click) -> None:
         inside = event.get_content_offset(self)
-        if (
-            inside is None
-            or not 1 <= inside.y < self._rows
-            or (place := self._top + inside.y - 1) >= self.count
-        ):
+        if inside is None or not 1 <= inside.y < self._rows:
+            return
+        if (place := self._top + inside.y - 1) >= self.count:
             return
         if place == self.highlighted:
             self.post_message(self.RowPicked())

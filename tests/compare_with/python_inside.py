@@ -43,7 +43,7 @@ for given in ((100, "token"), (3, "path"), (0, "mask")):
             repr(place.moved(*given)),
         ],
     )
-tell("modules", lambda: s.modules().rows)
+tell("map", lambda: s.map().rows)
 tell("experts", lambda: repr(s.experts()))
 tell("heads", lambda: [[each.layer, each.head, each.previous] for each in s.heads().heads])
 tell(

@@ -34,7 +34,7 @@ MOVES = (
 )
 OPENS = (
     "breakpoints find find_in_text own_text compare beams name jump race profile compare_kv why tree timing kv "
-    "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar grammar_expects "
+    "prompt open facts sampling export go_live save_as sessions finder help look_ahead draws grammar "
     "modules attention lens attribution positions experts interventions patching second_model batch marks filter "
     "recall scores speculation ranks lessons tokens candidates steps keep present"
 )

@@ -103,6 +103,10 @@ def test_the_lines_of_the_first_page_do_what_they_say(story: Session, tmp_path: 
     assert s.at(13).moved(5).kl_bits > 0.001
     assert [text for text, _, _ in s.at(13).moved(5).tokens[:1]] == [s.at(13).sampler().top(1)[0].text]
     assert s.at(13).lens().tokens[-1][0] == s.at(13).sampler().top(1)[0].text
+    step, against = s.steps[12], [s.steps[12].id, *(each.id for each in s.steps[12].top(2))]
+    compared_with = [each.id for each in s.at(13).contributions().record.tokens]
+    assert compared_with == [*dict.fromkeys(against)][:2], "as on the screen"
+    assert [each.id for each in s.at(13).contributions(alone=True).record.tokens] == [step.id]
     added = s.at(13).contributions(" cat", against=" dog")
     assert sum(added.parts.values()) == pytest.approx(added.record.total, abs=1e-4)
     assert len(added.heads) == 32

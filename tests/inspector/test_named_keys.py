@@ -43,7 +43,7 @@ LITERALS = (
     # what is pressed: "press p", "then G", "(X then", "`w`", "**w**"
     re.compile(rf"\b(?:[Pp]ress|then|[Ll]ive with(?! a )|Meanwhile:) (?P<key>[{_LETTERS}aAI⌫{_SIGNS}]|{_WORDS}){_END}"),
     re.compile(rf"(?:`|\*\*)(?P<key>[{_LETTERS}AI⌫@;&#]|{_WORDS})(?:`|\*\*)"),
-    # what is listed: "s sampling, q quit", "q to quit", "or r", "* sets", "# shows", "; shows"
+    # what is listed: "s settings, q quit", "q to quit", "or r", "* sets", "# shows", "; shows"
     re.compile(rf"(?:, |or |and )(?P<key>[{_LETTERS}]|{_WORDS}) (?:to |for |[a-z]+(?:s|ing)\b)"),
     re.compile(r"(?:^|[.:,] )(?P<key>[*#@&;]) (?:sets|shows?|says|tries|gives)\b"),
 )  # fmt: skip
@@ -95,9 +95,9 @@ def test_no_sentence_names_a_key_as_a_literal() -> None:
 @pytest.mark.parametrize(
     "sentence",
     ["P is shown: J shows both models at each token.", "No model. Press o to open another, q to quit",
-     "A beam search is here: B shows it", "Space or r continues past it", "esc, then G", "Draws: # shows them",
+     "A beam search is here: B shows it", "Space or r continues", "esc, then G", "Draws: # shows them",
      "Continue live with G.",
-     "Loading. Meanwhile: p another prompt, s sampling", "`w` shows why it came", "Undone. U redoes it"],
+     "Loading. Meanwhile: p another prompt, s settings", "`w` shows why it came", "Undone. U redoes it"],
 )  # fmt: skip
 def test_such_a_sentence_is_found(tmp_path: Path, sentence: str) -> None:
     path = tmp_path / "inspector" / "words.py"

@@ -293,7 +293,8 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "page": in_text("page", rf"{J} \| ([\d.]+ %)"),
     },
     "probability of the sampler": {
-        "candidates": painted("next", rf"{J} .*? [\d.]+ %.*? ([\d.]+ %)"), "why": painted("why", r"holds ([\d.]+ %)"),
+        "candidates": painted("next", rf"{J} .*? [\d.]+ %.*? ([\d.]+ %)"),
+        "why": painted("why", r"now covers ([\d.]+ %)"),
         "generate": step_of("sampler_prob"), "Python": python("sampler"), "CSV": cell("sampler_prob"),
         "Markdown": listed("markdown", str(STEP), 3, TABLE),
     },
@@ -376,7 +377,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "CSV": lambda asked: exact(math.exp(-sum(float(row["logprob"]) for row in asked.rows if row["step"]) / STEPS)),
     },
     "bits a token": {
-        "screen": painted("all", r"([\d.]+) bits a token"), "Python": python("bits a token"),
+        "screen": painted("all", r"([\d.]+) bits/token"), "Python": python("bits a token"),
         "Markdown": in_text("markdown", r"\| surprisal \| ([\d.]+) bits a token"),
     },
     "perplexity of the prompt": {
@@ -385,7 +386,7 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "CSV": lambda asked: exact(math.exp(-sum(float(row["logprob"]) for row in asked.rows[1:4]) / 3)),
     },
     "perplexity of the side branch": {
-        "tree": painted("tree", r"completion to its end: .*perplexity ([\d.]+)"), "Python": python("branch perplexity"),
+        "tree": painted("tree", r"whole text: .*perplexity ([\d.]+)"), "Python": python("branch perplexity"),
     },
     "weight of a head": {
         "screen": painted("attention", r"([\d.]+ %) [ █▉▊▋▌▍▎▏]*␣Jack"),

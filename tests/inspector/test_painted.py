@@ -23,13 +23,12 @@ HERE = Path(__file__).parent / "painted"
 RECORDING, DIGESTS = HERE / "every-view.trace.zst", HERE / "80x24.digests"
 WRITES = os.environ.get("PAINTED") == "write"
 ELSEWHERE = {
-    "Open model", "Recent sessions", "Save as", "Copy", "Export", "Find a token", "Type your own", "Grammar",
-    "Watch a model learn", "Keep", "Lessons", "Help", "Find anything", "What the grammar expects",
-    "Ranks", "Recorded requests", "Model facts",
+    "Open model", "Sessions", "Save", "Copy", "Export", "Find a token", "Type your own", "Constrain",
+    "Watch a model learn", "Keep", "Lessons", "Help", "Find anything", "Requests", "Model facts",
 }  # fmt: skip
 """What shows the machine or the program rather than the recording."""
 SHOWN = [view for view in VIEWS if view.name not in ELSEWHERE]
-FIRST = ("Speculate", "Beams", "Race", "Batch", "Second model")
+FIRST = ("Drafts", "Beams", "Race", "Batch", "Second model")
 """They are asked first: what they add to the tree is in what the others show."""
 ALSO_ASKED = {"Batch": ("enter", "space", "space"), "Second model": ("enter",)}
 

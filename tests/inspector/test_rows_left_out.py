@@ -105,7 +105,7 @@ def test_candidates_with_parts_off_or_at_another_place_sum_to_a_hundred(looked: 
     node = looked.at(13).node
     tried = answer(looked, Intervene(node, (Intervention("head", 4, 2),)), protocol.Intervened)
     assert isinstance(tried, protocol.Intervened)
-    (table,) = tables(looked, "With L5 h3 off")
+    (table,) = tables(looked, "L5 h3 off")
     moved = looked.at(13).moved(5).record
     shown = (
         [" ".join(row) for row in table[1:]],

@@ -51,10 +51,8 @@ def run_generate(args: Namespace) -> int:
     first: list[Command] = []
     commands: list[Command] = [protocol.Run()]
     if speculation is not None:  # loaded before the prompt: a draft may be refused, and then there is no text
-        first, commands = (
-            [protocol.LoadDraft(speculation)],
-            [protocol.RunRounds(speculation, plain=PLAIN_STEPS)],
-        )
+        first = [protocol.LoadDraft(speculation)]
+        commands = [protocol.RunRounds(speculation, plain=PLAIN_STEPS)]
     if args.steer is None:
         return report(request, GeneratedText, figures, commands, first=first, **how)
     if request.settings.grammar is not None:

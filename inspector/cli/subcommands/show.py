@@ -28,19 +28,14 @@ VIEWS = (
     "patching", "steering",
 )  # fmt: skip
 """The words of the tabs on the screen, and of the pages of these views."""
-OTHER_WORDS = {
-    "modules": "map", "parts": "contributions", "why": "scores", "interventions": "switch-off",
-    "switch off": "switch-off",
-}  # fmt: skip
-"""The view by other words for it: those of earlier versions, and as the screen writes it."""
 USUAL = VIEWS[1:4]
 """The views that are shown if none are named."""
 MEASURED = ("race", "time", "cache")
 """The views with flags of their own."""
 ELSEWHERE = {
-    "batch": "batch is a subcommand: inspector batch", "drafts": "drafts are a flag: inspector generate --draft lookup",
-    "profile": "profile has become two views: inspector show time, inspector show cache",
-}  # fmt: skip
+    "batch": "batch is a subcommand: inspector batch",
+    "drafts": "drafts are a flag: inspector generate --draft lookup",
+}
 """What is typed instead of a view that is none here."""
 LENS = 6
 """Positions that the lens shows by default."""
@@ -198,7 +193,7 @@ def facing_from(text: str) -> Facing:
 
 def _views(text: str) -> tuple[str, ...]:
     """The views that a list names."""
-    named = tuple(OTHER_WORDS.get(part.strip(), part.strip()) for part in text.split(","))
+    named = tuple(part.strip().replace(" ", "-") for part in text.split(","))  # “switch off” on the screen
     unknown = [name for name in named if name not in VIEWS]
     if unknown and unknown[0] in ELSEWHERE:
         raise argparse.ArgumentTypeError(ELSEWHERE[unknown[0]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -45,8 +46,8 @@ from inspector.documents import (
 from inspector.documents.attribution import rows_of
 from inspector.documents.gradients import baseline_of
 from inspector.documents.positions import LATER, OFFSETS, trials
-from inspector.scales import milliseconds
 from inspector.state.candidates import compared
+from inspector.state.inside import checked as verified
 from inspector.state.patching import after, pair
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -313,29 +314,30 @@ class InsideTables(PlainText[Known]):
 
     def _take(self, record: Record) -> None:
         facts = getattr(record, "facts", None)
+        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
         match record:
             case Failure():
-                said = f"{visible(record.message)} {visible(record.hint)}"
-                self._write([TABLES[LACKED[record.command]][0], f"  Not shown: {said}", ""])
+                said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
+                title, lines = TABLES[LACKED[record.command]][0], plain_lines([said], width)
+                self._write([title, *(f"  {line}" for line in lines), ""])
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
-                lines = plain_lines(document(record, self._figures)) if checks_hold(record) else ()
-                proof = [f"  {checked(facts)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line}" for line in lines), *proof, ""])
+                shown = document(record, self._figures) if checks_hold(record) else ()
+                proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
+                self._write([title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, ""])
             case _:
                 super()._take(record)
 
 
-def checked(known: CaptureFacts) -> str:
-    """The checks in a line; if one failed, the reason why nothing is shown."""
+def checked(known: CaptureFacts, width: int) -> str:
+    """The checks in a line, as on the screen; if one failed, the reason why nothing is shown."""
     if (failed := known.failed) is not None:
         where = f" ({visible(failed.where)})" if failed.where else ""
         return (
             f"Not shown: the check {failed.name} failed for the architecture {visible(known.family)}{where}: off by "
             f"{failed.error:.2g}, where {failed.bound:.2g} is allowed."
         )
-    checks = ", ".join(f"{check.name} {check.error:.1g}" for check in known.checks)
-    return f"verified: {checks}; {milliseconds(known.ms)}, a plain step takes {milliseconds(known.step_ms)}"
+    return verified(known, width)
 
 
 def _intervened(read: protocol.Intervened) -> Iterator[Block]:

@@ -271,11 +271,9 @@ class ModelDialog(PickDialog[LoadSettings]):
         return [Segment(" " + name + _line({each: each for each in columns}), self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        model, columns, picks = (
-            self.rows[place],
-            columns_that_fit(WIDTHS, GIVES_WAY, width - 2 - NAME),
-            self.picks,
-        )
+        model = self.rows[place]
+        columns = columns_that_fit(WIDTHS, GIVES_WAY, width - 2 - NAME)
+        picks = self.picks
         if isinstance(model, str):
             words = f"⏎ open {quoted(visible(model))} as a path or hub id"
             return [Segment(truncate(words, width), picks.ink("accent"))]

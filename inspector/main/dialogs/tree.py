@@ -13,6 +13,7 @@ from textual.widgets import Label, Static
 
 from engine.protocol import Marked
 from inspector.main.dialogs.field import FieldDialog
+from inspector.scales import counted
 from inspector.state.tree_rows import TreeFilter
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog
@@ -66,7 +67,7 @@ class FilterDialog(FieldDialog[TreeFilter]):
             self.say("No filter: all branches are shown.")
             return
         fit = self._fit(wanted)
-        found = f"{fit:,} row{'s' * (fit != 1)} found"
+        found = f"{counted(fit, 'row')} found"
         self.say(f"{found}; the rows above are shown, too.", wrong=not fit)
 
     def apply(self) -> None:

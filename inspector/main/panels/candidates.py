@@ -539,10 +539,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if distribution is None:
             entropy = item.entropy_bits if isinstance(item, PromptToken) else None
             extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
-            self.title(
-                Content(f"{numbered(item).capitalize()}{extra}" if item is not None else name),
-                Content(note) if note else None,
-            )
+            name = f"{numbered(item).capitalize()}{extra}" if item is not None else name
+            self.title(Content(name), Content(note) if note else None)
             return
         if isinstance(item, Step):
             name = f"{numbered(item).capitalize()}{_BY_HAND.get(item.origin, '')}"

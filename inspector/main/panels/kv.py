@@ -17,7 +17,7 @@ from textual.content import Content
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
 from inspector.display import first_fitting, visible
 from inspector.keys import key_for
-from inspector.scales import FREE, amount, count, milliseconds, percent, size
+from inspector.scales import FREE, amount, count, counted, milliseconds, percent, size
 from inspector.state.measured import Measured
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import FACT_NAME, PanelCanvas, Row, fact_rows, side_by_side, why_empty
@@ -78,13 +78,13 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
     per_token = facts.kv_bytes_per_token
     if not per_token:
         return
-    if (layers := counted(facts)) is None:
+    if (layers := layers_counted(facts)) is None:
         quantized = any(group.kind == "quantized" for group in kv.groups)
         why = f"{'quantized' if quantized else 'not all layers alike'}: no single product of sizes gives it"
         yield "a token", f"{size(per_token)}, read off the arrays ({why})"
         return
-    heads = _several(facts.kv_heads or 0, "KV head")
-    product = f"{_several(layers, 'layer')} × {heads} × {facts.head_size} × {BYTES[facts.dtype]} B"
+    heads = counted(facts.kv_heads or 0, "KV head")
+    product = f"{counted(layers, 'layer')} × {heads} × {facts.head_size} × {BYTES[facts.dtype]} B"
     rest = ""
     if (others := facts.layers - layers) > 0:
         alone = len(facts.cache_kinds) == layers
@@ -97,7 +97,7 @@ def _a_token(facts: ModelFacts, kv: KVReading) -> Iterator[Fact]:
         yield "grouped", f"{facts.heads} query heads share {heads}: {more}"
 
 
-def counted(facts: ModelFacts) -> int | None:
+def layers_counted(facts: ModelFacts) -> int | None:
     """The number of layers that the formula of bytes a token counts; None if it doesn't give the measured bytes."""
     width = BYTES.get(facts.dtype)
     if width is None or not facts.kv_heads or not facts.head_size:
@@ -108,10 +108,6 @@ def counted(facts: ModelFacts) -> int | None:
         if layers and layers * one == facts.kv_bytes_per_token:
             return layers
     return None
-
-
-def _several(number: int, name: str) -> str:
-    return f"{number} {name}{'s' * (number != 1)}"
 
 
 # ---- layers and what they will take --------------------------------------------------------------
@@ -353,7 +349,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         return [*groups, *kept, *bill]
 
     def _group(self, group: KVGroup, width: int) -> Row:
-        held = f"{_several(len(group.layers), 'layer')} × {_held(group)}"
+        held = f"{counted(len(group.layers), 'layer')} × {_held(group)}"
         sizes = f"{size(group.used_bytes)} / {size(group.allocated_bytes)}"
         forms = [f"{held:<24}  {sizes}", f"{held}  {sizes}", f"{held}  {size(group.used_bytes)}"]
         return [

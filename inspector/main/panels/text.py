@@ -30,10 +30,8 @@ from inspector.display import (
     carried,
     hex_bytes,
     pad,
-    quoted,
     shown_bytes,
     spaced_hex,
-    token_label,
     token_text,
     truncate,
     unfinished,
@@ -45,7 +43,7 @@ from inspector.main.tool import OfferedHeat, SlotSelected
 from inspector.session.setup import Setup
 from inspector.state.conditions import ending
 from inspector.state.segments import LETTERS, WRONG, PathRun, PathSegments, Segments
-from inspector.state.session_tree import BRANCHES, Item, explained, signs
+from inspector.state.session_tree import BRANCHES, Item, explained, quoted_label, signs
 from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
 from inspector.widgets.canvas import (
@@ -84,9 +82,9 @@ def under(view: str, items: Sequence[Item], slot: int) -> str:
 def facts(items: Sequence[Item], slot: int) -> str:
     """A token in a line: `“␣cat”: id 421, 4 bytes 20 63 61 74`."""
     item, before = items[slot], carried(items, slot)
-    size = f"{len(item.raw)} byte{'s' * (len(item.raw) != 1)} {spaced_hex(item.raw, _BYTES)}".rstrip()
+    size = f"{scales.counted(len(item.raw), 'byte')} {spaced_hex(item.raw, _BYTES)}".rstrip()
     after = f" after {hex_bytes(before)}" if before else ""
-    return f"{quoted(token_label(item.text, item.raw))}: id {item.id}, {size}{after}"
+    return f"{quoted_label(item)}: id {item.id}, {size}{after}"
 
 
 GUTTER = 2
@@ -237,7 +235,7 @@ def fold_words(run: PathRun, timeline: Timeline) -> str:
     if run.end == len(timeline.items):
         return f"▸ {name} "
     tokens = run.end - run.begin
-    return f"▸ {name}, {scales.count(tokens)} token{'s' * (tokens != 1)} "
+    return f"▸ {name}, {scales.counted(tokens, 'token')} "
 
 
 def _copied(line: WrappedLine, start: int, end: int | None) -> str:

@@ -308,6 +308,8 @@ def test_the_token_itself_comes_first_then_those_that_begin_with_it(
     session: Session, vocabulary: Vocabulary, query: str
 ) -> None:
     found = [match.text for match in search(session, vocabulary, query).matches]
+    own = [text for text in found if text.strip() == query.strip()]
+    assert sorted(found[: len(own)]) == sorted(own)
     found = found if query == "The" else [text.lower() for text in found]
     own = [text for text in found if text.strip() == query.strip()]
     begins = [text for text in found if text.strip().startswith(query.strip())]

@@ -85,7 +85,7 @@ REFUSED = {
         "--off L0": "layers and heads count from 1",
     },
     "diff": {
-        "pocket -p x": "There is no second model. Name one after the first",
+        "pocket -p x": "No second model was named. Name one after the first",
         "pocket pocket": "No text was given.",
         "pocket pocket -p x --text y": "--text and --prompt were both given.",
         "pocket pocket -p ''": "The text is empty",

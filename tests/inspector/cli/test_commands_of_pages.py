@@ -57,7 +57,7 @@ QUICK = {
     "inspector show VIEW -p TEXT": "Attention",
     "inspector --keys": "Take the token that the sampler picked",
     "inspector --plugins": "No package brings a view",
-    "inspector learn": "The draw",
+    "inspector learn": "Temperature and the draw",
     "inspector learn N --plain": "Card 1 of 6",
     "inspector lesson check my-lesson.md": "nothing is wrong",
     "inspector lesson new my-lesson.md": "my-lesson.md: written",

@@ -16,7 +16,7 @@ from engine.protocol import LockstepOpened, LockstepRead, LockstepSpan, OpenLock
 from engine.settings import LoadSettings
 from inspector.cli import main as cli
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.texts import against_from, diff_parser
+from inspector.cli.subcommands.texts import diff_parser, second_model_from
 from inspector.cli.writers.diff import DiffSummary
 from tests.inspector.cli.scripted import Events, of_kind
 
@@ -25,7 +25,7 @@ TEXT = "Once upon a time, there was a little girl named Lily. She loved to play.
 
 def against(*argv: str, load: LoadSettings | None = None) -> OpenLockstep | None:
     args = parsed(diff_parser(), argv)
-    return against_from(args, load or LoadSettings(), args.second)
+    return second_model_from(args, load or LoadSettings(), args.second)
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert "L1 h1 " in out
     assert "L8 h4 " in out
     assert "embed" in out
-    assert out.count("verified: forward 0, session ") == 3
+    assert out.count("Verified, largest error ") == 3
     assert "L8 attention" in out
     assert "sums to" in out
 
@@ -202,7 +202,7 @@ def test_a_view_that_is_not_shown_is_the_exit_status_and_a_line(
 
 @pytest.mark.slow
 def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
-    swept = one(HeadsSwept, "interventions")
+    swept = one(HeadsSwept, "switch-off")
     assert passed(swept)
     assert len(swept.units) == 8 * 7
     alone = next(unit for unit in swept.units if unit.intervention.label == "L7 h2")
@@ -218,11 +218,11 @@ def test_units_are_swept_and_switched_off_together(one: Asked) -> None:
 
 
 def test_tables_of_the_sweep_and_of_what_is_off(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["show", *PROMPT, "interventions", "--off", "L1 MLP"]) == 0
+    assert cli.main(["show", *PROMPT, "switch-off", "--off", "L1 MLP"]) == 0
     out = capsys.readouterr().out
-    assert "the strongest 12 of 56 units" in out
-    assert sum(bool(re.match(r"  L\d", line)) for line in out.splitlines()) == 12
-    assert "With L1 MLP off.\n  This token. KL " in out
+    assert "the largest 12 of 56." in " ".join(out.split())
+    assert sum(bool(re.match(r"  L\d.* %$", line)) for line in out.splitlines()) == 12
+    assert "  L1 MLP off.\n  This token. KL " in out
     assert "L1 h1" not in out, "attention is shown where it is asked for"
 
 
@@ -250,7 +250,7 @@ def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
 
 
 def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = events("modules,experts,positions", "--at", "p5")
+    lines = events("map,experts,positions", "--at", "p5")
     made, refused = as_record(lines[-8], ModelModules), as_record(lines[-7], Failure)
     tried = of_kind(lines[-6:], PositionTried)
     assert made.parameters == of_kind(lines, ModelFacts)[0].parameters
@@ -269,7 +269,8 @@ def test_modules_experts_and_positions_are_shown(events: Events, capsys: pytest.
     assert "│ │   queries" in out
     assert "blocks.N.attn.hook_q" in out
     assert (
-        "Not shown: This model has neither experts nor recurrent layers. Look at its modules instead" in out
+        "Not shown: This model has neither experts nor recurrent layers. Look at its modules instead"
+        in " ".join(out.split())
     )
     assert "What if its position is 0, not " in out
     assert "What if no causal mask: it sees no later token? Position " in out
@@ -357,7 +358,7 @@ def test_a_file_of_pairs_is_patched_without_a_prompt(
 
 @pytest.mark.slow
 def test_a_sweep_can_be_of_the_whole_context(one: Asked) -> None:
-    token, context = (one(HeadsSwept, "interventions", "--scope", scope) for scope in ("token", "context"))
+    token, context = (one(HeadsSwept, "switch-off", "--scope", scope) for scope in ("token", "context"))
     assert (token.scope, context.scope) == ("token", "context")
     assert len(token.units) == len(context.units)
     assert token.units != context.units

@@ -47,15 +47,16 @@ def test_a_flag_that_is_none_is_answered_with_the_one_that_was_meant(
 
 
 WORDS = [
-    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is not a subcommand of inspector. Did you mean inspector "
-                                         "generate?"),
-    (["Beam"], "'Beam' is not a subcommand of inspector. Did you mean inspector beam?"),
-    (["help"], "'help' is not a subcommand of inspector. Did you mean inspector --help?"),
+    (["genrate", "-p", "hi", "--jsonl"], "'genrate' is neither a model nor a subcommand of inspector. "
+                 "Did you mean inspector generate?"),
+    (["Beam"], "'Beam' is neither a model nor a subcommand of inspector. Did you mean inspector beam?"),
+    (["compare", "a", "b"], "subcommand of inspector. Did you mean inspector diff?"),
+    (["help"], "'help' is neither a model nor a subcommand of inspector. Did you mean inspector --help?"),
     (["my talk.trace.zst"], "subcommand of inspector. Did you mean inspector replay 'my talk.trace.zst'?"),
-    (["Once upon a time"], "not a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
+    (["Once upon a time"], "nor a subcommand of inspector. A prompt is given with -p: inspector -p 'Once upon a time'"),
     (["x " * 50], "A prompt is given with -p: inspector -p TEXT"),
-    (["--temp", "1", "hello"], "'hello' is not a subcommand of inspector. A prompt is given with -p: inspector -p "
-                               "hello"),
+    (["--temp", "1", "hello"], "'hello' is neither a model nor a subcommand of inspector. "
+                               "A prompt is given with -p: inspector -p hello"),
     (["generate", "a b"], "inspector generate takes no 'a b'. A prompt is given with -p: inspector generate -p 'a b'"),
     (["beam", "a b"], "inspector beam takes no 'a b'. A prompt is given with -p: inspector beam -p 'a b'"),
     (["show", "race", "a b"], "show race takes no 'a b'. A prompt is given with -p: inspector show race -p 'a b'"),
@@ -63,7 +64,7 @@ WORDS = [
     (["generate", "-p", "Once", "upon", "a"], "generate takes no 'upon'. Put a prompt of several words in quotes."),
     (["generate", "-p", "x", "--", "y"], "inspector generate takes no 'y'."),
     (["generate", "a/b"], "takes no 'a/b'. A model is given with --model: inspector generate --model a/b"),
-    (["no/such/place"], "'no/such/place' is not a subcommand of inspector. A prompt is given with -p"),
+    (["no/such/place"], "'no/such/place' is neither a model nor a subcommand of inspector. A prompt is given with -p"),
     (["show", "race", "pocket"], "no 'pocket'. A model is given with --model: inspector show race --model pocket"),
     (["--model", "pocket", "generate"], "takes no 'generate'. Put generate first: inspector generate ..."),
     (["inside", "-p", "x"], "There is no inspector inside any more. Type: inspector show VIEW"),

@@ -79,8 +79,7 @@ def test_a_key_that_was_freed_or_is_that_of_another_tab_can_be_taken(tmp_path: P
         ('step = "n"', "keys.toml: n for step is not used: it is the key of skip in the tab Next. Take another key, "
                        "or give skip another one."),
         ('step = "r"', "keys.toml: r for step is not used: it is the key of run in every tab."),
-        ('theme = ["f2", "s"]', "keys.toml: s for theme is not used: it is the key of sampling in the tab Learn."),
-        ('skip = "f9"\nrace = "n"', "keys.toml: n for race is not used: it is the key of race.again in a race."),
+        ('theme = ["f2", "s"]', "keys.toml: s for theme is not used: it is the key of sampling in the tab Keep."),
         ('earlier = "f7"\nlater = "f7"', "keys.toml: f7 for later is not used: it is the key of earlier in every tab."),
         ('[race]\nagain = "space"', "keys.toml: space for race.again is not used: it is the key of race.go in a race."),
     ],

@@ -106,7 +106,7 @@ async def body():
             print("opened", type(app.top).__name__)
             return
         await rig.until(lambda: app.playback.player is not None and app.playback.player.at_end)
-        await rig.press({"batch": "Z", "second-model": "h"}[name])
+        await rig.press(*{"batch": "5b", "second-model": "4h"}[name])
         print(rig.screen_text())
         await rig.press("w")
         print(rig.screen_text())

@@ -31,7 +31,7 @@ async def test_keys_that_would_show_the_answer_wait_for_the_prediction(
         assert main.status.answer.startswith(f"Predict first: press 1-3. {shown} is locked")
     assert not learner.app.controller.client.outstanding
     assert timeline.steps == []
-    for hint in ("space step", "r run", "⏎ choose", "s sampling"):
+    for hint in ("space step", "r run", "⏎ choose", "s settings"):
         assert hint not in learner.text().splitlines()[-1]
     await learner.press("1")
     await learner.phase(LessonPhase.ACTING)

@@ -347,7 +347,7 @@ async def test_a_long_prefill_tells_the_time_that_is_left(rig: Rig) -> None:
 async def test_a_finish_is_told_and_can_be_passed(rig: Rig) -> None:
     await rig.ready()
     await rig.push([rig.session.finish("eos", "<|im_end|>\x1b")])
-    assert rig.status == "The model ended the text (<|im_end|>␛). Space or r continues past it"
+    assert rig.status == "The model ended the text (<|im_end|>␛). Space or r continues"
     await rig.press("space")
     assert rig.engine.names == ["TakeStep"]
 

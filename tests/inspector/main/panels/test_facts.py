@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.style import Style
 
 from engine.protocol import NO_CANDIDATES, KVGroup, KVReading, Memory, StepTimes
-from inspector.main.panels.kv import KVPanel, counted, kv_facts, layers_of, projected
+from inspector.main.panels.kv import KVPanel, kv_facts, layers_counted, layers_of, projected
 from inspector.main.panels.steps import StepFigures
 from inspector.main.panels.timing import (
     TimingPanel,
@@ -69,7 +69,7 @@ def test_a_formula_that_does_not_hold_is_not_told():
     ],
 )
 def test_only_layers_that_grow_are_counted(kinds, each, layers):
-    assert counted(facts(cache_kinds=kinds, kv_bytes_per_token=each)) == layers
+    assert layers_counted(facts(cache_kinds=kinds, kv_bytes_per_token=each)) == layers
 
 
 def test_hybrids_say_which_layers_count():

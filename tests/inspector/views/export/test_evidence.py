@@ -52,7 +52,7 @@ from tests.inspector.views.positions.test_screen import told
 from tests.inspector.views.scores.reads import read as scores
 from tests.inspector.views.steering.sweeps import UP, strengths
 
-Q = "pocket, 4-bit"
+B = "pocket, 4-bit"
 SEEN = CaptureFacts((Check("forward", 0.0, 0.0), Check("lens", 2e-6, 1e-5)), 3.0, 1.0, "llama")
 BY_PART = {
     "odds": "What 200 draws came to",
@@ -61,21 +61,21 @@ BY_PART = {
     "contributions": "Why “␣toys” rather than",
     "gradients": "Tokens behind “␣toys” rather than “[odd]”: integrated gradients",
     "scores": "Why L2 h1 looks there",
-    "switched off": "With L2 h1 off",
+    "switched off": "L2 h1 off",
     "patching": "put in from",
     "steering": "Steered by L2 +up-down x1",
-    "second model": "Beside a second model",
+    "second model": "Second model",
     "race": "With the KV cache and without",
     "positions": "What if the token had another position",
     "map": "What the model is made of",
     "experts": "Experts that the token went through",
 }
 """Of each part a heading."""
-NAMES = (*BY_PART.values(), "What each part is worth")
+NAMES = (*BY_PART.values(), "Switching off one part at a time")
 WITH = (
     "sums make its weights (2e-07)",
-    "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "Q has first",
-    "mean KL(P||Q)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
+    "parts sum to logits (1e-07)", "L2 MLP", "lens = logits (2e-06)", "L2 h1", "1.25", "12.50 %", "B has first",
+    "mean KL(A||B)", "as one alone (0)", "rows sum to 1 (2e-07)", "75.00 %", "chi-square", "All steps: 6.0 ms",
     "its position is 110, not 10", "blocks.N.ln1.hook_scale", "4 of 16 ran for this token",
     "Previous-token head: L2 h1 (50.00 %)",
 )  # fmt: skip
@@ -123,7 +123,7 @@ def beside(session: Session, node: int) -> None:
     lists = (candidate(1, " cat", 0.5, 1),), (candidate(2, "[/b]", 0.75, 1),)
     span = LockstepSpan(node, 7, 1, 1, " x", b" x", -1.0, -2.0, 1, 1, 1.5, 2.5, 0.693147, 1, 3, False, *lists)
     session.records += [
-        LockstepOpened(facts(), Q, "ids"),
+        LockstepOpened(facts(), B, "ids"),
         LockstepRead(node, 7, (span,), 8, 8, 1.0, 2.0),
     ]
 
@@ -190,12 +190,12 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     session = session_of(5)
     step = session.timeline().steps[2]
     beside(session, step.node)
-    looked_at(session, step.node, step.position + 1, model=Q)
+    looked_at(session, step.node, step.position + 1, model=B)
     own, other = (
         line(Recording(session.timeline(), parts=EXPORTS)),
         line(Recording(session_looked_into().timeline(), parts=EXPORTS)),
     )
-    named = f"(second model, Q: {Q})"
+    named = f"(second model, B: {B})"
     for text in (printed(own), FORMATS["md"].make(own).replace("\\", "")):
         assert text.count(named) == 6
         for name in (
@@ -207,7 +207,7 @@ def test_what_was_looked_at_in_the_second_model_bears_its_name_until_there_is_an
     assert named not in printed(other)
     assert data(own)["inside"] == []  # the colours of the text are the session's
     session.records.append(LockstepOpened(facts(), "another", "ids"))
-    assert "second model, Q" not in printed(line(Recording(session.timeline(), parts=EXPORTS)))
+    assert "second model, B: " not in printed(line(Recording(session.timeline(), parts=EXPORTS)))
 
 
 def test_a_recording_has_it_too_and_so_has_a_running_session(tmp_path: Path) -> None:
@@ -297,7 +297,7 @@ def test_the_panel_folds_them_under_the_token_that_they_predicted(browser: Brows
     browser.press("ArrowLeft")
     names = browser.value("[...document.querySelectorAll('#panel summary')].map((each) => each.textContent)")
     assert any("second model" in name for name in names)
-    assert not any("worth" in name for name in names)
+    assert not any("at a time" in name for name in names)
     browser.press("ArrowRight")
     assert browser.value("document.querySelectorAll('#panel details[open]').length") >= 4, (
         "what was open stays so"

@@ -291,7 +291,7 @@ def test_other_markdown_beside_a_trace_is_no_lesson(hostile: Listed, tmp_path: P
         (["{alone}", "--to", "html"], "no recording"),
         (["1", "--node", "3", "--to", "html"], "--node is for sessions"),
         (["--lesson", "1", "--to", "md"], "--lesson is for web pages"),
-        (["--lesson", "none", "--to", "html"], "There is no lesson none"),
+        (["--lesson", "none", "--to", "html"], "No lesson is called “none”"),
         ([str(DEMONSTRATION), "--lesson", "1", "--to", "html"], "another version"),
     ],
 )

@@ -64,7 +64,7 @@ async def test_the_dialog_opens_with_the_ways_to_search_and_the_most_probable_to
     assert remark(rig, "find-remark") == (HELP, False)
     await rig.push(found(rig, *MATCHES, total=4096))
     text = rig.screen_text()
-    for part in ("Find a token · next token", "␣toys", "61.00 %", "-0.49", "339", "1 of 3"):
+    for part in ("Find a token · next token", "␣toys", "61.00 %", "−0.49", "339", "1 of 3"):
         assert part in text, part
 
 
@@ -99,7 +99,7 @@ async def test_what_is_typed_is_asked_and_an_older_answer_is_not_shown(rig: Rig)
         False,
     )
     text = rig.screen_text()
-    for part in ("stoy", "3e-07", "top-p", "812", "-15.02"):
+    for part in ("stoy", "3e-07", "top-p", "812", "−15.02"):
         assert part in text, part
 
 

@@ -103,7 +103,7 @@ async def test_the_map_and_the_strongest_head_with_and_without(rig: Rig, size: t
     assert "stay." in text
     if size[0] > 60:
         assert "#1→#3" in text
-        assert "-2.50" in text
+        assert "−2.50" in text
 
 
 @pytest.mark.wide(1)
@@ -154,7 +154,7 @@ async def test_m_colours_by_the_logit_with_its_sign(rig: Rig) -> None:
     await rig.press("m")
     text = rig.screen_text()
     assert "+0.75" in text
-    assert "-2.50" in text
+    assert "−2.50" in text
     assert "colour: logit" in text
 
 
@@ -319,7 +319,7 @@ async def test_a_failed_check_and_a_refusal_are_sentences(rig: Rig) -> None:
     await rig.push([sweep(rig.timeline.before), Ended("SweepHeads")])
     await rig.push([Failure("Intervene", "L2 has no heads.", "Choose the layer."), Ended("Intervene")])
     assert "L2 has no heads." in rig.screen_text()
-    assert "-2.50" in rig.screen_text(), "the map stays"
+    assert "−2.50" in rig.screen_text(), "the map stays"
 
 
 @pytest.mark.wide(1)
@@ -381,7 +381,7 @@ async def test_what_was_put_in_is_shown_without_a_model(replay: Rig) -> None:
     assert "MLPs" in text, "the part that was recorded"
     assert "Aligned as you said: 1-3:2-4" in text
     assert "by up to 0.25" in text
-    assert "-0.25" in text
+    assert "−0.25" in text
     for key in ("a", "l", "v", "n", "e"):
         await replay.press(key)
     assert replay.said() == text, "a recording computes nothing"
@@ -490,7 +490,7 @@ async def test_another_branch_of_equal_length_is_put_in(rig: Rig, size: tuple[in
     await rig.push([patched(question), Ended("PatchActivations")])
     text = rig.screen_text()
     assert "0.75" in text
-    assert "-0.25" in text
+    assert "−0.25" in text
     assert "L1" in text
     assert "[src]"[:3] in text
     await rig.press("up", ",")
@@ -684,7 +684,7 @@ def test_numbers_fit_and_keep_their_sign():
             for sign in (1, -1):
                 text = figure(sign * value, cells, "+")
                 assert len(text) <= cells, (value, cells, text)
-                assert text == NOTHING or text[0] == ("+" if sign > 0 else "-")
+                assert text == NOTHING or text[0] == ("+" if sign > 0 else "−")
     assert [figure(1.234, cells) for cells in (3, 4)] == ["1.2", "1.23"]
     assert figure(0.12, 3) == ".12"
     assert [MEASURES[1].scale.step(value) for value in (-9.0, -0.2, 0.05, 0.6)] == [-5, -1, 0, 2]

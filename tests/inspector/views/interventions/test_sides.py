@@ -41,10 +41,10 @@ def test_the_models_own_numbers_come_first_under_a_word_for_them(
     assert rows[0][1:3] == list(words)
     assert rows[1][1:3] == ["80.00 %", "12.50 %"]
     report = FORMATS["md"].make(recording)
-    assert re.search(rf"\| candidate \| {words[0]} \| {words[1]} \| logit \|", report)
+    assert re.search(rf"\| candidate \| {words[0]} \| {words[1]} \| Δ logit \|", report)
     assert re.search(r"80\.00 % \| 12\.50 %", report)
     _, _, head, first, *_ = plain_lines(candidates(read))
-    assert re.search(rf" {words[0]} +{words[1]} +logit +rank +rank then", head)
+    assert re.search(rf" {words[0]} +{words[1]} +Δ logit +rank +rank then", head)
     assert re.search(r"80\.00 % +12\.50 % +[−+.0-9]+ +1 +3", first)
 
 
@@ -59,5 +59,5 @@ def test_the_arrow_at_a_probability_is_that_of_the_probability() -> None:
 async def test_the_screen_has_them_in_the_same_order(rig: Rig) -> None:
     await opened(rig)
     text = rig.screen_text()
-    assert re.search(r"model +off +logit +rank", text)
+    assert re.search(r"model +off +Δ logit +rank", text)
     assert re.search(r"80\.00 %.* 12\.50 %", text)

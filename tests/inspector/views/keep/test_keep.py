@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.protocol import Marked
 from inspector.keys import shown
 from inspector.main.panels.header import KEY, NAME, QUESTIONS, SENTENCE
 from inspector.views.keep import DIVIDERS, SECTIONS
@@ -141,6 +142,13 @@ async def test_it_says_what_is_saved_and_what_an_export_has(rig: Rig, tmp_path: 
     assert "pocket.trace" in text
     assert "logits; ctrl+s can save them" in text
     assert "no view opened yet" in text
+
+
+async def test_marks_are_counted(rig: Rig) -> None:
+    await rig.ready()
+    await rig.push([Marked(2, note="why?", bookmarked=True)])
+    await rig.press("7")
+    assert "1 bookmark, 1 note" in "\n".join(lines(rig))
 
 
 @pytest.mark.parametrize("tab", ["1", "3", "5"])

@@ -212,7 +212,7 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
     await rig.push([read(rig, {4: 0.75, 6: 0.25, 7: 0.5}, flips=(4,))])
     await rig.end("ReadLockstep")
     line = next(line for line in rig.screen_text().splitlines() if "differ most (g)" in line)
-    assert [part.split()[0] for part in line.split(": ")[1].split("  ")] == ["5", "8", "7"]
+    assert [part.split()[0] for part in line.split(": ")[1].split("  ")] == ["prompt", "3", "2"]
     assert "1.08≠" in line
     for slot in (4, 7, 6, 4):
         await rig.press("g")
@@ -220,7 +220,7 @@ async def test_the_tokens_that_differ_most_are_listed_and_gone_to(rig: Rig) -> N
     screen = rig.app.top
     assert isinstance(screen, SecondModelView)
     left = screen.query_one("#second-model-largest").region.x
-    await rig.pilot.click("#second-model-largest", offset=(line.index("  8 ") + 2 - left, 0))
+    await rig.pilot.click("#second-model-largest", offset=(line.index("  3 ") + 2 - left, 0))
     await rig.until(lambda: rig.timeline.slot == 7)
 
 
@@ -538,7 +538,7 @@ def test_what_no_engine_told_is_not_shown() -> None:
 
 def test_figures_in_words() -> None:
     assert span_words(span(1, 1, 0.5, False)) == (
-        "KL 0.7213 bits · rank 1 → 3 · ≠ different top tokens · ␣x logprob -1.00 → -1.50"
+        "KL 0.7213 bits · rank 1 → 3 · ≠ different top tokens · ␣x logprob −1.00 → −1.50"
     )
     assert span_words(span(1, 0, None)) == "There is nothing before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)

@@ -46,7 +46,7 @@ async def test_a_reply_is_sent_with_the_conversation_before_it(rig: Rig) -> None
 async def test_at_the_end_of_an_answer_the_status_line_tells_of_it(rig: Rig) -> None:
     await chatting(rig)
     await rig.push([Finished(rig.timeline.tip, "eos", "<|im_end|>")])
-    assert rig.status.endswith("Space or r continues past it; 4 R replies")
+    assert rig.status.endswith("Space or r continues; 4 R replies")
 
 
 async def test_what_is_typed_is_kept_and_empty_text_is_not_sent(rig: Rig) -> None:
