@@ -342,8 +342,9 @@ def _comparison(difference: float | None, count: int) -> str:
         differing = f"the logprobs of {steps} differ by {difference:.3g} at most from the recorded ones"
         slight = difference < NOTICEABLE
         return f"Live. {differing.capitalize()}" if slight else f"Live, and it differs: {differing}"
-    how = f" but for rounding ({difference:.2g} at most)" if difference else ", to the last bit"
-    return f"Live. The logprobs of {steps} are the recorded ones{how}"
+    how = f" but for rounding ({difference:.2g})" if difference else ", to the last bit"
+    are = "are" if count > 1 else "is"
+    return f"Live. {steps.capitalize()} {are} as recorded{how}"
 
 
 # ---- the tree that is built -------------------------------------------------------------------

@@ -180,6 +180,8 @@ class BeamsView(View):
         self.node: int | None = None
         """Last node of the highlighted beam; None for the best one."""
         self.listed: list[BeamEntry] = []
+        self._listed_at = 0
+        """The step that they are of: a resize may draw them again when the search is further, or another one."""
         self._ends: dict[str, list[int | None]] = {}
         """The last node of the beam in each row, by the id of a panel that can be clicked."""
         self._place = self._top = self._view = self._rows = 0
@@ -275,6 +277,7 @@ class BeamsView(View):
     def show(self) -> None:
         """Show everything, now."""
         search, width = self.search, self.area.width - 2
+        self._listed_at = self.step
         self.listed = entries(self.beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, self.beams)
         self._arrange()
@@ -369,7 +372,7 @@ class BeamsView(View):
     def _tree(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The last steps of the search as a tree that grows to the right."""
         entry = self.entry
-        lines = lattice(self.beams, self.listed, self.step, height, width, entry.node) if entry else []
+        lines = lattice(self.beams, self.listed, self._listed_at, height, width, entry.node) if entry else []
         self._ends["beam-lattice"] = [node for _, node in lines]
         return [[Segment(text, on.ink(ink) if ink else Style()) for text, ink in bits] for bits, _ in lines]
 

@@ -64,7 +64,8 @@ class KeepActions(ToolActions):
             [[Segment(name, heading)], *(_row(on, *one, width) for one in each)] for name, each in sections
         ]
         lines = [_lines(on, name, each, width) for name, each in sections]
-        for blocks in ([facts, *listed], [facts, *lines], lines):
+        some = facts[: max(0, height - sum(map(len, lines)))]
+        for blocks in ([facts, *listed], [facts, *lines], [some, *lines]):
             for gap in (1, 0):  # blank rows between the blocks
                 rows: list[Row] = []
                 for block in blocks:

@@ -225,7 +225,7 @@ async def test_a_second_model_is_opened_by_its_keys(learner: LearnerKeys) -> Non
 @pytest.mark.lesson(listed=find("batching"), size=(80, 24))
 async def test_a_batch_is_run_by_its_keys(learner: LearnerKeys) -> None:
     """Of the lesson's prompt and the two that the form has."""
-    await learner.press("2", "4", "Z")
+    await learner.press("2", "5", "b")
     await learner.until(lambda: isinstance(learner.app.top, BatchView))
     await learner.press("m", "n")
     await learner.until(lambda: isinstance(learner.app.top, BatchDialog) and learner.app.focused is not None)
@@ -287,7 +287,7 @@ async def test_the_recorded_training_is_shown_up_to_the_step_of_the_beat(learner
     """Its key waits for the prediction: it would show the answer."""
     await learner.press("6", "l")
     assert "l is locked" in learner.text()
-    assert isinstance(learner.app.top, MainScreen)
+    assert learner.app.main.over == "lessons"
     for step in ("step 1 of 4,000", "step 100 of 4,000", "step 200 of 4,000"):
         await learner.press("1")
         await learner.phase(LessonPhase.ACTING, LessonPhase.REVEALED)
