@@ -301,7 +301,7 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
         return found
     yield protocol.Tokenize(wanted)
     if len(known.pieces) != 1:
-        hint = "Give one of them by its id: `inspector tokens` lists them."
+        hint = 'Inside a text a word begins with a space: " cat". Or give an id, as `inspector tokens` lists them.'
         raise PromptError(f"{text!r} is {len(known.pieces)} tokens, not one.", hint)
     return known.pieces[0].id
 
@@ -318,8 +318,8 @@ class InsideTables(PlainText[Known]):
         match record:
             case Failure():
                 said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
-                title, lines = TABLES[LACKED[record.command]][0], plain_lines([said], width)
-                self._write([title, *(f"  {line}" for line in lines), ""])
+                title = TABLES[LACKED[record.command]][0]
+                self._write([title, *(f"  {line}" for line in plain_lines([said], width)), ""])
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
                 shown = document(record, self._figures) if checks_hold(record) else ()

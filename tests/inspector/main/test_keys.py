@@ -139,7 +139,7 @@ async def test_the_line_of_keys_keeps_the_worthiest_that_fit(rig: Rig) -> None:
     assert [(hint.keys, hint.word) for hint in whole] == [
         ("space", "step"), ("r", "run"), ("←→", "walk"), ("↑↓", "candidate"), ("⏎", "choose"), ("⌫", "take back"),
         ("a", "type"), ("d", "redraw"), ("/", "token"), ("b", "breakpoints"), ("ctrl+r", "recompute"), ("g", "jump"),
-        (", .", "surprise"), ("m", "colour"), ("e", "tokens"), ("s", "sampling"), ("p", "prompt"), ("1-7", "tabs"),
+        (", .", "surprise"), ("m", "colour"), ("e", "tokens"), ("s", "settings"), ("p", "prompt"), ("1-7", "tabs"),
         ("⇥", "next view"), ("f", "enlarge"), (":", "find"), ("?", "help"), ("q", "quit"),
     ]  # fmt: skip
     narrow = [hint.word for hint in fitting(rig.app.main.hints(), 38)]
