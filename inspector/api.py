@@ -691,7 +691,7 @@ class Lens(_Result[protocol.LensRead]):
 
 
 class Contributions(_Result[protocol.AttributionRead]):
-    """What each part of the model adds to a logit, or to the difference of two.
+    """Contributions: the amount that each part of the model adds to a logit, or to the difference of two.
 
     `record` has what the engine read (`engine.protocol.AttributionRead`).
     """

@@ -476,7 +476,7 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
 
 
 def _download(spec: str, emit: Emit, cancel: Event, weights: bool) -> Path:
-    """What the hub has now, or else what the cache has of it."""
+    """The model as the hub has it now, or else as the cache has it."""
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec, re.ASCII):
         raise LoadError(f"{spec} is neither a directory nor a hub id.", "A hub id has the form owner/name.")
     emit(Loading("download", 0, 0, spec))

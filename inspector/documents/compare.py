@@ -415,7 +415,7 @@ def _diverges(comparison: Comparison) -> str:
 
 
 def divergence_words(comparison: Comparison) -> tuple[str, str]:
-    """Where two branches diverge, and how much of the rest is the same."""
+    """The token at which two branches diverge, and how much of the rest is the same."""
     words = _diverges(comparison)
     return f"{words[0].upper()}{words[1:]}", summary(comparison)
 

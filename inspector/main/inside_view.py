@@ -83,7 +83,7 @@ def label_at(path: Sequence[Item], place: int = -1) -> str:
 
 
 def predicting(selected: Item | None) -> str:
-    """What a forward pass is for: to predict the selected token, or the next one; printable."""
+    """The purpose of a forward pass: to predict the selected token, or the next one; printable."""
     return f"Predicting {label_at([selected]) if selected is not None else 'the next token'}"
 
 

@@ -87,7 +87,7 @@ def _first_prompt(timeline: Timeline) -> Prefill | None:
 
 
 def _steps(timeline: Timeline, settings: Settings) -> list[tuple[Any, Settings | None]]:
-    """What follows the first prompt, each with the settings that it was drawn with; None for what no run takes."""
+    """The runs after the first prompt, each with the settings that it was drawn with; None for what no run takes."""
     items, tree, usual = timeline.items, timeline.tree, Settings()
     first = timeline.step_slots[0] if timeline.step_slots else len(items)
     found: list[tuple[Any, Settings | None]] = []

@@ -36,7 +36,7 @@ def checks_words(facts: CaptureFacts) -> str:
 
 
 def checked(facts: CaptureFacts, width: int) -> str:
-    """Whether the checks of a view hold, with the largest error, and what the view cost, as far as there is room.
+    """The result of a view's checks, with the largest error, and what the view cost, as far as there is room.
 
     Args:
         facts: Checks and times of the view.

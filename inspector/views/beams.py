@@ -181,7 +181,7 @@ class BeamsView(View):
         """Last node of the highlighted beam; None for the best one."""
         self.listed: list[BeamEntry] = []
         self._listed_at = 0
-        """The step that they are of: a resize may draw them again when the search is further, or another one."""
+        """Their step: a resize may draw them again when the search has moved on or was replaced."""
         self._ends: dict[str, list[int | None]] = {}
         """The last node of the beam in each row, by the id of a panel that can be clicked."""
         self._place = self._top = self._view = self._rows = 0

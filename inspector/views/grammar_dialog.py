@@ -176,7 +176,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
 
 
 class AllowedList(Canvas):
-    """What the grammar in the fields allows at the selected token."""
+    """The tokens that the grammar in the fields allows at the selected place."""
 
     expected: Sequence[ExpectedBeginning] = ()
 

@@ -108,7 +108,7 @@ class KeepActions(ToolActions):
 
 
 def _saved(host: MainScreen) -> Facts:
-    """Where the session is or will be saved, and what is not."""
+    """The file that the session is or will be saved in, and the part that is not saved."""
     playback = host.playback
     if playback is None:
         return [("session", "not saved: this program writes no files")]

@@ -944,7 +944,7 @@ class LessonsView(View):
 
     @property
     def about(self) -> str:
-        """What the highlighted one is about."""
+        """The subject of the highlighted lesson or course."""
         each = self.picked
         if each is None:
             return ""
@@ -973,7 +973,7 @@ class LessonsView(View):
         self.write()
 
     def situation(self) -> str:
-        """What lessons are."""
+        """A sentence on lessons."""
         return "Lessons ask you to predict first. ≡ is a course. Your session stays as it is"
 
     @on(PickList.RowHighlighted)

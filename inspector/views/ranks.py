@@ -122,7 +122,7 @@ class RanksView(View):
         return self.timeline.of(Measured)
 
     def refusal(self) -> str:
-        """That one process computes the model."""
+        """The sentence for a session of one process."""
         if self.measured.ranks or self.measured.loaded:
             return ""
         return "No ranks were recorded up to here" if self.recorded else ALONE

@@ -126,7 +126,7 @@ class RecordingActions(ToolActions):
 
 WHAT = ("session", "this view, a picture", "this view, a table")
 ENDS = ("trace.zst", "svg", "csv")
-"""What can be saved, and the ends of the files' names."""
+"""The things to save, and the ends of the files' names."""
 ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
 

@@ -266,7 +266,7 @@ class SecondModelView(View):
 
     @property
     def found(self) -> SecondModelSoFar:
-        """What is known of the second model, live or recorded."""
+        """The second model and its readings so far, live or recorded."""
         return self.timeline.of(SecondModelSoFar)
 
     @property

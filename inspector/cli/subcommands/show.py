@@ -36,7 +36,7 @@ ELSEWHERE = {
     "batch": "batch is a subcommand: inspector batch",
     "drafts": "drafts are a flag: inspector generate --draft lookup",
 }
-"""What is typed instead of a view that is none here."""
+"""The command to type for a view that is not shown here."""
 LENS = 6
 """Positions that the lens shows by default."""
 

@@ -40,7 +40,7 @@ ECHOES: tuple[tuple[str, bool | None], ...] = (
     ("up to 2,048 tokens", None), ("always", True), ("never", False),
 )  # fmt: skip
 SYSTEM = "You tell short stories about dogs."
-"""What a system prompt may be."""
+"""An example of a system prompt."""
 CUTTING = "It is being cut into tokens."
 SHORT, LATER = 5_000, 0.3
 """Characters of a text that is cut at each key, and seconds without one after which a longer one is: 200,000 characters
