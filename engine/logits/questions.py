@@ -304,8 +304,8 @@ class Vocabulary:
                 return sorted(ids)
 
     def distances(self, query: TokenQuery, ids: Sequence[int]) -> list[int]:
-        """Order of the matching tokens: 0 for one that is what was searched, 1 if it is in another case, 2 if it begins with that, 3
-        otherwise; a space before it does not count. Without a text, 0.
+        """Order of the matching tokens: 0 for one that is what was searched, 1 if it is in another case, 2 if it begins
+        with that, 3 otherwise; a space before it does not count. Without a text, 0.
 
         Args:
             query: The search.

@@ -81,8 +81,8 @@ _WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
 
 
 def beginnings(on: Canvas, expected: Sequence[ExpectedBeginning], width: int, room: int) -> list[Row]:
-    """The texts that a grammar allows next: each beginning with its tokens and their probability by the model, as far as there is
-    room."""
+    """The texts that a grammar allows next: each beginning with its tokens and their probability by the model, as far
+    as there is room."""
     if not expected or room < 2:
         return []
     if len(expected) >= room:
