@@ -69,7 +69,6 @@ REFUSED = {
         "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions",
         "lens,race": "race comes first, and alone: inspector show race",
         "drafts": "drafts are a flag: inspector generate --draft lookup",
-        "profile": "profile has become two views: inspector show time, inspector show cache",
         "--positions 0": "--positions: must be 1 or more",
         "heads --texts 1,2": "1 to 100 texts of twice 2 to 512 tokens",
         "heads --texts 1,2,3,4": "--texts: give a length, a count and a seed.",
