@@ -115,22 +115,20 @@ class Watch:
             await asyncio.sleep(LOOK)
 
     async def press(self, key: str, first: bool = False) -> tuple[float, float]:
-        """Milliseconds from a key to the last paint that follows from it, or to the first of another screen.
+        """Milliseconds from a key to the last paint that follows from it, or to the first one.
 
         Returns:
             By the clock, and by the thread's own.
         """
         from textual.events import Key
 
-        from inspector.main.screen import MainScreen
-
         self.painted.clear()
         character = key if len(key) == 1 else {"slash": "/", "question_mark": "?"}.get(key)
         begun = (time.perf_counter(), time.thread_time())
         self.app.post_message(Key(key, character))
         if first:
-            await self.until(lambda: any(not isinstance(top, MainScreen) for *_, top in self.painted))
-            ended = next(paint for paint in self.painted if not isinstance(paint[2], MainScreen))
+            await self.until(lambda: bool(self.painted))
+            ended = self.painted[0]
         else:
             await self._still()
             ended = self.painted[-1] if self.painted else (*begun, None)
