@@ -577,7 +577,7 @@ class ScreenNumbers:
             elif cut is None:
                 self._equal(shown[2], sampler * 100, line)
             else:
-                self._same(shown[2][:6], cut[:6], line)
+                self._same(shown[2][:6], "0 %" if cut == "greedy" else cut[:6], line)
             self._same(plain(shown[3]), rank, line)
         if count and (shown := re.search(r"(\d+) more rows", lines[-1])):
             self._same(int(shown[1]) + count, len(self._app.main.query_one(CandidatesPanel)._rows), lines[-1])
