@@ -133,7 +133,9 @@ class FinderDialog(PickDialog[Findable]):
         if chosen is not None:
             remark.say(chosen.help)
             return
-        unknown = self._index.unknown(self.typed)[0]
+        if not (words := self._index.unknown(self.typed)):
+            return  # the rows of what was typed since are not there yet
+        unknown = words[0]
         similar = self._index.similar(unknown)
         advice = f"Did you mean {' or '.join(similar)}?" if similar else f"Type another word: {EXAMPLES}."
         remark.say(f"Nothing is called {quoted(visible(truncate(unknown, 30)))}. {advice}", wrong=True)
