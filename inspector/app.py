@@ -230,11 +230,8 @@ class InspectorApp(App[int]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's, with dim text that can be read; the last one keeps control characters from the terminal."""
-        filters = [*super().get_line_filters(), CONTROLS]
-        for place, each in enumerate(filters):
-            if isinstance(each, DimFilter):
-                filters[place] = DIM
-        return filters
+        filters = (DIM if isinstance(each, DimFilter) else each for each in super().get_line_filters())
+        return [*filters, CONTROLS]
 
     def get_default_screen(self) -> Screen[None]:
         """The main screen, from the first paint on."""

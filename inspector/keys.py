@@ -112,7 +112,7 @@ _BY_PLACE: Mapping[str, Mapping[str, str]] = {
     },
     "ranks": {"measure": "r space", "leave": "escape"},
     "merges": {
-        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "n",
+        "above": "up", "below": "down", "word_before": "left", "next_word": "right", "turn": "v", "open": "w",
         "leave": "escape",
     },
     "segments": {"above": "up", "below": "down", "fold": "enter", "wrong": "w", "leave": "escape"},

@@ -615,7 +615,7 @@ KEEP = Tool(
     actions=(
         Action("keep", "Keep",
             "Show where the session is saved, what an export would have, and the ways to save and share.",
-            lambda own: own.host.go_to("keep"), looks=True, view="session",
+            lambda own: own.host.go_to("keep"), looks=True, view="keep",
             synonyms="where is it saved, is it saved, save and share, menu, layout, settings of the screen"),
     ),
     panel=PanelSpec(_focusable_panel, "Keep", "Keep"),

@@ -370,7 +370,7 @@ ANSWERED = 3.0
 """Seconds for which the line of keys answers one that does nothing."""
 _META = "press"
 _JOINED = frozenset("↑↓←→+-")
-"""Characters after which the next key stands without a blank."""
+"""Characters that stand together without a blank."""
 
 
 class Hint(Struct, frozen=True):
@@ -393,7 +393,7 @@ class Hint(Struct, frozen=True):
             modifiers, plus, last = text.rpartition("+")
             if before and plus and last and names[place - 1].startswith(f"{modifiers}+"):
                 text = last  # shift+↑↓
-            if before and before[-1] not in _JOINED:
+            if before and not (before[-1] in _JOINED and text[0] in _JOINED):
                 pieces.append((" ", ""))
             pieces.append((text, name))
         return pieces

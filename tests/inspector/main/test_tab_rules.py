@@ -66,10 +66,6 @@ def test_no_key_of_a_tools_screen_is_that_of_another_answer_of_its_tab() -> None
                 assert not others.keys() & {*action.names}, (tool.id, action.id)
 
 
-KNOWN = frozenset((
-    "merges.open n skip",
-))  # fmt: skip
-"""Keys of views that are still those of something else in their tab; the list only shrinks."""
 AS_ON_THE_SCREEN = frozenset(("space", "r", "backspace", *FIXED))
 """Keys that a view may have for its own steps, runs and places."""
 
@@ -93,7 +89,7 @@ def test_a_letter_of_a_tab_or_of_all_means_the_same_in_every_view() -> None:
                     for key in own.names
                     if own.id and held.get(key, own.id) != own.id
                 }
-    assert taken <= KNOWN, sorted(taken - KNOWN)
+    assert not taken
 
 
 def test_esc_goes_back_everywhere_and_q_quits() -> None:

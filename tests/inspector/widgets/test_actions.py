@@ -129,7 +129,7 @@ def test_notes_claim_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("names", "expected"),
-    [("n", "n"), ("n N", "n N"), ("space", "space"), ("left right", "←→"), ("[ ]", "[ ]"), ("up down [ ]", "↑↓[ ]"),
+    [("n", "n"), ("n N", "n N"), ("space", "space"), ("left right", "←→"), ("[ ]", "[ ]"), ("up down [ ]", "↑↓ [ ]"),
      ("- +", "-+"), ("tab", "⇥"), ("pageup pagedown", "pgup pgdn"), ("shift+up shift+down", "shift+↑↓"),
      ("space right", "space →"), ("1 2 3 4 5", "1-5"), ("1 2", "1-2"), ("ctrl+s", "ctrl+s"), ("enter", "⏎")],
 )  # fmt: skip

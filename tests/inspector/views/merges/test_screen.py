@@ -126,7 +126,7 @@ async def test_two_tokenizers_face_each_other(rig: Rig, size: tuple[int, int]) -
     await answered(rig)
     await rig.press("v")
     assert "names the second one" in rig.said()
-    await rig.press("n")
+    await rig.press("w")
     assert isinstance(rig.app.top, NameDialog)
     await rig.press(*"[x].json", "enter")
     asked = [each for each in rig.engine.sent if isinstance(each, TakeApart)][-2:]
