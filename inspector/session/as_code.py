@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -18,11 +19,13 @@ from inspector.state.timeline import Timeline
 _BY_ITSELF = ("max_tokens", "candidates", "seed", "grammar")
 """Settings that no draw depends on, that are named in any case, or that have no name in Python."""
 _DRAWN = frozenset(("greedy", "sampled"))
+_ESCAPE = re.compile(r"\\[nt]")
+"""What the flags read as a newline or a tab."""
 
 
 def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tuple[str, int]:
     """The command whose run writes the path on show, and how many of its tokens: up to one that the sampler did not
-    pick by these settings. Empty and 0 if there are none.
+    pick by these settings. Empty and 0 if there are none, or a flag would read a text of it as something else.
 
     Args:
         timeline: Its path.
@@ -33,6 +36,8 @@ def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tu
     first = next((settings for _, settings in steps if settings is not None), None)
     drawn = next((at for at, (_, own) in enumerate(steps) if own is None or own != first), len(steps))
     if prompt is None or first is None or not drawn or is_conversation(prompt.messages):
+        return "", 0
+    if prompt.text == "-" or any(map(_ESCAPE.search, (prompt.text, *first.stop, *load.extra_eos_token))):
         return "", 0
     words, plain = ["inspector", "--model", load.model], LoadSettings(model=load.model)
     words += [word for name, value in _given(load, plain) for word in _flags(name, value)]

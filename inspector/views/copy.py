@@ -177,7 +177,7 @@ def copyables(
 
     Args:
         timeline: Its current path, and the selected token of it.
-        candidate: The highlighted one: at the tip it is the token.
+        candidate: The highlighted one, which is the token at the end of the text.
         settings: Of the sampler, for JSON and code.
         load: Of the model, for code.
     """

@@ -123,7 +123,7 @@ def _saved(host: MainScreen) -> Facts:
             facts += [("not saved", f"logits; {save} can save them")]
         return facts
     if recorder.directory is None:
-        return [("session", "in memory alone"), ("not saved", f"all of it; {save} saves it to a file")]
+        return [("session", "in memory only"), ("not saved", f"all of it; {save} saves it to a file")]
     return [
         ("session", "saved as you go, once there is a text"),
         ("in", visible(shorter(recorder.directory))),

@@ -41,3 +41,13 @@ def test_what_is_copied_writes_the_same_tokens(kind: str, capsys: pytest.Capture
     exec(lines, names)
     with names["s"] as again:
         assert again.ids == ids
+
+
+@pytest.mark.parametrize(
+    "settings", [{"prompt": r"a\nb"}, {"prompt": "-"}, {"prompt": "a", "stop": (r"x\ty",)}]
+)
+def test_what_a_flag_would_read_otherwise_is_no_command(settings: dict[str, Any]) -> None:
+    with mi.open("pocket", **settings) as s:
+        s.run(2).wait()
+        assert as_command(s._line.timeline, LoadSettings(), s.settings) == ("", 0)
+        assert repr(settings["prompt"]) in as_python(s._line.timeline, LoadSettings(), s.settings)
