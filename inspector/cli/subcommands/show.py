@@ -45,7 +45,7 @@ def show_parser() -> flags.Parser:
     """Show what the layers of a model compute for one token of a prompt: a map of the model, where each head looks
     (attention) and why (scores), what each layer would predict (lens), what each part adds to a logit (contributions),
     what changes without a part (switch-off) or at a wrong position, and which experts a mixture took. The model
-    computes the token again, and each view is compared with its own numbers: a view whose check fails is not shown."""
+    computes the token again, and each view is checked against its numbers: one whose check fails is not shown."""
     made = flags.command_parser(
         "show",
         show_parser.__doc__,
