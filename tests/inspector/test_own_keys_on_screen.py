@@ -67,7 +67,7 @@ async def test_own_keys_of_a_tool_s_screen(rig: Rig) -> None:
     assert "Press g to race this text to" in text
     assert (
         text.splitlines()[-1].strip()
-        == "g start  ←f8 length  ⇥ next view  1-7 tabs  : find  ? help  esc back"
+        == "g start  ← f8 length  ⇥ next view  1-7 tabs  : find  ? help  esc back"
     )
     last = screen.last
     await rig.press("f8")
