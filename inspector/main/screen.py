@@ -204,8 +204,8 @@ class MainScreen(KeyedScreen[None]):
     def _laid_out(self, _: Screen[Any]) -> None:
         """The panels may have another room than the one they were arranged for, and a notice another place.
 
-        Textual paints no widget that only moved if its map was read after a new one was mounted (`Compositor.full_map`):
-        then a notice stayed where the next one had pushed it away.
+        Textual does not paint a widget that only moved if its map was read after a new one was mounted
+        (`Compositor.full_map`): a notice stayed painted where the next one had pushed it away from.
         """
         if self._text.is_attached:
             self._panel_layout.apply()
