@@ -74,6 +74,17 @@ def test_a_file_system_without_links_will_do(path: Path, monkeypatch: pytest.Mon
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_a_file_that_can_not_be_begun_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module._File, "sync", full)
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(RecordingError, match="No space left"):
+        Journal.create(path, PROGRAM)
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_what_is_written_is_in_the_file_a_moment_later(path: Path) -> None:
     journal, values = Journal.create(path, PROGRAM), session()
 
