@@ -691,7 +691,11 @@ class Contributions(_Result[protocol.AttributionRead]):
     @property
     def heads(self) -> dict[str, float]:
         """The same for each attention head, as far as heads can be told apart."""
-        every = (each for part in attribution.part_rows(self.record) for each in attribution.head_rows(self.record, part))
+        every = (
+            each
+            for part in attribution.part_rows(self.record)
+            for each in attribution.head_rows(self.record, part)
+        )
         return {each.name: each.value for each in every if each.kind == "head"}
 
     def _repr_html_(self) -> str:

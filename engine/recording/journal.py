@@ -64,38 +64,39 @@ class Journal:
         return cls._begun(path, descriptor, writer, b"", 0.0)
 
     @classmethod
-    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], RecordingReader, Journal]:
+    def resume(cls, reader: RecordingReader, program: str, began: float = 0.0) -> Journal:
         """Continue a file, cutting off an incomplete last frame.
 
-        Returns:
-            The file's entries, the reader that read them (`torn`, `header`), and the journal.
+        Args:
+            reader: It has read the file to its end.
+            program: Name and version of the writing program.
+            began: Time of the last entry, which the journal's clock is counted on from.
 
         Raises:
-            RecordingError: The file can't be read or written, or another program uses it.
+            RecordingError: The file can't be written, has changed since it was read, or another program uses it.
         """
-        path, writer = Path(path), FrameWriter(program)
+        path, writer = reader.path, FrameWriter(program)
+        if reader.compressed:
+            raise RecordingError(
+                f"{path} is compressed, so the session can't be continued in it.",
+                "Save it under a name without .zst.",
+            )
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise unwritable(path, error) from error
         try:
             _lock(path, descriptor)
-            reader = RecordingReader(path, torn_ok=True)
-            entries = list(reader)
-            if reader.compressed:
-                raise RecordingError(
-                    f"{path} is compressed, so the session can't be continued in it.",
-                    "Save it under a name without .zst.",
-                )
+            if os.fstat(descriptor).st_size != reader.complete + reader.torn:
+                raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
             os.ftruncate(descriptor, reader.complete)
-            writer.size, writer.last = reader.complete, reader.last
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
-        began = entries[-1].at if entries else 0.0
-        return entries, reader, cls._begun(path, descriptor, writer, writer.header(), began)
+        writer.size, writer.last = reader.complete, reader.last
+        return cls._begun(path, descriptor, writer, writer.header(), began)
 
     @classmethod
     def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes, began: float) -> Journal:
@@ -113,7 +114,7 @@ class Journal:
 
     @property
     def clock(self) -> float:
-        """Seconds since the session began; after `resume`, counted on from the last entry's time."""
+        """Seconds since the session began; after `resume`, counted on from the time that it was given."""
         return time.monotonic() - self._began
 
     def write(self, value: Kept, at: float | None = None) -> None:

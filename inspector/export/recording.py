@@ -342,13 +342,15 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     """The conditions of a path, and its figures: tokens, perplexity, times, KV cache, memory."""
     yield from (each.figure for each in made_with(timeline.tree, items))
     steps = [item for item in items if isinstance(item, Step)]
-    yield "prompt", _prompt(timeline, len(items) - len(steps))
+    prefilled = timeline.prompts.prefilled
+    speed = prompt_rate(prefilled.prompt_tps) if prefilled is not None else ""
+    yield "prompt", counted(len(items) - len(steps), "token") + (f", {speed}" if speed else "")
     yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
     yield "completion", counted(len(steps), "token")
     if (finish := finished(timeline, items)) is not None:
         yield "finished", finish
     yield from _worth("", steps)
-    if (prefilled := timeline.prompts.prefilled) is not None:
+    if prefilled is not None:
         yield "first token", milliseconds(prefilled.ttft_ms) + (f", {COLD}" if prefilled.cold else "")
     if (times := tpot(warm(step.ms for step in steps))) is not None:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
@@ -375,11 +377,6 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     yield from speculation_figures(totals)
     if compared := verdict(totals):
         yield "speed", compared
-
-
-def _prompt(timeline: Timeline, tokens: int) -> str:
-    text, prefilled = counted(tokens, "token"), timeline.prompts.prefilled
-    return ", ".join(filter(None, (text, prompt_rate(prefilled.prompt_tps) if prefilled else "")))
 
 
 def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:

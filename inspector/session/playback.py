@@ -98,8 +98,6 @@ class Playback:
     def tick(self) -> None:
         """Do what a frame has time for."""
         client = self.controller.client
-        if self.recorder.resumed is not None:
-            self.recorder.adopt()
         if self.waiting is not None and not client.outstanding:
             opening, self.waiting, self.controller.opening = self.waiting, None, False
             self._begin(opening)
@@ -164,7 +162,7 @@ class Playback:
         file = player.file
         whole = player.at_end and not (file.failure or file.stopped)
         own = whole and file.path.parent == self.recorder.directory
-        self.recorder.go_on(file.entries[: player.position], file.path if own else None)
+        self.recorder.go_on(file.entries[: player.position], file.reader if own else None)
         file.close()
         self.replay = None
         self.controller.transport = self.controller.runs

@@ -57,8 +57,6 @@ class ReplayBackend:
         self.questions = RecordedQuestions()
         """Questions of a lesson, with their recorded answers."""
         self._logits = RecordedLogits()
-        self._load = LoadSettings()
-        """The recorded model."""
         self._tasks: dict[int, Task] = {}
         """Questions in threads that have not ended, by the id of their command."""
         self._last: Thread | None = None
@@ -79,7 +77,6 @@ class ReplayBackend:
         """Show an entry: records go in where an engine's do."""
         match value:
             case LoadSettings():
-                self._load = value
                 # without what would run code that a file chose: only the user who starts the program may ask for it
                 self._controller.setup.load = replace(value, trust_remote_code=False, ranks=1, hostfile="")
             case Settings():
@@ -121,7 +118,7 @@ class ReplayBackend:
             for record in (*recorded, Ended(command.kind)):
                 self._emit(Received(record, sent.id))
         elif isinstance(command, protocol.TakeApart):
-            self._begin(sent, partial(taken_apart, command, self._load))
+            self._begin(sent, partial(taken_apart, command, self._controller.setup.load))
         elif self._logits.answers(command):
             self._begin(sent, self._logits.question(command))
         else:

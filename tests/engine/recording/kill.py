@@ -18,6 +18,7 @@ from typing import Any
 from engine.protocol import Marked
 from engine.recording import Journal, load
 from tests.engine.recording.made_records import session
+from tests.engine.recording.resumed import resumed
 
 PATTERN = session(40)
 BACK = Marked(1, caption="back")
@@ -54,7 +55,7 @@ def killed(path: Path, seconds: float) -> tuple[int, int, float]:
     if not path.exists():
         return len(times), 0, 0.0
     size = path.stat().st_size
-    entries, reader, journal = Journal.resume(path, "test 1")
+    entries, reader, journal = resumed(path, "test 1")
     journal.write(BACK)
     journal.close()
     found = len(entries)

@@ -18,9 +18,10 @@ import pytest
 
 from engine.errors import RecordingError
 from engine.protocol import Marked
-from engine.recording import Entry, Journal, RecordingChanged, in_use, load, peek, save_as
+from engine.recording import Entry, Journal, RecordingChanged, RecordingReader, in_use, load, peek, save_as
 from engine.recording import journal as module
 from tests.engine.recording.made_records import session
+from tests.engine.recording.resumed import resumed
 from tests.system import python
 
 PROGRAM = "test 1"
@@ -142,7 +143,7 @@ def test_a_session_is_continued_without_its_incomplete_end(path: Path, cut: int)
     values = session()
     journaled(path, values).close()
     os.truncate(path, path.stat().st_size - cut)
-    entries, reader, journal = Journal.resume(path, "test 2")
+    entries, reader, journal = resumed(path, "test 2")
     known = len(entries)
     assert [entry.value for entry in entries] == values[:known]
     assert bool(cut) == (known < len(values)) == bool(reader.torn)
@@ -159,7 +160,7 @@ def test_a_session_is_continued_without_its_incomplete_end(path: Path, cut: int)
 
 def test_a_saved_file_is_continued_behind_its_end(tmp_path: Path) -> None:
     save_as(tmp_path / "a.trace", [Entry(Marked(1))], PROGRAM)
-    journal = Journal.resume(tmp_path / "a.trace", PROGRAM)[2]
+    journal = resumed(tmp_path / "a.trace", PROGRAM)[2]
     journal.write(Marked(2))
     journal.close()
     assert values_in(tmp_path / "a.trace") == [Marked(1), Marked(2)]
@@ -175,9 +176,21 @@ def test_a_damaged_or_compressed_file_is_not_continued_and_left_as_it_is(path: P
     for each, words in (path, "checksum"), (packed, "is compressed, so the session can't be continued in it"):
         before = each.read_bytes()
         with pytest.raises(RecordingError, match=words):
-            Journal.resume(each, PROGRAM)
+            resumed(each, PROGRAM)
         assert each.read_bytes() == before
         assert not in_use(each)
+
+
+def test_a_file_that_has_changed_since_it_was_read_is_left_as_it_is(path: Path) -> None:
+    journaled(path, [Marked(1)]).close()
+    reader = RecordingReader(path, torn_ok=True)
+    assert len(list(reader)) == 1
+    resumed(path, "another")[2].close()
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match="has changed meanwhile: the session isn't appended to it"):
+        Journal.resume(reader, PROGRAM)
+    assert path.read_bytes() == before
+    assert not in_use(path)
 
 
 def test_two_programs_never_append_to_one_file(path: Path) -> None:
@@ -185,12 +198,12 @@ def test_two_programs_never_append_to_one_file(path: Path) -> None:
     assert in_use(path)
     assert peek(path).in_use
     with pytest.raises(RecordingError, match="is in use: another inspector is appending to it"):
-        Journal.resume(path, PROGRAM)
-    other = f"from engine.recording import Journal; Journal.resume({str(path)!r}, 'x')"
+        resumed(path, PROGRAM)
+    other = f"from tests.engine.recording.resumed import resumed; resumed({str(path)!r}, 'x')"
     assert "is in use" in python(other).stderr
     journal.close()
     assert not in_use(path)
-    Journal.resume(path, PROGRAM)[2].close()
+    resumed(path, PROGRAM)[2].close()
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
@@ -292,8 +305,12 @@ def test_a_place_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match=r"can't be written: (File exists|Not a directory)"):
         Journal.create(tmp_path / "file" / "a.trace", PROGRAM)
+    save_as(tmp_path / "gone.trace", [Entry(Marked(1))], PROGRAM)
+    read = RecordingReader(tmp_path / "gone.trace")
+    assert len(list(read)) == 1
+    read.path.unlink()
     with pytest.raises(RecordingError, match="can't be written: No such file"):
-        Journal.resume(tmp_path / "none", PROGRAM)
+        Journal.resume(read, PROGRAM)
     if os.geteuid() != 0:  # root may write everywhere
         tmp_path.chmod(0o500)
         with pytest.raises(RecordingError, match="Permission denied"):

@@ -29,6 +29,7 @@ from inspector.session.controller import Controller
 from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
 from inspector.session.replay import restore_of
 from inspector.session.replay_backend import ReplayBackend
+from tests.engine.recording.resumed import resumed
 from tests.inspector.fakes import Session
 from tests.inspector.views.drafts.made import draft_round
 
@@ -459,7 +460,7 @@ def test_it_is_seen_that_the_program_has_left_and_that_it_came_back(growing: Gro
     growing.journal.close()
     growing.settle()
     assert growing.player.file.left
-    _, _, growing.journal = Journal.resume(growing.path, "test 2")
+    _, _, growing.journal = resumed(growing.path, "test 2")
     growing.step(2)
     growing.settle()
     assert not growing.player.file.left
