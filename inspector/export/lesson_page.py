@@ -19,7 +19,7 @@ from engine.settings import BY_NAME
 from inspector.blocks.page import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.documents.parts import ExportPart
-from inspector.export.documents import running
+from inspector.export.documents import label, running
 from inspector.export.markup import filled
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
@@ -320,11 +320,11 @@ ROWS = 10
 def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
     """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
-        title = f"What could have come at step {item.index + 1}, where {_label(item)} was taken"
+        title = f"What could have come at step {item.index + 1}, where {label(item)} was taken"
         return _drawn(title, with_own(item.choice, item), item.id, stages)
     candidates, mass = of_prompt(item)
     others = max(0, vocabulary - len(candidates))
-    title = f"What the model expected in the place of {_label(item)}"
+    title = f"What the model expected in the place of {label(item)}"
     return element("section", _candidates_table(title, candidates, item.id, others, mass))
 
 
@@ -386,14 +386,11 @@ def _candidate_row(each: Candidate, most: float, taken: int | None, drawn: bool)
 
 def _bar(each: Candidate, most: float, drawn: bool) -> Element:
     """Two bars in one: what the model gives, and below it what the sampler draws with."""
-    model = element("rect", class_="model", y=1, height=7 if drawn else 12, width=_part(each.prob, most))
-    sampler = element("rect", class_="sampler", y=9, height=4, width=_part(each.sampler_prob, most))
+    before, after = (f"{100 * share / most:.2f}" for share in (each.prob, each.sampler_prob))
+    model = element("rect", class_="model", y=1, height=7 if drawn else 12, width=before)
+    sampler = element("rect", class_="sampler", y=9, height=4, width=after)
     return element("svg", model, sampler if drawn else None,
                    viewBox="0 0 100 14", preserveAspectRatio="none", aria_hidden="true")  # fmt: skip
-
-
-def _part(share: float, most: float) -> str:
-    return f"{100 * share / most:.2f}"
 
 
 def _draw(distribution: Distribution, taken: int | None) -> Element | None:
@@ -445,7 +442,7 @@ def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
     """The completion, a token a row."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
     rows = [
-        row(str(each.index + 1), _label(each), percent(each.prob), bits(each.surprisal_bits),
+        row(str(each.index + 1), label(each), percent(each.prob), bits(each.surprisal_bits),
             bits(each.choice.entropy_bits), count(each.rank), milliseconds(each.ms.total))
         for each in timeline.completion[-STEPS:]
     ]  # fmt: skip
@@ -459,10 +456,6 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
         rows = (row("tokens", count(kv.offset)), row("in use", size(kv.used_bytes)),
                 row("allocated", size(kv.allocated_bytes)))  # fmt: skip
         yield table("KV cache", ("", ""), rows, class_="plain")
-
-
-def _label(item: Item) -> str:
-    return token_label(item.text, item.raw)
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}

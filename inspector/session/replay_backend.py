@@ -18,6 +18,7 @@ from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.token_texts import TokenQuery, read_query
 from inspector.keys import key_for, with_keys
+from inspector.session.client import IdleBackend
 from inspector.session.controller import Controller
 from inspector.session.player import RecordedQuestions
 from inspector.session.transport import REFUSED
@@ -36,7 +37,7 @@ _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages"
 """Fields that are equal in explanations of one draw, though one may list more tokens."""
 
 
-class ReplayBackend:
+class ReplayBackend(IdleBackend):
     """Takes commands as an engine does, and does what can be done with the record alone.
 
     What is answered from recorded rows of logits, and by a tokenizer on the disk, is answered in threads, one question
@@ -99,14 +100,11 @@ class ReplayBackend:
 
     # ---- commands ---------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Nothing must be started."""
-
     def close(self, timeout: float = 2.0) -> bool:
         """Give up the answers that are under way."""
         for task in list(self._tasks.values()):
             task.cancel.set()
-        return True
+        return super().close(timeout)
 
     def send(self, sent: Sent) -> None:
         """Take a command; it is done at once, unless it is answered from recorded rows of logits."""

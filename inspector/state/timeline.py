@@ -365,8 +365,7 @@ class Timeline(Struct):
     @property
     def segments(self) -> PathSegments:
         """Segments of the current path."""
-        over = self.tip in self.finished
-        return self.of(Segments).path(self.items, self.generation, self.readings, over)
+        return self.of(Segments).path(self.items, self.readings, over=self.tip in self.finished)
 
     # ---- the selected slot ------------------------------------------------------------------
 
@@ -415,9 +414,7 @@ class Timeline(Struct):
         """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
         if self.selected is not None:
             return self.selected.id
-        if self.next is None or not self.concealed.isdisjoint(("picked", "candidates")):
-            return None
-        return self.next.picked
+        return None if self.next is None or self.conceals("picked", "candidates") else self.next.picked
 
     @property
     def phase(self) -> Phase:
