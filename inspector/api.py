@@ -320,9 +320,7 @@ class _Line:
             EngineError: The engine refuses.
         """
         self.settle()
-        tree = self.timeline.tree
-        under = tree.interventions.get(tree.held.get(node, 0), ())
-        if under != self.held:
+        if self.timeline.tree.interventions.get(node, ()) != self.held:
             for record in self.do(protocol.HoldInterventions(node, self.held)).records:
                 if isinstance(record, protocol.InterventionsHeld):
                     node = record.node

@@ -128,8 +128,8 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
     tree.nodes, tree.parent, tree.followed = dict(tree.nodes), dict(tree.parent), dict(tree.followed)
-    tree.held, tree.interventions = dict(tree.held), dict(tree.interventions)
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
+    tree.interventions = dict(tree.interventions)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.states = copy.deepcopy(timeline.states)

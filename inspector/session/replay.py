@@ -380,7 +380,9 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
     for node, item in tree.nodes.items():
         of = protocol.Grown(node, tree.parent[node], item.id, "prompt", has_step=isinstance(item, Step))
         if isinstance(item, Step):
-            yield replace(of, origin=item.origin, interventions=tree.interventions.get(node, ()))
+            begins_branch = tree.parent[node] not in tree.interventions
+            interventions = tree.interventions.get(node, ()) if begins_branch else ()
+            yield replace(of, origin=item.origin, interventions=interventions)
         else:
             yield replace(of, prompt_begin=begins[node])
     for beam in timeline.of(BeamHistory).nodes.values():

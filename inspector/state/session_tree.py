@@ -170,9 +170,7 @@ class SessionTree(Struct):
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
-    """Interventions of a branch, by its first node."""
-    held: dict[int, int] = field(default_factory=dict)
-    """First node of such a branch, by each of its nodes."""
+    """Interventions that a token was computed under, by its node; nodes of the model's own are not in it."""
     settings: dict[int, Settings] = field(default_factory=dict)
     """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
@@ -230,13 +228,8 @@ class SessionTree(Struct):
     def under(self, item: Item) -> tuple[Intervention, ...] | None:
         """The interventions that a token was computed under; empty if they were not recorded, None for the
         model's own token."""
-        if (first := self.held.get(item.node)) is not None:
-            return self.interventions[first]
-        return () if isinstance(item, Step) and item.origin == "intervened" else None
-
-    def hold(self, first: int, interventions: tuple[Intervention, ...]) -> None:
-        """Take in that a token, and all that will follow it, was computed under interventions."""
-        self.interventions[first], self.held[first] = interventions, first
+        unrecorded = () if isinstance(item, Step) and item.origin == "intervened" else None
+        return self.interventions.get(item.node, unrecorded)
 
     def drafted(self, round: DraftRound) -> None:
         """Take in that the steps of a round were taken in it."""
@@ -266,8 +259,8 @@ class SessionTree(Struct):
                 self.children[parent] = [node]  # a list that grew would have room for more
             else:
                 insort(children, node)
-            if parent in self.held:
-                self.held[node] = self.held[parent]
+            if parent in self.interventions:
+                self.interventions[node] = self.interventions[parent]
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))

@@ -389,8 +389,7 @@ class Timeline(Struct):
         last = items[-1] if items else None
         self.tip = last.node if last is not None else ROOT
         self.held = self.prompts.held(end) if self.prompts.reading else end
-        first = self.tree.held.get(self.tip)
-        self.under = self.tree.interventions[first] if first is not None else ()
+        self.under = self.tree.interventions.get(self.tip, ())
         self.slot = end if self._slot is None else min(self._slot, end)
         self.following = self.slot == end
         item = self.selected = None if self.following else items[self.slot]
@@ -527,7 +526,7 @@ class Timeline(Struct):
             case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
                 self.tree.marks.apply(record, self.tree)
             case protocol.InterventionsHeld(interventions=(_, *_)):
-                self.tree.hold(record.node, record.interventions)
+                self.tree.interventions[record.node] = record.interventions
             case protocol.DraftRound(stage="taken"):
                 self.tree.drafted(record)
             case protocol.BeamStep() | protocol.BeamEnded():
