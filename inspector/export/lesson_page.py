@@ -26,7 +26,7 @@ from inspector.lessons.headless import go_through, recorded_play, recorded_sessi
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
 from inspector.scales import METRIC, bits, count, counted, milliseconds, percent, size
-from inspector.state.candidates import of_prompt, with_own
+from inspector.state.candidates import choice_of
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -321,49 +321,36 @@ def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
     """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
         title = f"What could have come at step {item.index + 1}, where {label(item)} was taken"
-        return _drawn(title, with_own(item.choice, item), item.id, stages)
-    candidates, mass = of_prompt(item)
-    others = max(0, vocabulary - len(candidates))
+        return _drawn(title, choice_of(item), item.id, stages)
     title = f"What the model expected in the place of {label(item)}"
-    return element("section", _candidates_table(title, candidates, item.id, others, mass))
+    of = choice_of(item, vocabulary)
+    return element("section", _candidates_table(title, of, item.id, drawn=False))
 
 
 def _drawn(title: str, of: Distribution, taken: int | None, stages: bool) -> Element:
     """The table, the draw, and the rest after each stage of the sampler."""
-    candidates = _candidates_table(title, of.candidates, taken, of.others, of.others_prob, of)
+    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
+    candidates = _candidates_table(title, of, taken, drawn=taken is not None or of.draw is not None)
     return element("section", candidates, _draw(of, taken), _stages(of) if stages else None)
 
 
-def _candidates_table(
-    title: str,
-    candidates: Sequence[Candidate],
-    taken: int | None,
-    others: int,
-    mass: float,
-    of: Distribution | None = None,
-) -> Element:
+def _candidates_table(title: str, of: Distribution, taken: int | None, drawn: bool) -> Element:
     """A table of candidates.
 
     Args:
         title: Its caption.
-        candidates: Those that are known.
+        of: Has those that are known.
         taken: Id of the one that was, or will be, taken; None if it is to be predicted.
-        others: Number of the other tokens.
-        mass: Their probability.
-        of: None in the prompt, where nothing is drawn.
+        drawn: Whether the sampler's shares are shown.
     """
-    shown = [each for each in candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
-    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
-    drawn = of is not None and (taken is not None or of.draw is not None)
+    shown = [each for each in of.candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
     rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, taken, drawn) for each in shown]
-    left = [each for each in candidates if each not in shown]
-    if others + len(left) > 0:
-        after = ""
-        if of is not None and drawn:
-            after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left))
-        before = percent(mass + sum(each.prob for each in left))
-        rows.append(row("", f"{count(others + len(left))} others", "", before, after, class_="others"))
+    left = [each for each in of.candidates if each not in shown]
+    if others := of.others + len(left):
+        after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left)) if drawn else ""
+        before = percent(of.others_prob + sum(each.prob for each in left))
+        rows.append(row("", f"{count(others)} others", "", before, after, class_="others"))
     head = ("", "candidate", "", "model", "sampler" if drawn else "")
     return table(title, head, rows, class_="candidates")
 

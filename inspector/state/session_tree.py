@@ -65,8 +65,14 @@ class Marks:
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def apply(self, record: Marked | Deleted | Undeleted, tree: SessionTree) -> None:
-        """Take in a mark, a deletion or an undoing; what names no node that is shown changes nothing."""
+    def apply(self, record: Marked | Deleted | Undeleted, tree: SessionTree, tip: int) -> None:
+        """Take in a mark, a deletion or an undoing; what names no node that is shown changes nothing.
+
+        Args:
+            record: The record.
+            tree: The tree that these are the marks of.
+            tip: The end of the path on show, whose prompts can't be deleted.
+        """
         self.version += 1
         match record:
             case Marked() if record == Marked(record.node):
@@ -74,8 +80,8 @@ class Marks:
             case Marked():
                 self.of[record.node] = record
             case Deleted(node=node) if node in tree.branches:
-                prompt = tree.branches[node].made == PROMPT and tree.tip in tree.branches
-                if prompt and tree.branches.leads(node, tree.tip):
+                prompt = tree.branches[node].made == PROMPT and tip in tree.branches
+                if prompt and tree.branches.leads(node, tip):
                     return  # the prompt on show stays
                 tokens = tree.branches.discard(node)
                 deletion = Deletion(node, {each.node: each for each in tokens})
@@ -178,8 +184,6 @@ class SessionTree(Struct):
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
-    tip: int = ROOT
-    """The end of the path on show."""
 
     def siblings(self, node: int) -> list[int]:
         """A token and its siblings, oldest first."""
@@ -284,7 +288,6 @@ class SessionTree(Struct):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
             self.follow(self.parent[item.node], item.node)
-        self.tip = path[-1].node if path else ROOT
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:

@@ -388,7 +388,7 @@ class Timeline(Struct):
         items, end = self.items, len(self.items)
         last = items[-1] if items else None
         self.tip = last.node if last is not None else ROOT
-        self.held = self.prompts.held(end) if self.prompts.reading else end
+        self.held = self.prompts.held(end)
         self.under = self.tree.interventions.get(self.tip, ())
         self.slot = end if self._slot is None else min(self._slot, end)
         self.following = self.slot == end
@@ -524,7 +524,7 @@ class Timeline(Struct):
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
             case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
-                self.tree.marks.apply(record, self.tree)
+                self.tree.marks.apply(record, self.tree, self.tip)
             case protocol.InterventionsHeld(interventions=(_, *_)):
                 self.tree.interventions[record.node] = record.interventions
             case protocol.DraftRound(stage="taken"):
@@ -562,7 +562,6 @@ class Timeline(Struct):
         if record.parent == self.tip:
             self.step_slots.append(len(self.items))
             self.items.append(record)
-            self.tree.tip = record.node
         else:
             self._rebuild(record.node)
         self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
