@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from engine.model.load import load as load_model
 from engine.protocol import Distribution, Prefilled, PromptOpened, Record, Step
-from engine.recording import Entry, Journal, RecordingReader, load, save_as, uncollected
-from engine.recording.file import FrameWriter
+from engine.recording import Entry, Journal, RecordingReader, load, save_as
+from engine.recording.file import FrameWriter, uncollected
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from inspector.state.timeline import Timeline
