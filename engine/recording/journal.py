@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 
 from engine.errors import RecordingError
 from engine.files import name_new, open_regular
-from engine.recording.file import MAGIC, Entry, FrameWriter, Kept, RecordingReader, unwritable
+from engine.recording.file import MAGIC, Entry, FrameWriter, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
 """Maximum seconds until written data are on the disk; the operating system has them at once."""
@@ -32,13 +32,12 @@ class Journal:
     journal is off and discards everything.
     """
 
-    def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int, began: float) -> None:
+    def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int) -> None:
         self.path = path
         self.off = False
         """True if everything is discarded."""
         self._file = _File(path, descriptor, size)
         self._writer = writer
-        self._began = time.monotonic() - began
         self._queue: SimpleQueue[Entry | threading.Event | None] = SimpleQueue()
         self._failure: RecordingError | None = None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
@@ -61,16 +60,15 @@ class Journal:
             descriptor = _created(path, MAGIC + writer.header())
         except OSError as error:
             raise unwritable(path, error) from error
-        return cls._begun(path, descriptor, writer, b"", 0.0)
+        return cls._begun(path, descriptor, writer, b"")
 
     @classmethod
-    def resume(cls, reader: RecordingReader, program: str, began: float = 0.0) -> Journal:
+    def resume(cls, reader: RecordingReader, program: str) -> Journal:
         """Continue a file, cutting off an incomplete last frame.
 
         Args:
             reader: It has read the file to its end.
             program: Name and version of the writing program.
-            began: Time of the last entry, which the journal's clock is counted on from.
 
         Raises:
             RecordingError: The file can't be written, has changed since it was read, or another program uses it.
@@ -96,10 +94,10 @@ class Journal:
                 raise unwritable(path, error) from error
             raise
         writer.size, writer.last = reader.complete, reader.last
-        return cls._begun(path, descriptor, writer, writer.header(), began)
+        return cls._begun(path, descriptor, writer, writer.header())
 
     @classmethod
-    def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes, began: float) -> Journal:
+    def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes) -> Journal:
         try:
             _lock(path, descriptor)
             file = _File(path, descriptor, os.fstat(descriptor).st_size)
@@ -110,29 +108,14 @@ class Journal:
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
-        return cls(path, descriptor, writer, file.size, began)
+        return cls(path, descriptor, writer, file.size)
 
-    @property
-    def clock(self) -> float:
-        """Seconds since the session began; after `resume`, counted on from the time that it was given."""
-        return time.monotonic() - self._began
-
-    def write(self, value: Kept, at: float | None = None) -> None:
-        """Append a record or settings; returns at once.
-
-        Args:
-            value: A record, or settings that apply from now on. It must never change after this call.
-            at: Time in seconds of `clock`; None for now.
+    def write(self, entry: Entry) -> None:
+        """Append an entry, whose value must never change after this call; returns at once.
 
         Raises:
             RecordingError: A write failed, now or before. Raised once; then the journal is off.
         """
-        if not isinstance(value, Kept):
-            raise TypeError(f"{type(value).__name__} has no place in a recording")
-        self.write_entry(Entry(value, self.clock if at is None else at))
-
-    def write_entry(self, entry: Entry) -> None:
-        """Append an entry of another recording unchanged; see `write`."""
         self._raise()
         if not self.off:
             self._queue.put(entry)

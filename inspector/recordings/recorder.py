@@ -89,7 +89,7 @@ class Recorder:
             self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
             with self._reporting():  # on a failure a new file gets all entries
                 if self.journal is not None:
-                    self.journal.write_entry(entry)
+                    self.journal.write(entry)
         if isinstance(record, protocol.PromptOpened) and not self._made:
             self._begin()
 
@@ -116,7 +116,7 @@ class Recorder:
                 if not isinstance(error.__cause__, FileExistsError) or not path.exists():
                     raise
         for entry in self.entries:
-            journal.write_entry(entry)
+            journal.write(entry)
         return journal
 
     def go_on(self, entries: Sequence[Entry], read: RecordingReader | None) -> None:
@@ -135,7 +135,7 @@ class Recorder:
             return
         self._made = True
         with self._reporting():
-            self.journal = Journal.resume(read, self.program(), entries[-1].at if entries else 0.0)
+            self.journal = Journal.resume(read, self.program())
 
     def rest(self) -> None:
         """Keep nothing until `go_on`: a recording is shown."""

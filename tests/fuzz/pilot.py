@@ -150,7 +150,7 @@ class Growing:
 
     def _write(self, records: list[Record]) -> None:
         for record in records:
-            self._journal.write(record)
+            self._journal.write(Entry(record))
         self._journal.flush()
 
     def close(self) -> None:

@@ -11,4 +11,4 @@ def resumed(path: Path | str, program: str) -> tuple[list[Entry], RecordingReade
     """The entries of a file, the reader that read them, and the journal that continues it."""
     reader = RecordingReader(path, torn_ok=True)
     entries = list(reader)
-    return entries, reader, Journal.resume(reader, program, entries[-1].at if entries else 0.0)
+    return entries, reader, Journal.resume(reader, program)

@@ -162,7 +162,7 @@ def test_a_choice_is_left_out_if_it_is_the_last_distribution_of_the_parent(tmp_p
     journal = resumed(path, PROGRAM)[2]
     journal.flush()
     size = path.stat().st_size
-    journal.write(following)
+    journal.write(Entry(following))
     journal.close()
     assert not has_choice(path.read_bytes()[size:])
     assert load(path).entries[-1].value == following

@@ -271,7 +271,7 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     path.unlink()
     journal = Journal.create(path, "test 1")
     for entry in entries:
-        journal.write_entry(entry)
+        journal.write(entry)
     journal.close()
     path.write_bytes(path.read_bytes()[:-40])
     shown = Shown(path)
@@ -330,14 +330,14 @@ class Growing:
         session = Session()
         self.journal = Journal.create(path, "test 1")
         for record in [*session.load(), *session.open()]:
-            self.journal.write(record)
+            self.journal.write(Entry(record))
         self._steps = iter(session.steps(200))
         self.values: list[object] = []
         self.player = Player(path, self.values.append, self.values.clear, follow=True)
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):
-            self.journal.write(next(self._steps))
+            self.journal.write(Entry(next(self._steps)))
         self.journal.flush(60)
 
     def settle(self) -> None:
