@@ -23,8 +23,6 @@ from inspector.recordings import sessions
 
 _WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
 """Entries without which a session is a prompt and nothing else: it leaves no file."""
-_ALL_KEPT = (protocol.Step, protocol.Ended, protocol.Explained, protocol.WhatIfAnswered)
-"""Entries of which all are kept: they come with every token, or with every value that is tried."""
 
 
 class Recorder:
@@ -74,7 +72,7 @@ class Recorder:
 
     def receive(self, record: Record) -> None:
         """Keep one record, after the screen received it; returns at once."""
-        if self.holding or not (isinstance(record, _ALL_KEPT) or worth_keeping(record)):
+        if self.holding or not worth_keeping(record):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, protocol.ModelFacts):
@@ -167,20 +165,17 @@ class Recorder:
         """Report an error of the file, and continue in another or without one."""
         try:
             yield
-        except RecordingError as error:
-            self._failed(error)
-
-    def _failed(self, error: RecordingError) -> None:
-        self.journal = None
-        if isinstance(error, RecordingChanged) and self.directory is not None:
-            try:
-                self.journal = self._copied(self.directory)
-            except RecordingError as other:
-                error = other
-            else:
-                self._report(f"{error.message} The session is saved to {self.journal.path} instead.")
-                return
-        self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
+        except RecordingError as failed:
+            self.journal, error = None, failed
+            if isinstance(failed, RecordingChanged) and self.directory is not None:
+                try:
+                    self.journal = self._copied(self.directory)
+                    self._report(f"{failed.message} The session is saved to {self.journal.path} instead.")
+                    return
+                except RecordingError as other:
+                    error = other
+            elsewhere = f"you can save it elsewhere: {key_for('save_as')}"
+            self._report(f"{error} The session continues, and {elsewhere}.")
 
     def close(self) -> None:
         """Write the rest and close the file; one with nothing in it but a prompt is removed."""
