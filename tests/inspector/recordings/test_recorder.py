@@ -148,7 +148,8 @@ def test_a_session_goes_on_unsaved_if_its_second_file_cannot_be_written_either(t
     kept = recording(tmp_path, told)
     session = lived(kept)
     monkeypatch.setattr(Journal, "write", full)
-    kept._failed(RecordingChanged(f"Another program changed {kept.path}.", ""))
+    with kept._reporting():
+        raise RecordingChanged(f"Another program changed {kept.path}.", "")
     kept.receive(session.steps(1)[0])
     (said,) = told
     assert said.startswith(
