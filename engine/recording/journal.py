@@ -32,12 +32,11 @@ class Journal:
     journal is off and discards everything.
     """
 
-    def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int) -> None:
-        self.path = path
+    def __init__(self, file: _File, writer: FrameWriter) -> None:
+        self.path = file.path
         self.off = False
         """True if everything is discarded."""
-        self._file = _File(path, descriptor, size)
-        self._writer = writer
+        self._file, self._writer = file, writer
         self._queue: SimpleQueue[Entry | threading.Event | None] = SimpleQueue()
         self._failure: RecordingError | None = None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
@@ -60,7 +59,7 @@ class Journal:
             descriptor = _created(path, MAGIC + writer.header())
         except OSError as error:
             raise unwritable(path, error) from error
-        return cls._begun(path, descriptor, writer, b"")
+        return cls._begun(path, descriptor, writer)
 
     @classmethod
     def resume(cls, reader: RecordingReader, program: str) -> Journal:
@@ -79,36 +78,33 @@ class Journal:
                 f"{path} is compressed, so the session can't be continued in it.",
                 "Save it under a name without .zst.",
             )
+        writer.size, writer.last = reader.complete, reader.last
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise unwritable(path, error) from error
-        try:
-            _lock(path, descriptor)
-            if os.fstat(descriptor).st_size != reader.complete + reader.torn:
-                raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
-            os.ftruncate(descriptor, reader.complete)
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, OSError):
-                raise unwritable(path, error) from error
-            raise
-        writer.size, writer.last = reader.complete, reader.last
-        return cls._begun(path, descriptor, writer, writer.header())
+        return cls._begun(path, descriptor, writer, reader)
 
     @classmethod
-    def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes) -> Journal:
+    def _begun(
+        cls, path: Path, descriptor: int, writer: FrameWriter, reader: RecordingReader | None = None
+    ) -> Journal:
         try:
             _lock(path, descriptor)
             file = _File(path, descriptor, os.fstat(descriptor).st_size)
-            file.write(begin)
+            if reader is not None:
+                if file.size != reader.complete + reader.torn:
+                    raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
+                file.size = reader.complete
+                os.ftruncate(descriptor, file.size)
+                file.write(writer.header())
             file.sync()
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
-        return cls(path, descriptor, writer, file.size)
+        return cls(file, writer)
 
     def write(self, entry: Entry) -> None:
         """Append an entry, whose value must never change after this call; returns at once.
@@ -230,7 +226,7 @@ class _File:
     """The journal's file, used by its thread."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
-        self._path, self._descriptor = path, descriptor
+        self.path, self._descriptor = path, descriptor
         self.size = size
         """Bytes of all complete frames."""
         self._unsynced: float | None = None
@@ -264,7 +260,7 @@ class _File:
         self._unsynced = None
         if os.fstat(self._descriptor).st_nlink == 0:
             raise RecordingError(
-                f"{self._path} was removed: the session is no longer saved.", "Save it elsewhere."
+                f"{self.path} was removed: the session is no longer saved.", "Save it elsewhere."
             )
 
     def _check(self) -> None:
@@ -275,11 +271,11 @@ class _File:
         """
         own = os.fstat(self._descriptor)
         try:
-            named = os.stat(self._path)
+            named = os.stat(self.path)
         except FileNotFoundError:  # removed or renamed, which is handled elsewhere
             named = own
         if not os.path.samestat(own, named) or own.st_size != self.size:
-            raise RecordingChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
+            raise RecordingChanged(f"Another program changed {self.path}.", "Save the session elsewhere.")
 
     def close(self) -> None:
         """Close the file and release its lock."""
