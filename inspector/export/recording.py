@@ -347,8 +347,8 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     yield "prompt", counted(len(items) - len(steps), "token") + (f", {speed}" if speed else "")
     yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
     yield "completion", counted(len(steps), "token")
-    if (finish := finished(timeline, items)) is not None:
-        yield "finished", finish
+    if (finish := timeline.finished.get(items[-1].node if items else ROOT)) is not None:
+        yield "finished", finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
     yield from _worth("", steps)
     if prefilled is not None:
         yield "first token", milliseconds(prefilled.ttft_ms) + (f", {COLD}" if prefilled.cold else "")
@@ -377,14 +377,6 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     yield from speculation_figures(totals)
     if compared := verdict(totals):
         yield "speed", compared
-
-
-def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """The reason that a path ended; None if it did not."""
-    finish = timeline.finished.get(items[-1].node if items else ROOT)
-    if finish is None:
-        return None
-    return finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
 
 
 def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:

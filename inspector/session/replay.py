@@ -410,9 +410,6 @@ def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
     if not restored.logprobs:
         return None
     steps = timeline.items[len(timeline.items) - len(restored.logprobs) :]
-    differences = [0.0]
-    for item, now in zip(steps, restored.logprobs, strict=True):
-        if item.logprob is not None and item.logprob != now:
-            difference = abs(item.logprob - now)
-            differences.append(math.inf if math.isnan(difference) else difference)
-    return max(differences)
+    pairs = ((item.logprob, now) for item, now in zip(steps, restored.logprobs, strict=True))
+    differences = (abs(before - now) for before, now in pairs if before is not None and before != now)
+    return max((math.inf if math.isnan(each) else each for each in differences), default=0.0)
