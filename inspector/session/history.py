@@ -14,7 +14,7 @@ from engine.settings import FIELDS, Settings
 from inspector.display import quoted, token_label, truncate, visible
 from inspector.keys import key_for, with_keys
 from inspector.scales import counted
-from inspector.session.client import EngineClient
+from inspector.session.client import EngineClient, Request
 from inspector.session.setup import SamplerQueries, Setup
 from inspector.session.transport import LiveTransport, conditions
 from inspector.state.branches import ROOT
@@ -190,7 +190,12 @@ class History:
                 client.do(protocol.Reroll(draw.count, draw.node))
             case Deleted() as record if isinstance(change, PathChange):
                 timeline.select(None)
-                client.do(MoveTo(change.end), lambda move: move.reply(Moved) and client.receive(record))
+
+                def left(move: Request[MoveTo]) -> None:
+                    if move.reply(Moved) is not None:
+                        client.receive(record)
+
+                client.do(MoveTo(change.end), left)
                 return ""
             case Marked() | Deleted() | Undeleted() as record:
                 client.receive(record)
