@@ -281,7 +281,7 @@ class SetupActions(ToolActions):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host)
         self.draft = host.controller.setup.prompt
-        """The prompt in the dialog when it is opened, unless it was given and has become a conversation."""
+        """The prompt in the dialog when it is opened; once it was given, the last one of the session is."""
         self._given = self.draft
         self._typed: list[Prefill] = []
         """The prompts that were given or left in it before."""
@@ -293,9 +293,9 @@ class SetupActions(ToolActions):
         from inspector.main.dialogs.prompt import PromptDialog
 
         before = [*given(self.timeline), *self._typed]
-        conversation = on_show(self.timeline) if self.draft == self._given else None
-        if conversation is not None:
-            self.draft = self._given = replace(conversation, echo=self.draft.echo)
+        if self.draft == self._given:
+            latest = on_show(self.timeline) or self.controller.setup.prompt
+            self.draft = self._given = replace(latest, echo=self.draft.echo)
         dialog = PromptDialog(self.draft, lambda: self.timeline.facts, self._lookup, before)
         self.host.open(dialog, self._prompted)
 
