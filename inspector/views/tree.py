@@ -157,7 +157,7 @@ class TreeRowState(NamedTuple):
     """Number of the branch's tokens on the current path; -1 unless the path ends in the branch."""
     mark: Marked | None
     notes: tuple[str, ...]
-    """Its conditions, the outcome of its beam, the marks further down in it, drafts at its end that were not taken."""
+    """The outcome of its beam, its conditions, the marks further down in it, drafts at its end that were not taken."""
     gray: bool
     """True if its beam fell out."""
 
@@ -270,8 +270,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         ends = view.tip is not None and view.holding(timeline.tip) is branch
         beam = timeline.of(BeamHistory).nodes.get(branch.last)
         notes = (
-            _made_with(timeline, branch),
             _beam_note(beam),
+            _made_with(timeline, branch),
             _inner_note(view.inner.get(branch.first, [])),
             timeline.of(Speculation).ghost_words(timeline.tip) if ends else "",
         )
