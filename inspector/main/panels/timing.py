@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from rich.segment import Segment
 from textual.content import Content
 
-from engine.protocol import Memory, Prefilled, Step
+from engine.protocol import Memory, Prefilled, Step, StepTimes
 from inspector import scales
 from inspector.display import first_fitting
 from inspector.keys import key_for
@@ -83,8 +83,14 @@ def cause(timeline: Timeline, place: int, median: float) -> str:
         known.append(f"the screen was drawn at the same time, {milliseconds(step.ms.drawing)}")
     if known:
         return " and ".join(known)
-    parts = {"the model": step.ms.forward, "the sampler": step.ms.sample, "the readings": step.ms.inspect}
+    parts = dict(zip(("the model", "the sampler", "the readings"), _parts(step.ms), strict=False))
     return f"cause not known; most of it in {max(parts, key=parts.__getitem__)}"
+
+
+def _parts(ms: StepTimes) -> tuple[float, float, float, float]:
+    """The parts that a step's time is the sum of, as in `PARTS`: the readings of a pipelined one are none of them."""
+    inspect = 0.0 if ms.pipelined else ms.inspect
+    return ms.forward, ms.sample, inspect, max(0.0, ms.total - ms.forward - ms.sample - inspect)
 
 
 def memory_facts(timeline: Timeline, memory: Memory | None, kept_bytes: int | None) -> Iterator[Fact]:
@@ -342,15 +348,22 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _split(self, step: Step, width: int) -> list[Row]:
         """The parts of one step as a bar, and in numbers."""
         ms, muted = step.ms, self.ink("muted")
-        rest = max(0.0, ms.total - ms.forward - ms.sample - ms.inspect)
-        parts = ms.forward, ms.sample, ms.inspect, rest
+        parts = _parts(ms)
         bar: Row = []
         numbers: Row = []
         for (name, fill, level), value, cells in zip(PARTS, parts, shares(parts, width), strict=True):
             ink = self.data(level)
             bar += [Segment(fill * cells, ink)] * bool(cells)
+            if name == "inspect" and ms.pipelined:
+                continue
             numbers += [Segment(f"{fill} ", ink), Segment(f"{name} ", muted)]
             numbers.append(Segment(f"{scales.ms(value)} "))
+        if ms.pipelined:  # the next forward pass runs meanwhile
+            numbers += [
+                Segment("+ ", muted),
+                Segment("inspect ", muted),
+                Segment(f"{scales.ms(ms.inspect)} meanwhile "),
+            ]
         while Segment.get_line_length(numbers) > width + 1 and len(numbers) > 3:
             del numbers[-3:]
         numbers[-1] = Segment(numbers[-1].text.rstrip())
