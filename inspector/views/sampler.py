@@ -86,9 +86,7 @@ GRID, COARSE, FROM = 0.05, 0.1, 2.0
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
-BRANCHED = (
-    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch of the tree, {{tree}}"
-)
+BRANCHED = "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch, which {{tree}} shows"
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
     "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."

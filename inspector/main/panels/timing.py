@@ -206,7 +206,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         above = [*self._rates(timeline, width, deep=True), []]
         parts: list[Row] = [*(self._split(step, width) if step else []), []]
         more = fact_rows([("", f"{key_for('profile')} takes one step apart")], width, muted, muted)
-        memory = memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)
+        memory = [*memory_facts(timeline, step.memory if step else timeline.memory, self.kept_bytes)]
         below = [*self.facts(memory, width), *more]
         room = height - 2 - slow - len(above) - len(parts) - len(below)
         for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
@@ -215,7 +215,9 @@ class TimingPanel(PanelCanvas, can_focus=True):
                 break
         chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
         marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
-        return [*above, *marked, *parts, *facts, *below][:height]
+        rows = [*above, *marked, *parts, *facts]
+        rows += fact_rows(memory, width, muted, self.ink("base"), height - len(rows))
+        return [*rows, *more][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
         """The line of a low panel: the step that is looked at, the rate, and the time to the first token.

@@ -411,7 +411,7 @@ async def test_applying_at_an_older_step_goes_back_to_before_it(rig: Rig) -> Non
     assert rig.timeline.following
     assert (
         rig.status
-        == "The text continues from step 5: r runs. The old ending stays as a branch of the tree, 4 t"
+        == "The text continues from step 5: r runs. The old ending stays as a branch, which 4 t shows"
     )
 
 
