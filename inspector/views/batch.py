@@ -437,7 +437,7 @@ class BatchView(View):
         facts = []
         if lane.opened.ids:
             facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
-            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
+            facts.append(("prompt", f"{counted(len(lane.opened.ids), 'token')}, {lane.padding} of padding"))
         if lane.kv is not None:
             facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
         if lane.started is not None:
@@ -478,7 +478,7 @@ class BatchView(View):
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
             return f"All lanes have ended. {alone}{add} adds prompts, {new} starts over"
         step, run = key_for("batch.step"), key_for("batch.run")
-        return f"{len(batch.live)} lanes are running. Press {step} for one step of all, {run} to run"
+        return f"{counted(len(batch.live), 'lane')} running. Press {step} for one step of all, {run} to run"
 
     @property
     def low(self) -> bool:

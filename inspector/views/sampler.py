@@ -86,7 +86,9 @@ GRID, COARSE, FROM = 0.05, 0.1, 2.0
 NOT_HERE = "This token is part of the prompt: nothing was drawn, and no temperature changes it"
 NO_ROW = "The logits of this token were not recorded: no other temperature can be tried on it. {go_live} continues live"
 TAKEN = "{sampler.apply} belongs to the lesson now. {sampling} opens all settings"
-BRANCHED = "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch, which {{tree}} shows"
+BRANCHED = (
+    "The text continues from step {:,}: {{run}} runs. The old ending stays as a branch, which {{tree}} shows"
+)
 STAYS = "The temperature stays as it is"
 NOT_RECORDED = (
     "How the sampler would choose from the second model was not recorded. {go_live} continues live from here."
@@ -452,7 +454,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return
         model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
         hidden = len(view.distribution.candidates) - len(self._places)
-        note = f"{hidden} more rows ↑↓" if hidden else ""
+        note = f"{scales.counted(hidden, 'more row')} ↑↓" if hidden else ""
         if view.failure is not None:
             lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
             note = with_keys(lacks)

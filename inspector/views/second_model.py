@@ -459,8 +459,10 @@ class SecondModelView(View):
         if figures.kl and figures.tops:
             same = 100 * figures.same_top.value
             known_kl = f"mean KL {mean(figures.kl).value:.3g} bits"
-            return joined_to_fit((f"{len(figures.kl)} tokens", known_kl, f"same top {same:.1f} %"), cells)
-        return f"{len(figures.spans)} spans" if figures.spans else ""
+            return joined_to_fit(
+                (counted(len(figures.kl), "token"), known_kl, f"same top {same:.1f} %"), cells
+            )
+        return counted(len(figures.spans), "span") if figures.spans else ""
 
     def _why(self) -> str:
         """Why there is nothing at the cursor."""
@@ -699,7 +701,7 @@ def span_words(span: LockstepSpan) -> str:
             f"{token_label(span.text, span.raw)} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}"
         )
     if span.tokens > 1 or span.other_tokens > 1:
-        parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")
+        parts.append(f"{counted(span.tokens, 'token')} of A, {span.other_tokens} of B: no KL")
     return " · ".join(parts) or "There is nothing before the first token."
 
 

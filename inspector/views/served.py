@@ -19,6 +19,7 @@ from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
+from inspector.scales import counted
 from inspector.served.listing import asked, outcome, verdict_words
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.served.replies import Exchange, ServedReply
@@ -186,7 +187,7 @@ _LEAST_ROWS = 5
 
 def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str, str]]:
     """The comparison of a reply, as names and sentences."""
-    tokens = f"{len(result.steps):,} tokens"
+    tokens = counted(len(result.steps), "token")
     if result.source is not None:
         yield "here", f"{tokens}, {verdict_words(result)}"
         yield "known by", SOURCES[result.source]
@@ -197,7 +198,7 @@ def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str,
     served = reply.prompt_tokens if reply is not None else None
     if served is not None:
         same = "as many as" if served == result.prompt_tokens else f"{served:,}"
-        yield "prompt", f"{result.prompt_tokens:,} tokens, {same} at the server"
+        yield "prompt", f"{counted(result.prompt_tokens, 'token')}, {same} at the server"
     if not result.same_text:
         yield "text", "the served text differs from that of these tokens"
     yield from (("note", each) for each in result.notes)
