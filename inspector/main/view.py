@@ -49,7 +49,9 @@ REPLAY = ActionTable(
 """Keys of a view that shows a recording, before its own."""
 
 
-def _elsewhere(id: str, hint: str = "", worth: int = 0, place: int = 0, leaves: bool = False) -> Action:
+def _elsewhere(
+    id: str, hint: str | Callable[[Any], str] = "", worth: int = 0, place: int = 0, leaves: bool = False
+) -> Action:
     """An action of the main screen that holds in a view, too, which it may leave."""
     return Action(id, run=lambda own: own.leave_for(id) if leaves else own.host.press(id), hint=hint, worth=worth,
                   place=place, listed=False)  # fmt: skip
@@ -69,7 +71,7 @@ EVERYWHERE = ActionTable(
 """Keys that hold on every view, after its own and what is typed into a field."""
 VIEWS = ActionTable(
     "From answer to answer",
-    (_elsewhere("next_view", hint="next view", worth=6, place=89),
+    (_elsewhere("next_view", hint=lambda own: own.host.turn_word, worth=6, place=89),
      *map(_elsewhere, ("view_before", "save_as", "sessions"))),
     priority=True, told=False,
 )  # fmt: skip
