@@ -418,7 +418,8 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
     _panel("timing", "Time", "Show where the time went.", "time", "timings, tokens per second, tok/s, slow, "
            "milliseconds, time to first token, time per token, ttft, tpot"),
     *both(("next_view", "view_before"), ("Next view", "Previous view"), "Next view in this tab, or the previous one.",
-          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True, hint=lambda own: own.host.turn_word, worth=4, place=155),
+          lambda own, by: own.host.turn_view(by), by=(1, -1), one=True,
+          hint=lambda own: own.host.turn_word, worth=4, place=155),
     Action("stop", "Stop",
             "Pause the run, stop the prefill or a look-ahead, leave the enlarged panel, or go back to the candidates; "
             "this also closes notices.",
