@@ -198,7 +198,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
         rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
         groups = [(title, [rows[name] for name in names]) for title, names in GROUPS]
         super().__init__(groups, points, "entropy_above")
-        self._problems = visible(" ".join(problems))
+        self._problems = " ".join(problems)
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="breaks-remark")
@@ -206,11 +206,8 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
 
     def begin(self) -> None:
         """Begin in the first field."""
-        self._say(self._problems or HELP, wrong=bool(self._problems))
+        self.say(self._problems or HELP, wrong=bool(self._problems))
         super().begin()
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#breaks-remark", Remark).say(text, wrong)
 
     def made(self, values: Mapping[str, Any]) -> Breakpoints:
         return Breakpoints(**values)
@@ -218,7 +215,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        self._say("All are off now. Apply keeps them off, esc leaves them as they were.")
+        self.say("All are off now. Apply keeps them off, esc leaves them as they were.")
         self.read()
 
 

@@ -155,6 +155,8 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
     )
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
+    FIRST: ClassVar[str] = "#export-what"
+    REMARK: ClassVar[str] = "#export-remark"
 
     def __init__(self, own: ExportActions, stem: str, looked: Sequence[str]) -> None:
         super().__init__()
@@ -181,10 +183,6 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
         yield SafeInput(self._file_name, f"session.{self._end}", id="export-path")
         yield Remark(visible(directory_hint()), id="export-remark")
 
-    def on_mount(self) -> None:
-        """Begin in the choice."""
-        self.query_one("#export-what", Choice).focus()
-
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""
         self.query_one(KeyLine).show()
@@ -205,14 +203,14 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
 
     @on(Input.Changed, "#export-path")
     def _typed(self) -> None:
-        self.query_one("#export-remark", Remark).say(visible(directory_hint()))
+        self.say(directory_hint())
 
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
         try:
             place = self._destination.check(self.query_one("#export-path", SafeInput).value.strip())
         except PathError as error:
-            self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
+            self.say(str(error), wrong=True)
             return
         unticked = (self._looked[place] for ticks in self.query(Ticks) for place in ticks.without)
         self._own.kind, self._own.without = self._kind.name, frozenset(unticked)

@@ -117,12 +117,11 @@ class FindDialog(PickDialog[Candidate]):
     KEPT: ClassVar[tuple[str, ...]] = ("choices", "_pending", "_hasty", "_dropped", "_recalled")
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
+    FIRST: ClassVar[str] = "#find-query"
 
     def __init__(self, own: FindActions) -> None:
         super().__init__()
         self._own, self._lookup = own, Latest(own.controller.client)
-        self._taken: int | None = None
-        """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
         self._hasty = False
         """True if the first match of the answer that is still to come is chosen."""
@@ -140,12 +139,10 @@ class FindDialog(PickDialog[Candidate]):
     def begin(self) -> None:
         """Begin in the field, and look up its text."""
         super().begin()
-        field = self.query_one("#find-query", SafeInput)
-        self.set_focus(field)
         with self.prevent(Input.Changed):
-            field.value = self._own.query
-        self._say(HELP)
-        self._list(())
+            self.query_one("#find-query", SafeInput).value = self._own.query
+        self.say(HELP)
+        self.put(())
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
 
@@ -184,31 +181,24 @@ class FindDialog(PickDialog[Candidate]):
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
-        self._list(answer.matches)
+        self.put(answer.matches)
         vocabulary = self._own.timeline.facts.vocabulary if self._own.timeline.facts else 0
-        said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
-        self._say(said, wrong=not answer.total)
+        said = f"{answer_sentence(answer, vocabulary)} {answer.note}"
+        self.say(said.strip(), wrong=not answer.total)
         if self._hasty:
             self.apply()
 
     def _failed(self, failure: Failure) -> None:
-        self._list(())
+        self.put(())
         self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
-        text = visible(failure.message)
+        text = failure.message
         if not self._dropped:
-            text += " " + visible(failure.hint)
+            text += f" {failure.hint}"
         elif self._recalled == self._own.timeline.before:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
             text += f" Press {key_for('find.recall')} to compute them."
-        self._say(text, wrong=True)
-
-    def _list(self, matches: Sequence[Candidate]) -> None:
-        self._taken = self._own.timeline.taken
-        self.put(matches)
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#find-remark", Remark).say(text, wrong)
+        self.say(text, wrong=True)
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -217,7 +207,7 @@ class FindDialog(PickDialog[Candidate]):
         node = self._own.timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
-            self._say("Computing the logits …")
+            self.say("Computing the logits …")
             self._own.controller.client.do(Recall((node,)), self._recomputed)
 
     def _recomputed(self, request: Request[Recall]) -> None:
@@ -266,7 +256,7 @@ class FindDialog(PickDialog[Candidate]):
         }
         muted = ink if cut else on.ink("muted")
         return [
-            Segment("▶ " if match.id == self._taken else "  ", on.ink("accent")),
+            Segment("▶ " if match.id == self._own.timeline.taken else "  ", on.ink("accent")),
             Segment(pad(token_label(match.text, match.raw), token) + " ",
                     on.ink("special") if match.special and not cut else ink),
             Segment(bar(match.prob, cells), ink if cut else ink + on.data()),
@@ -351,6 +341,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
     HEADING: ClassVar[str] = "Find in the text"
     APPLY: ClassVar[str] = "Go there"
+    FIRST: ClassVar[str] = "#text-query"
 
     def __init__(self, own: FindActions) -> None:
         super().__init__()
@@ -366,11 +357,10 @@ class TextSearchDialog(PickDialog[TextPlace]):
         yield Remark(TEXT_HELP, id="text-remark")
         yield PickList(id="text-places")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the field, with what was looked for last selected: typing replaces it."""
-        field = self.query_one("#text-query", SafeInput)
-        field.focus()
-        field.select_all()
+        super().begin()
+        self.query_one("#text-query", SafeInput).select_all()
         self._find()
 
     @on(Input.Changed, "#text-query")
@@ -387,7 +377,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
         after = (n for n, place in enumerate(places) if place.on_path and depth(place.first) >= start)
         self.put(places, next(after, 0))
         said = places_sentence(query, everywhere, len(places), total)
-        self.query_one("#text-remark", Remark).say(said, wrong=bool(query) and not total)
+        self.say(said, wrong=bool(query) and not total)
 
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:

@@ -63,6 +63,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
     HEADING: ClassVar[str] = "Constrain the output"
     APPLY: ClassVar[str] = "Apply"
     EXTRA = (("grammar.take_off", "Remove", "take-off"),)
+    FIRST: ClassVar[str] = "#grammar-text"
 
     def __init__(self, grammar: Grammar | None, lookup: Latest, timeline: Timeline) -> None:
         super().__init__()
@@ -96,7 +97,6 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         """Begin in the text."""
         super().begin()
         area = self.query_one("#grammar-text", SafeTextArea)
-        self.set_focus(area)
         area.move_cursor(area.document.end)
         self.query_one("#take-off", Button).disabled = self._grammar is None
         self._changed()
@@ -132,9 +132,9 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self._lookup.drop()
         self.query_one(AllowedList).put(())
         if empty:
-            self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
+            self.say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
-        self._say("trying …")
+        self.say("trying …")
         self._timer = self.set_timer(PAUSE, self._ask)
 
     def _ask(self) -> None:
@@ -151,16 +151,13 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
             self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
-            self._say(usable_sentence(answer))
+            self.say(usable_sentence(answer))
             self.query_one(AllowedList).put(answer.expected)
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
         self.query_one("#apply", Button).disabled = True
-        self._say(visible(why), wrong=True)
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#grammar-remark", Remark).say(text, wrong)
+        self.say(why, wrong=True)
 
     # ---- leaving ----------------------------------------------------------------------------
 

@@ -34,7 +34,6 @@ from inspector.scales import counted, size
 from inspector.session.client import EngineClient, Request
 from inspector.session.playback import Opening, Playback
 from inspector.widgets.actions import ActionTable, dialog_table, fields, list_table
-from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice
 from inspector.widgets.lists import LinesDialog
 
@@ -292,7 +291,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
     def begin(self) -> None:
         """Read the files in a thread: there may be hundreds of MiB of them."""
         super().begin()
-        self.query_one(Remark).say(READING)
+        self.say(READING)
         self._read()
 
     @work(thread=True)
@@ -302,7 +301,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
     def _show(self, listed: Sequence[SavedSession]) -> None:
         others = (at for at, each in enumerate(listed) if each.peek is not None and not each.peek.in_use)
         self.put(listed, next(others, 0))  # the session that is open comes first, and is of no use here
-        self.query_one(Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
+        self.say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
     def possible(self, choice: SavedSession) -> bool:
         return choice.peek is not None

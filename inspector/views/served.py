@@ -257,6 +257,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
     HEADING: ClassVar[str] = "Requests"
     APPLY: ClassVar[str] = "Open"
+    FIRST: ClassVar[str] = "#requests-file"
 
     def __init__(self, own: ServedActions) -> None:
         super().__init__()
@@ -270,9 +271,9 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         yield Remark(HELP, id="requests-remark")
         yield PickList(id="requests-list")
 
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#requests-file", SafeInput).focus()
+    def begin(self) -> None:
+        """Begin in the field, with the requests of the file that was read last."""
+        super().begin()
         if self._file is not None:
             self._list(self._file, self._own.opened.exchange.number if self._own.opened is not None else 0)
 
@@ -283,16 +284,16 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         if self._file is not None and name == self._file.name:
             super().apply()
         elif name:
-            self._say("Reading it …")
+            self.say("Reading it …")
             self._own.host.in_background(lambda: _read(name), self._take)
 
     def _take(self, read: ServedFile | str) -> None:
         if not self.is_current:
             return
         if isinstance(read, str):
-            self._say(read, wrong=True)
+            self.say(read, wrong=True)
             return
-        self._say(HELP)
+        self.say(HELP)
         self._list(read)
 
     def _list(self, file: ServedFile, at: int = 0) -> None:
@@ -300,9 +301,6 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         self._file, self._outcomes = file, {}
         here = (place for place, each in enumerate(file.exchanges) if each.number == at)
         self.put([(file, each) for each in file.exchanges], next(here, max(0, len(file.exchanges) - 1)))
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#requests-remark", Remark).say(visible(text), wrong)
 
     def head(self, width: int) -> Row:
         columns = (("", _NUMBER + 1), ("at", _TIME), ("kind", _KIND), ("reply", _OUTCOME), ("asked", 5))

@@ -46,6 +46,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
     ACTIONS: ClassVar[ActionTable] = TURN_KEYS
     HEADING: ClassVar[str] = "Next message"
     APPLY: ClassVar[str] = "Send"
+    FIRST: ClassVar[str] = "#turn-text"
 
     def __init__(self, text: str, timeline: Timeline) -> None:
         super().__init__()
@@ -59,14 +60,13 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         yield Remark(
             f"Turn {turns + 1} of the conversation, after {held:,} tokens{room}. They stay as they are."
         )
-        yield SafeTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(id="turn-text", soft_wrap=True, tab_behavior="focus")
         yield Remark("⏎ sends, ctrl+j begins a line. The template's own tokens are put around it.")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
-        area = self.query_one("#turn-text", SafeTextArea)
-        area.focus()
-        area.move_cursor(area.document.end)
+        super().begin()
+        self.query_one("#turn-text", SafeTextArea).put(self.initial)
         self._typed()
 
     @property
@@ -98,6 +98,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 
     HEADING: ClassVar[str] = "The template writes this conversation otherwise"
     APPLY: ClassVar[str] = "Continue"
+    FIRST: ClassVar[str] = "Choice"
 
     def __init__(self, differs: TurnDiffers, timeline: Timeline) -> None:
         super().__init__()
@@ -124,10 +125,6 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
             "On the path all that the model wrote stays in its context, as in mlx_lm.chat. As the template, "
             f"{again:,} of {differs.tokens:,} tokens run, on a path of their own."
         )
-
-    def on_mount(self) -> None:
-        """Begin in the choice."""
-        self.query_one(Choice).focus()
 
     def apply(self) -> None:
         """Continue with what is chosen."""

@@ -12,7 +12,7 @@ from textual.widgets import Button, TextArea
 
 from engine.protocol import Insert, PromptToken, Step, Tokenize, Tokenized
 from inspector import scales
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.session.client import EngineClient, Request
@@ -59,6 +59,8 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
     KEPT: ClassVar[tuple[str, ...]] = ("own_text", "place", "_taken", "_window")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
+    FIRST: ClassVar[str] = "#own-text"
+    REMARK: ClassVar[str] = "#own-remark"
 
     def __init__(self, text: str, timeline: Timeline, client: EngineClient) -> None:
         super().__init__()
@@ -76,13 +78,10 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         """Begin in the text, at its end."""
         super().begin()
         self.query_one("#own-spot", Remark).say(self.place)
-        self._say(KEYS)
+        self.say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
-        area = self.query_one("#own-text", SafeTextArea)
-        self.set_focus(area)
         with self.prevent(TextArea.Changed):
-            area.load_text(self.own_text)
-        area.move_cursor(area.document.end)
+            self.query_one("#own-text", SafeTextArea).put(self.own_text)
         self._ask()
 
     def let_go(self) -> None:
@@ -103,7 +102,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         answer, failure = request.reply(Tokenized), request.failure
         if failure is not None:
             self.query_one("#own-pieces", PieceList).put(())
-            self._say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+            self.say(f"{failure.message} {failure.hint}".rstrip(), wrong=True)
         if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
@@ -119,18 +118,15 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
             text += f": too many. The context window has room for {max(0, window - self._taken):,} there. Type less."
         else:
             text += f". The context then holds {after:,} of {window:,}."
-        self._say(text, wrong=too_many)
+        self.say(text, wrong=too_many)
         self.query_one("#apply", Button).disabled = not count or too_many
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#own-remark", Remark).say(text, wrong)
 
     def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
             self.dismiss((self.typed, True))
         elif not self.typed:
-            self._say("Nothing was typed. Type at least one character.", wrong=True)
+            self.say("Nothing was typed. Type at least one character.", wrong=True)
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""

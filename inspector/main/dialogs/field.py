@@ -31,29 +31,21 @@ class FieldDialog(Dialog[Result]):
 
     FIELD: ClassVar[str] = ""
     """Id of the field, and before `-remark` of the remark."""
+    FIRST: ClassVar[str] = "SafeInput"
 
     def __init__(self, value: str, placeholder: str, help: str) -> None:
         super().__init__()
         self.help = help
         self.field = SafeInput(value, placeholder, self.FIELD)
-        self._remark = Remark(visible(help), f"{self.FIELD}-remark")
 
     def body(self) -> Iterable[Widget]:
         yield self.field
-        yield self._remark
-
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.field.focus()
+        yield Remark(visible(self.help), f"{self.FIELD}-remark")
 
     @property
     def typed(self) -> str:
         """The text in the field, without blanks around it."""
         return self.field.value.strip()
-
-    def say(self, text: str, wrong: bool = False) -> None:
-        """Set the remark."""
-        self._remark.say(visible(text), wrong)
 
     @on(Input.Changed)
     def _changed(self) -> None:

@@ -73,6 +73,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
+    FIRST: ClassVar[str] = "#model-name"
     WAYS: ClassVar[str] = "Type to filter by name, family or bits, or a directory or a hub id."
 
     def __init__(
@@ -107,7 +108,6 @@ class ModelDialog(PickDialog[LoadSettings]):
     def begin(self) -> None:
         """Begin in the field, and read the list."""
         super().begin()
-        self.set_focus(self.query_one("#model-name", SafeInput))
         self._show()
         self._follow()
         self.set_interval(_LOOK, self._follow)
@@ -202,9 +202,6 @@ class ModelDialog(PickDialog[LoadSettings]):
             case model:
                 about = facts(model, self._room)
         self.query_one("#model-chosen", ChosenModel).tell(about)
-
-    def say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#model-remark", Remark).say(text, wrong)
 
     # ---- downloading --------------------------------------------------------------------------
 

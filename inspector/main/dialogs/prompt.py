@@ -63,11 +63,6 @@ class PromptEditor(SafeTextArea):
             """-1 for the one before, 1 for the next."""
             super().__init__()
 
-    def put(self, text: str) -> None:
-        """Edit another text, from its end on."""
-        self.load_text(text)
-        self.move_cursor(self.document.end)
-
     def action_ask(self, by: int) -> None:
         """Ask for another prompt."""
         self.post_message(self.Asked(by))
@@ -102,6 +97,7 @@ class PromptDialog(Dialog[Draft]):
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Start"
     EXTRA = (("prompt.read_file", "From a file", "prompt-read"),)
+    FIRST: ClassVar[str] = "#prompt-text"
 
     def __init__(
         self,
@@ -159,7 +155,6 @@ class PromptDialog(Dialog[Draft]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._asked = None
         self._show(CUTTING)
@@ -252,14 +247,14 @@ class PromptDialog(Dialog[Draft]):
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
         if (failure := request.failure) is not None:
-            self._show(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+            self._show(f"{failure.message} {failure.hint}".rstrip(), wrong=True)
         elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None
             self._show(counted(answer, window), window is not None and answer.tokens > window, answer)
 
     def _show(self, text: str, wrong: bool = False, answer: PromptPreview | None = None) -> None:
-        self.query_one("#prompt-remark", Remark).say(text, wrong)
+        self.say(text, wrong)
         first, last, tokens = (answer.first, answer.last, answer.tokens) if answer else ((), (), 0)
         pieces = self.query_one("#prompt-pieces", PieceList)
         pieces.put_ends(first, last, tokens - len(first) - len(last))
