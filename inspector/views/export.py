@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import on
 from textual.containers import VerticalGroup
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import Label
 
 from engine.errors import EngineError, PathError
 from engine.files import replacing, shorter
@@ -21,13 +21,13 @@ from inspector.export.documents import FORMATS, Exportable, alone
 from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
-from inspector.main.dialogs.field import Destination, directory_hint
+from inspector.main.dialogs.field import Destination, FieldDialog, directory_hint
 from inspector.main.tool import ToolActions, found
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput, Ticks
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import Choice, Ticks
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -136,7 +136,7 @@ def _written(path: Path, force: bool, make: Callable[[], str]) -> str | EngineEr
     return f"Exported {visible(path.name)}, {size(len(raw))}, to {visible(shorter(path.parent))}"
 
 
-class ExportDialog(Dialog[tuple[Path, bool]]):
+class ExportDialog(FieldDialog[tuple[Path, bool]]):
     """Asks for a kind of document and a path. An existing file is replaced on the second request: returns the path,
     and whether to replace the file.
 
@@ -155,18 +155,20 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
     )
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
+    FIELD: ClassVar[str] = "export-path"
     FIRST: ClassVar[str] = "#export-what"
-    REMARK: ClassVar[str] = "#export-remark"
+    REMARK: ClassVar[str] = "#export-path-remark"
 
     def __init__(self, own: ExportActions, stem: str, looked: Sequence[str]) -> None:
-        super().__init__()
         self._own, self._stem, self._looked = own, stem, looked
         self._kinds = [each for each in KINDS if each.name != LESSON or own.lesson is not None]
         self._kind = next((each for each in self._kinds if each.name == own.kind), self._kinds[0])
         """The chosen one."""
         self._destination = Destination("Export")
+        super().__init__(self._file_name, f"session.{self._end}", directory_hint())
 
     def body(self) -> Iterable[Widget]:
+        field, remark = super().body()
         yield Label("what", classes="field-label", markup=False)
         labels = [each.label for each in self._kinds]
         yield Choice(labels, self._kinds.index(self._kind), id="export-what")
@@ -180,8 +182,8 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
             else:
                 yield Remark(self._own.nothing)
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(self._file_name, f"session.{self._end}", id="export-path")
-        yield Remark(visible(directory_hint()), id="export-remark")
+        yield field
+        yield remark
 
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""
@@ -190,8 +192,7 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
         """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
-        field = self.query_one("#export-path", SafeInput)
-        untouched = field.value == self._file_name
+        field, untouched = self.field, self.field.value == self._file_name
         self._kind = self._kinds[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(self._kind.purpose)
         self.query_one("#export-evidence").display = self._kind.evidence
@@ -201,14 +202,10 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
         elif dot and any(end == each.name for each in self._kinds):
             field.value = f"{before}.{self._end}"
 
-    @on(Input.Changed, "#export-path")
-    def _typed(self) -> None:
-        self.say(directory_hint())
-
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
         try:
-            place = self._destination.check(self.query_one("#export-path", SafeInput).value.strip())
+            place = self._destination.check(self.typed)
         except PathError as error:
             self.say(str(error), wrong=True)
             return

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
-from rich.segment import Segment
 from textual.content import Content
 
 from engine.grammar_settings import Grammar
@@ -17,7 +16,7 @@ from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
+from inspector.widgets.canvas import PanelCanvas, Row, paragraph, why_empty
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -119,10 +118,9 @@ class GrammarPanel(PanelCanvas, can_focus=True):
         reading = distribution.grammar if distribution is not None else None
         if grammar is not None and reading is not None:
             warned = warning(reading)
-            lines = wrapped(f"! {warned}", width) if warned else []
-            rows: list[Row] = [[Segment(line, self.ink("warn"))] for line in lines]
             rest = " ".join(sentence for sentence in sentences(reading) if sentence != warned)
-            rows += [[Segment(line)] for line in wrapped(rest, width)]
+            rows = paragraph(self.ink("warn"), width, *([f"! {warned}"] if warned else []))
+            rows += paragraph(None, width, rest)
             expected = self._expected.expected if self._expected is not None else ()
             return [*rows, *beginnings(self, expected, width, height - len(rows))]
         if distribution is None:
@@ -135,4 +133,4 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             reason, advice = "No grammar applies here.", "None was recorded."
             if timeline is not None and not timeline.recorded:
                 advice = f"Press {key_for('grammar')} to give one: digits, a date, JSON."
-        return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        return self.centred((reason, advice), width, height)

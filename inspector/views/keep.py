@@ -158,13 +158,9 @@ def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], widt
 def _keys(on: Canvas, hint: Hint) -> Row:
     """The keys, each of which can be clicked."""
     ink = on.ink("base") + Style(bold=True)
-    return [Segment(text, ink + (_pressed(key) if key else Style())) for text, key in hint.pieces]
+    return [Segment(text, ink + (pressing(key).rich_style if key else Style())) for text, key in hint.pieces]
 
 
 def _link(hint: Hint) -> Style:
     """The key that a click on the words presses, if there is one alone."""
-    return _pressed(hint.actions[0].names[0]) if len(hint.actions) == 1 else Style()
-
-
-def _pressed(key: str) -> Style:
-    return Style.from_meta(dict(pressing(key).meta))
+    return pressing(hint.actions[0].names[0]).rich_style if len(hint.actions) == 1 else Style()

@@ -283,12 +283,11 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         view = self._view()
         if view is None and self._second is not None:
             self.title(Content(visible(f"B {self._second.title}")))
-            said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
-            return centred(said, width, height)
+            return centred([(visible(self._second.why), self.ink("base"))], width, height)
         if timeline is None or view is None or view.distribution.listed:
             self.title(Content("Why this token"))
-            reason, advice = LISTED if view is not None and view.distribution.listed else _why_empty(timeline)
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            said = LISTED if view is not None and view.distribution.listed else _why_empty(timeline)
+            return self.centred(said, width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         strip: list[Row] = []  # always while the temperature is turned, else if there is room
@@ -485,8 +484,8 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
-    if used is None or used == tried:
-        return "no changes yet" if used else "other settings"
+    if used is None:
+        return "other settings"
     changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
@@ -589,11 +588,8 @@ class SamplerActions(ToolActions):
     def can_turn(self) -> bool:
         """True if the keys turn it: the panel is the current one, or it is turned already, and nothing runs."""
         here = self.host.arrangement.current == "sampler" or self.turning
-        return here and "sampler" in self.host.shown and self._rests
-
-    @property
-    def _rests(self) -> bool:
-        return self.timeline.phase is Phase.READY and not self.controller.transport.running
+        rests = self.timeline.phase is Phase.READY and not self.controller.transport.running
+        return here and "sampler" in self.host.shown and rests
 
     @property
     def _lesson_applies(self) -> bool:
@@ -715,14 +711,13 @@ class SamplerActions(ToolActions):
         """
         if not self.controller.stepping:
             return
-        answer = ""
         if what == "differing":
-            answer = self.controller.navigation.differing(by)
+            self.host.answer(self.controller.navigation.differing(by))
         elif what == "recall":
-            answer = self.controller.setup.recall()
+            self.host.answer(self.controller.setup.recall())
         else:
             self.timeline.walk(by)
-        self.host.answer(answer)
+            self.host.answer()
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, if they were discarded, restore those before and the selected slot."""

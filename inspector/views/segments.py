@@ -21,6 +21,7 @@ from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
 
 NAME = 11
 """Cells of the longest name."""
+PARTS = "The parts of a conversation, from the system's message to tool calls, with tokens, time and surprisal of each."
 NARROW = 50
 """Cells below which a line has no time and no surprisal."""
 
@@ -67,10 +68,10 @@ class SegmentsView(View):
         timeline, path = self.timeline, self.timeline.segments
         muted, told = on.ink("muted"), path.told
         if not path.several:
-            texts = (("The parts of a conversation, from the system's message to tool calls, with tokens, time and "
-                      "surprisal of each.", on.rich_style), ("", muted), ("This text has one part. Press "
-                      f"{key_for('prompt')} for a prompt through the chat template.", muted))  # fmt: skip
-            return centred(texts, width, height)
+            advice = (
+                f"This text has one part. Press {key_for('prompt')} for a prompt through the chat template."
+            )
+            return centred([(PARTS, on.rich_style), ("", muted), (advice, muted)], width, height)
         checked = checks(timeline.of(Segments), path)
         words = {begin: call_words(each, path) for begin, each in checked.items()}
         wrong = [f"{WRONG} A tool call {each[2:]}" for each in words.values() if each.startswith(WRONG)]

@@ -26,7 +26,7 @@ from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, Rescoring, S
 from inspector.session.client import Request
 from inspector.state.branches import ROOT
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
@@ -156,19 +156,16 @@ class ServedActions(ToolActions):
             self.host.query_one(f"#{PANEL}", DrawnPanel).put(NAME, self._page, where)
 
     def _page(self, on: Canvas, width: int, height: int) -> list[Row]:
-        base, muted, result = on.ink("base"), on.ink("muted"), self._result
+        result = self._result
         if self.opened is None:
-            texts = (
-                ("No request of a server is open.", base),
-                (f"{key_for('requests')} opens one: a HAR file of mitmdump, or a request's body.", muted),
-            )
-            return centred(texts, width, height)
+            advice = f"{key_for('requests')} opens one: a HAR file of mitmdump, or a request's body."
+            return on.centred(("No request of a server is open.", advice), width, height)
         if result is None:
             waits = self._why or "The prompt is read first."
             if self._rescoring is not None:
                 waits = f"The reply is computed again: {self._rescoring.done:,} tokens so far."
-            return centred(((waits, muted),), width, height)
-        rows = fact_rows(self._facts, width, muted, base)[: max(1, height - _LEAST_ROWS - 2)]
+            return on.centred((waits,), width, height)
+        rows = on.facts(self._facts, width)[: max(1, height - _LEAST_ROWS - 2)]
         selected, last = self.timeline.selected, len(result.steps) - 1
         at = self._places.get(selected.node, last) if selected is not None else last
         return [*rows, [], *token_rows(on, result, at, width, height - len(rows) - 1)]

@@ -397,7 +397,6 @@ class StepsPanel(Widget, can_focus=True):
         self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
         self._figures = StepFigures()
-        self._said = ""
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -422,8 +421,8 @@ class StepsPanel(Widget, can_focus=True):
         if self._figures.known and not concealed:
             mean = self._figures.bits / self._figures.known
             text = f"{scales.bits(mean)} bits/token · perplexity {2 ** min(mean, 60.0):.2f}"
-        if text != self._said:
-            self._said, self.border_subtitle = text, Content(text)
+        if self.border_subtitle != text:
+            self.border_subtitle = Content(text)
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""

@@ -384,9 +384,8 @@ def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
     for segment in row:
         text, own = segment.text, segment.style or Style()
         low, high = max(0, start - at), max(0, end - at)
-        for part, chosen in ((text[:low], False), (text[low:high], True), (text[max(low, high) :], False)):
-            if part:
-                marked.append(Segment(part, own + style if chosen else own))
+        parts = (text[:low], own), (text[low:high], own + style), (text[max(low, high) :], own)
+        marked += [Segment(part, ink) for part, ink in parts if part]
         at += len(text)
     return marked
 

@@ -50,7 +50,7 @@ async def listed(rig: Rig) -> ModelDialog:
 
 
 def names(dialog: ModelDialog) -> list[str]:
-    return [each if isinstance(each, str) else each.name for each in dialog.rows]
+    return [each if isinstance(each, str) else each.name for each in dialog.choices]
 
 
 def loaded(rig: Rig) -> str:
@@ -189,7 +189,7 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     fake.go_on.set()
     await rig.until(lambda: "some/new" in names(rig.app.top))
     dialog = rig.app.top
-    await rig.until(lambda: isinstance(dialog.chosen, DiskModel) and dialog.chosen.name == "some/new")
+    await rig.until(lambda: isinstance(dialog.picked, DiskModel) and dialog.picked.name == "some/new")
     assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
     await rig.press("enter")
     assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
