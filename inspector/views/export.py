@@ -13,7 +13,7 @@ from textual.containers import VerticalGroup
 from textual.widget import Widget
 from textual.widgets import Label
 
-from engine.errors import EngineError, PathError
+from engine.errors import EngineError
 from engine.files import replacing, shorter
 from inspector.display import visible
 from inspector.documents.parts import ExportPart
@@ -21,7 +21,7 @@ from inspector.export.documents import FORMATS, Exportable, alone
 from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
-from inspector.main.dialogs.field import Destination, FieldDialog, directory_hint
+from inspector.main.dialogs.field import PathDialog, directory_hint
 from inspector.main.tool import ToolActions, found
 from inspector.scales import size
 from inspector.version import program
@@ -136,7 +136,7 @@ def _written(path: Path, force: bool, make: Callable[[], str]) -> str | EngineEr
     return f"Exported {visible(path.name)}, {size(len(raw))}, to {visible(shorter(path.parent))}"
 
 
-class ExportDialog(FieldDialog[tuple[Path, bool]]):
+class ExportDialog(PathDialog[tuple[Path, bool]]):
     """Asks for a kind of document and a path. An existing file is replaced on the second request: returns the path,
     and whether to replace the file.
 
@@ -164,7 +164,6 @@ class ExportDialog(FieldDialog[tuple[Path, bool]]):
         self._kinds = [each for each in KINDS if each.name != LESSON or own.lesson is not None]
         self._kind = next((each for each in self._kinds if each.name == own.kind), self._kinds[0])
         """The chosen one."""
-        self._destination = Destination("Export")
         super().__init__(self._file_name, f"session.{self._end}", directory_hint())
 
     def body(self) -> Iterable[Widget]:
@@ -204,10 +203,7 @@ class ExportDialog(FieldDialog[tuple[Path, bool]]):
 
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
-        try:
-            place = self._destination.check(self.typed)
-        except PathError as error:
-            self.say(str(error), wrong=True)
+        if (place := self.destination()) is None:
             return
         unticked = (self._looked[place] for ticks in self.query(Ticks) for place in ticks.without)
         self._own.kind, self._own.without = self._kind.name, frozenset(unticked)

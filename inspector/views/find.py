@@ -358,9 +358,8 @@ class TextSearchDialog(PickDialog[TextPlace]):
         yield PickList(id="text-places")
 
     def begin(self) -> None:
-        """Begin in the field, with what was looked for last selected: typing replaces it."""
+        """Begin in the field, with what was looked for last, which it selects: typing replaces it."""
         super().begin()
-        self.query_one("#text-query", SafeInput).select_all()
         self._find()
 
     @on(Input.Changed, "#text-query")

@@ -193,10 +193,10 @@ class AllowedList(Canvas):
 def usable_sentence(answer: GrammarExpected) -> str:
     """A sentence that the grammar is valid, and what it would allow; printable."""
     reading = answer.reading
-    if reading is None:
+    if reading is None or not reading.allowed:
         return "Valid."
+    if not 0 < len(answer.expected) < 3:
+        return f"Valid. {allows(reading)}"
     forced = ", ".join(visible(each.words) for each in answer.expected)
-    if not 0 < len(answer.expected) < 3 or not reading.allowed:
-        return f"Valid. {allows(reading)}" if reading.allowed else "Valid."
     them = "it" if reading.allowed == 1 else "them"
     return f"Valid. Allowed next: {forced} (the model gives {them} {scales.share(reading.mass)})."

@@ -25,7 +25,7 @@ from inspector.export.documents import alone, views_csv
 from inspector.export.recording import Recording, exported
 from inspector.export.recording import line as line_of
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.field import Destination, FieldDialog
+from inspector.main.dialogs.field import PathDialog
 from inspector.main.finder import Findable
 from inspector.main.tool import ToolActions, found
 from inspector.main.view import View
@@ -134,7 +134,7 @@ class _Stopped(Exception):
     """The user gave it up."""
 
 
-class SaveAsDialog(FieldDialog[str]):
+class SaveAsDialog(PathDialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
@@ -158,7 +158,6 @@ class SaveAsDialog(FieldDialog[str]):
         super().__init__(f"{name}.trace.zst", "session.trace.zst", HELP)
         self._playback, self._client, self._row, self._view = playback, client, row, view
         self._names = [name, *([re.sub(r"\W+", "-", view[0].lower())] * 2 if view is not None else [])]
-        self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
@@ -205,13 +204,9 @@ class SaveAsDialog(FieldDialog[str]):
 
     def apply(self) -> None:
         """Write, unless something is wrong with the name."""
-        if self._stop is not None:
+        if self._stop is not None or (place := self.destination()) is None:
             return
-        try:
-            path, force = self._destination.check(self.typed)
-        except PathError as error:
-            self.say(str(error), wrong=True)
-            return
+        path, force = place
         if self._view is not None and self._what:
             self._write_view(self._view[1], path, force)
             return

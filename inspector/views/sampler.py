@@ -508,22 +508,19 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     """
     if (trial := timeline.trial) is None:
         return ""
-    others = known = dropped = by_hand = 0
-    for item in timeline.items:
-        if not isinstance(item, Step):
-            continue
-        if item.origin not in ("sampled", "greedy"):
-            by_hand += 1
-        elif item.node not in trial.answers:
-            dropped += 1
-        else:
-            known += 1
-            others += not trial.answers[item.node].same
-    if not (known or dropped or by_hand):  # before the first step nothing is tried
+    steps = [item for item in timeline.items if isinstance(item, Step)]
+    drawn = [item.node for item in steps if item.origin in ("sampled", "greedy")]
+    known = [trial.answers[node] for node in drawn if node in trial.answers]
+    if not steps:  # before the first step nothing is tried
         return ""
     if trial.answered is None:
         return "asking …"
-    text = f"{others} of {scales.counted(known, 'step')} would differ"
+    others, by_hand, dropped = (
+        sum(not each.same for each in known),
+        len(steps) - len(drawn),
+        len(drawn) - len(known),
+    )
+    text = f"{others} of {scales.counted(len(known), 'step')} would differ"
     text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text

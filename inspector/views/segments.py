@@ -18,6 +18,7 @@ from inspector.scales import count, percent
 from inspector.state.segments import LETTERS, WRONG, Figures, PathRun, Segments, left_out_words
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
+from inspector.widgets.charts import in_sight
 
 NAME = 11
 """Cells of the longest name."""
@@ -85,10 +86,10 @@ class SegmentsView(View):
         below = below[: max(0, height - 6)]
         room = max(1, height - 1 - len(below) - bool(below))
         chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
-        top = max(0, min(chosen - room // 2, len(told) - room))
         heads = pad("", 4 + NAME) + _columns("tokens", "time", "bits", width)
         rows: list[Row] = [[Segment(heads, muted)]]
-        for place, run in enumerate(told[top : top + room], top):
+        for place in in_sight(len(told), room, chosen):
+            run = told[place]
             rows.append(self._line(on, run, place == chosen, words.get(run.begin, ""), width))
         return [*rows, *([[]] if below else []), *below]
 

@@ -12,7 +12,6 @@ from textual.widgets import Button, Input
 
 from engine.errors import PathError
 from engine.files import free, here, typed
-from inspector.display import visible
 from inspector.widgets.actions import ActionTable, dialog_table
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeInput
@@ -40,7 +39,12 @@ class FieldDialog(Dialog[Result]):
 
     def body(self) -> Iterable[Widget]:
         yield self.field
-        yield Remark(visible(self.help), f"{self.FIELD}-remark")
+        yield Remark(id=f"{self.FIELD}-remark")
+
+    def begin(self) -> None:
+        """Begin with the remark on the initial text."""
+        super().begin()
+        self.changed()
 
     @property
     def typed(self) -> str:
@@ -52,7 +56,7 @@ class FieldDialog(Dialog[Result]):
         self.changed()
 
     def changed(self) -> None:
-        """Another text was typed."""
+        """The text is another, or the initial one."""
         self.say(self.help)
 
 
@@ -72,10 +76,6 @@ class JumpDialog(FieldDialog[int]):
     def __init__(self, first: int, last: int) -> None:
         super().__init__("", f"{first} to {last}", f"A whole number from {first} to {last}.")
         self.steps = range(first, last + 1)
-
-    def on_mount(self) -> None:
-        """Nothing can be applied yet."""
-        self.query_one("#apply", Button).disabled = True
 
     @property
     def step(self) -> int | None:
@@ -100,36 +100,26 @@ class JumpDialog(FieldDialog[int]):
 # ---- a file that is written ---------------------------------------------------------------------
 
 
-class Destination:
-    """The file that is typed in one dialog: checked, and replaced on the second request alone.
+class PathDialog(FieldDialog[Result]):
+    """Asks for the path of a file to write; one that is there is replaced on the second request alone."""
 
-    Args:
-        verb: What asks again: `Save` or `Export`.
-    """
+    _warned: str = ""
+    """The path whose file exists already, as the user was warned."""
 
-    def __init__(self, verb: str) -> None:
-        self._again = f"{verb} again to replace it, or give another name."
-        self._warned = ""
-        """The text whose file exists already, as the user was warned."""
-
-    def check(self, text: str) -> tuple[Path, bool]:
-        """Check that a file can be written.
-
-        Args:
-            text: As it was typed.
-
-        Returns:
-            Its path, and whether a file that is there may be replaced.
-
-        Raises:
-            PathError: No file was named, none can be, or one is there and the user was not warned.
-        """
-        if not text:
-            raise PathError("No file was named.", "Give a name.")
-        path, known = typed(text), text == self._warned
-        if not known and path.is_file():
-            self._warned = text
-        return free(path, known, self._again), known
+    def destination(self) -> tuple[Path, bool] | None:
+        """The path, and whether a file that is there may be replaced; None if nothing can be written, which this
+        says."""
+        text = self.typed
+        try:
+            if not text:
+                raise PathError("No file was named.", "Give a name.")
+            path, known = typed(text), text == self._warned
+            if not known and path.is_file():
+                self._warned = text
+            return free(path, known, f"{self.APPLY} again to replace it, or give another name."), known
+        except PathError as error:
+            self.say(str(error), wrong=True)
+            return None
 
 
 def directory_hint() -> str:

@@ -53,9 +53,6 @@ class FilterDialog(FieldDialog[TreeFilter]):
         yield Choice(("all branches", "only bookmarked"), int(self._bookmarked), id="filter-marks")
         yield remark
 
-    def on_mount(self) -> None:
-        self.changed()
-
     @property
     def wanted(self) -> TreeFilter:
         """The filter in the fields."""

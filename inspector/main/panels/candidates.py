@@ -534,31 +534,29 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
 
     def _entitle(self, timeline: Timeline, distribution: Distribution | None) -> None:
         """Name the token of the candidates, and how much choice there is."""
-        item, name = timeline.selected, self.NAME
-        note = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
-        if distribution is None:
-            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
-            name = f"{numbered(item).capitalize()}{extra}" if item is not None else name
-            self.title(Content(name), Content(note) if note else None)
-            return
-        if isinstance(item, Step):
-            name = f"{numbered(item).capitalize()}{_BY_HAND.get(item.origin, '')}"
-        if timeline.conceals("probabilities"):
-            self.title(Content(name), Content(timeline.concealed_as))
-            return
+        item, entropy = timeline.selected, None
+        name = self.NAME if item is None else numbered(item).capitalize()
+        note = under = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
         more = len(self._rows) - len(set(self._places))
         hidden = f"{more} more rows ↑↓" if more > 0 else ""
-        if distribution.listed:
-            self.title(Content(f"{name} · as the server lists it"), Content(hidden))
-            return
-        tried = "tried: " if timeline.tried is not None else ""
-        sampler = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)}"
-        left = note or f"{tried}{sampler} bits"
-        if timeline.following and timeline.conceals("picked"):
-            left = timeline.concealed_as
-        under = f"{left} · {hidden}" if hidden else left
-        if cell_len(under) > self.size.width:
-            under = note or hidden or left
-        expected = scales.bits(distribution.entropy_bits)
-        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(under))
+        if isinstance(item, Step):
+            name += _BY_HAND.get(item.origin, "")
+        if distribution is None:
+            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
+        elif timeline.conceals("probabilities"):
+            under = timeline.concealed_as
+        elif distribution.listed:
+            name, under = f"{name} · as the server lists it", hidden
+        else:
+            entropy = distribution.entropy_bits
+            tried = "tried: " if timeline.tried is not None else ""
+            sampler = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)}"
+            left = note or f"{tried}{sampler} bits"
+            if timeline.following and timeline.conceals("picked"):
+                left = timeline.concealed_as
+            under = f"{left} · {hidden}" if hidden else left
+            if cell_len(under) > self.size.width:
+                under = note or hidden or left
+        if entropy is not None:
+            name += f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits"
+        self.title(Content(name), Content(under))

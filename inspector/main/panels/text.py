@@ -48,13 +48,11 @@ from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
 from inspector.widgets.canvas import (
     Row,
-    centred,
     looks_same,
     reveal,
     scroll_at_once,
     set_line_count,
     strip_of,
-    why_empty,
 )
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend, link_of
@@ -282,15 +280,6 @@ class TextRows:
         """Styles by kind, if that is what tokens are coloured by."""
         if metric.name == scales.SEGMENT:
             self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
-
-    def notice(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
-        """All rows where there is no text: why, and what to do."""
-        failure = timeline.load_failure if timeline else None
-        texts = list(why_empty(timeline, "The text appears here, token by token."))
-        if failure is not None:
-            texts = [visible(failure.message), visible(failure.hint)]
-        inks = self._inks["base"], self._inks["muted"]
-        return centred(list(zip(texts, inks, strict=True)), width, height)
 
     def row(self, y: int, lines: TextLines, timeline: Timeline) -> Row:
         """One row of the text.
@@ -590,10 +579,8 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
         if (strip := self._strips.get(at)) is None:
             rows = self._rows = self._rows or self._new_rows()
             row: Row = []
-            if timeline is None or not timeline.items:
-                notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
-                row = notice[y] if y < len(notice) else []
-            elif not self._concealed[0]:
+            # while there is no text, another panel is in the place of this one
+            if timeline is not None and timeline.items and not self._concealed[0]:
                 row = rows.row(at, self._lines, timeline)
                 if self.text_selection is not None:
                     row = marked(row, self.text_selection.get_span(at), self.ink("marked"))

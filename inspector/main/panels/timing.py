@@ -11,7 +11,7 @@ from msgspec.structs import fields
 from rich.segment import Segment
 from textual.content import Content
 
-from engine.protocol import Memory, Prefilled, Step
+from engine.protocol import Memory, Step
 from inspector import scales
 from inspector.display import first_fitting
 from inspector.keys import key_for
@@ -255,10 +255,14 @@ class TimingPanel(PanelCanvas, can_focus=True):
         if prefilled is None:
             return [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
         prompt = self._prompt_rate(prefilled.prompt_tps)
-        if tpot is None:
-            return [self._cold_times(prefilled, width), *prompt]
         ttft = "first token", milliseconds(prefilled.ttft_ms)
         first = self._pairs(ttft, mark=f"({COLD})" if prefilled.cold else "")
+        if tpot is None:  # a step with warm-up, if that is the only one
+            cold = [("then", milliseconds(ms)) for ms in self._figures.ms[:1]]
+            row = [*first, *self._pairs(*cold, mark=f"({COLD})" if cold else "")]
+            if cold and prefilled.cold and Segment.get_line_length(row) > width + GAP:
+                row = self._pairs(ttft, *cold, mark=f"(both {COLD})")
+            return [row, *prompt]
         slow = scales.ms(tpot.p95)
         then = {"each token": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": slow}
         if deep:
@@ -275,18 +279,6 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _prompt_rate(self, tokens_a_second: float) -> list[Row]:
         """The throughput of the prefill; none if all of it was warm-up."""
         return [self._pair("prompt", scales.prompt_rate(tokens_a_second))] if tokens_a_second else []
-
-    def _cold_times(self, prefilled: Prefilled, width: int) -> Row:
-        """Time to the first token, and of a step with warm-up, if that is the only one."""
-        first = "first token", milliseconds(prefilled.ttft_ms)
-        row = self._pairs(first, mark=f"({COLD})" if prefilled.cold else "")
-        if not self._figures.ms:
-            return row
-        then = "then", milliseconds(self._figures.ms[0])
-        row += self._pairs(then, mark=f"({COLD})")
-        if prefilled.cold and Segment.get_line_length(row) > width + GAP:
-            return self._pairs(first, then, mark=f"(both {COLD})")
-        return row
 
     def _pairs(self, *pairs: tuple[str, str], mark: str = "") -> Row:
         """Names in grey and numbers in bold, side by side, and perhaps a mark after them."""
