@@ -36,6 +36,7 @@ from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
+from inspector.widgets.rows import columns_that_fit
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -90,8 +91,8 @@ MARK, PERCENT = 3, 9
 """Cells of the marks and of the model's probability, with its left gap."""
 COLUMNS = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
 """Cells of the columns that give way, their left gap included; the last goes first."""
-TOKEN = 26
-"""Cells that a token's text gets at most."""
+TOKEN, LEAST = 26, 20
+"""Cells that a token's text gets at most, and that it gets with its bar before another column does."""
 
 
 FIND_KEYS = dialog_table(
@@ -268,11 +269,11 @@ class FindDialog(PickDialog[Candidate]):
 
 def columns(width: int) -> tuple[int, int, tuple[str, ...]]:
     """The cells of a token and of its bar, and the columns that fit beside them in `width` cells."""
-    extra, free = list(COLUMNS), width - MARK - PERCENT - sum(COLUMNS.values())
-    while extra and free < 20:
-        free += COLUMNS[extra.pop()]
+    room = width - MARK - PERCENT
+    extra = columns_that_fit(COLUMNS, reversed(COLUMNS), room - LEAST)
+    free = room - sum(COLUMNS[name] for name in extra)
     token = max(6, min(TOKEN, free * 2 // 3))
-    return token, max(0, free - token - 1), tuple(extra)
+    return token, max(0, free - token - 1), extra
 
 
 def answer_sentence(answer: TokensFound, vocabulary: int) -> str:

@@ -122,7 +122,7 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             rows = paragraph(self.ink("warn"), width, *([f"! {warned}"] if warned else []))
             rows += paragraph(None, width, rest)
             expected = self._expected.expected if self._expected is not None else ()
-            return [*rows, *beginnings(self, expected, width, height - len(rows))]
+            return [*rows, *beginnings(expected, self, width, height - len(rows))]
         if distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 from textual import on
@@ -22,7 +23,7 @@ from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
@@ -91,7 +92,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
                 yield widget
         yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="grammar-remark")
-        yield AllowedList(id="grammar-allowed")
+        yield Canvas(id="grammar-allowed")
 
     def begin(self) -> None:
         """Begin in the text."""
@@ -130,7 +131,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         empty = not typed.text.strip()
         self.query_one("#apply", Button).disabled = empty
         self._lookup.drop()
-        self.query_one(AllowedList).put(())
+        self._allow(())
         if empty:
             self.say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
@@ -152,7 +153,11 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
             self.say(usable_sentence(answer))
-            self.query_one(AllowedList).put(answer.expected)
+            self._allow(answer.expected)
+
+    def _allow(self, expected: Sequence[ExpectedBeginning]) -> None:
+        """Show the tokens that the grammar in the fields allows at the selected place."""
+        self.query_one("#grammar-allowed", Canvas).paint(partial(beginnings, expected))
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
@@ -170,24 +175,6 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
     def take_off(self) -> None:
         """Generate without a grammar."""
         self.dismiss("off" if self._grammar is not None else None)
-
-
-class AllowedList(Canvas):
-    """The tokens that the grammar in the fields allows at the selected place."""
-
-    expected: Sequence[ExpectedBeginning] = ()
-
-    def put(self, expected: Sequence[ExpectedBeginning]) -> None:
-        """Show it.
-
-        Args:
-            expected: None while it isn't known.
-        """
-        self.expected = expected
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return beginnings(self, self.expected, width, height)
 
 
 def usable_sentence(answer: GrammarExpected) -> str:

@@ -122,6 +122,7 @@ class Canvas(Inked):
     NAME: ClassVar[str] = ""
     """The title of its frame."""
     timeline: Timeline | None = None
+    _page: Page | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -140,8 +141,18 @@ class Canvas(Inked):
         return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
-        raise NotImplementedError
+        """The rows from the top, each at most `width` cells wide; missing rows stay blank. Those of its page, unless a
+        subclass draws its own."""
+        return self._page(self, width, height) if self._page is not None else []
+
+    def paint(self, page: Page) -> None:
+        """Show a page.
+
+        Args:
+            page: Draws it, also when the size or the colours change.
+        """
+        self._page = page
+        self.redraw()
 
     def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
         """The values that the rows depend on, beside size and colours: while they are equal, `show` draws nothing.
@@ -324,8 +335,6 @@ class PanelCanvas(Canvas):
 class DrawnPanel(PanelCanvas):
     """Shows as much of a page as there is room for."""
 
-    _page: Page | None = None
-
     def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
         """Show a page.
 
@@ -334,14 +343,10 @@ class DrawnPanel(PanelCanvas):
             page: Draws it, also when the size or the colours change.
             subtitle: In the lower line of the frame; printable, empty for none.
         """
-        self._page = page
         self.title(
             Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
         )
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return self._page(self, width, height) if self._page is not None else []
+        self.paint(page)
 
 
 class PageView(DrawnPanel, can_focus=True):

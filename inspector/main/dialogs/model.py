@@ -103,7 +103,7 @@ class ModelDialog(PickDialog[Any]):
         yield Remark(self.WAYS, id="model-remark")
         yield Remark(id="model-download")
         yield PickList(id="model-list")
-        yield ChosenModel(id="model-chosen")
+        yield Canvas(id="model-chosen")
 
     def begin(self) -> None:
         """Begin in the field, and read the list."""
@@ -188,14 +188,14 @@ class ModelDialog(PickDialog[Any]):
         """The facts of what is highlighted."""
         match self.picked:
             case str() as name:
-                about: Iterable[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
+                about: Sequence[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
             case Offer() as offer:
                 about = offer.facts
             case None:
                 about = ()
             case model:
-                about = facts(model, self._room)
-        self.query_one("#model-chosen", ChosenModel).tell(about)
+                about = tuple(facts(model, self._room))
+        self.query_one("#model-chosen", Canvas).paint(lambda on, width, height: on.facts(about, width))
 
     # ---- downloading --------------------------------------------------------------------------
 
@@ -283,7 +283,7 @@ class ModelDialog(PickDialog[Any]):
         return [Segment(mark, picks.ink("accent")), Segment(line, ink)]
 
 
-# ---- the list, and the facts of what is highlighted ------------------------------------------
+# ---- the list ------------------------------------------
 
 WIDTHS = {"family": 14, "params": 8, "bits": 9, "size": 10, "context": 9, "KV/token": 10, "fits": 13}
 """Cells of the columns after the name, their left gap included."""
@@ -300,17 +300,3 @@ def _line(columns: Mapping[str, str]) -> str:
         "  " + pad(text, WIDTHS[name] - 2, right=name not in ("family", "fits"))
         for name, text in columns.items()
     )
-
-
-class ChosenModel(Canvas):
-    """The facts about a model before it is loaded, or the reason that it can't be."""
-
-    about: Sequence[tuple[str, str]] = ()
-
-    def tell(self, about: Iterable[tuple[str, str]]) -> None:
-        """Show the facts of what is highlighted."""
-        self.about = tuple(about)
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return self.facts(self.about, width)

@@ -16,7 +16,8 @@ from engine.model import download as downloading
 from engine.model.download import DownloadProgress
 from engine.models_on_disk import models as places
 from engine.models_on_disk.models import DiskModel
-from inspector.main.dialogs.model import ChosenModel, ModelDialog
+from inspector.main.dialogs.model import ModelDialog
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
@@ -261,8 +262,9 @@ async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(
     await listed(rig)
     assert f"1 KiB {free}. Type" in remark(rig)
     await rig.press("down", "down")
-    chosen = dict(rig.app.top.query_one(ChosenModel).about)
-    assert chosen["memory"] == f"its weights don't fit in the 1 KiB that are {free}: {fate}"
+    rows = rig.app.top.query_one("#model-chosen", Canvas).draw(width=200, height=20)
+    chosen = ["".join(segment.text for segment in row) for row in rows]
+    assert f"memory       its weights don't fit in the 1 KiB that are {free}: {fate}" in chosen
 
 
 async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
