@@ -58,16 +58,10 @@ def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]
 
 def _row(each: DrawnToken, draws: int) -> TableRow:
     share, label = each.count / draws, truncate(token_label(each.text), LABEL)
-    band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying(each, draws) else ''}"
+    # of rarer tokens only those that came are seen: their frequency is always above what is stated
+    outlying = each.prob * draws >= ENOUGH and not each.low <= each.prob <= each.high
+    band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying else ''}"
     return TableRow((label, percent(each.prob), percent(share), band, count(each.count), Bar(share)))
-
-
-def outlying(outcome: DrawnToken, draws: int) -> bool:
-    """True if the stated probability lies outside the interval, where five or more draws were expected.
-
-    Of rarer tokens only those that came are seen: their frequency is always above what is stated.
-    """
-    return outcome.prob * draws >= ENOUGH and not outcome.low <= outcome.prob <= outcome.high
 
 
 def verdict(drawn: DrawsCounted) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.containers import VerticalGroup
@@ -22,15 +22,12 @@ from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
 from inspector.main.dialogs.field import PathDialog, directory_hint
-from inspector.main.tool import ToolActions, found
+from inspector.main.tool import Host, ToolActions, found
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, Ticks
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 INSIDE, EXAMPLES = "3", 3
 """The tab, and how many of its views are named if none was opened."""
@@ -48,7 +45,7 @@ KINDS: tuple[Exportable, ...] = (
 class ExportActions(ToolActions):
     """Makes a document of the session on show."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.kind = "html"
         """Name of the kind that was made last."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -22,7 +22,7 @@ from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
@@ -38,14 +38,11 @@ from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
 from inspector.widgets.rows import columns_that_fit
 
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
-
 
 class FindActions(ToolActions):
     """Searches the vocabulary at the selected token, and the text."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.query = ""
         """The last query."""

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from msgspec.structs import replace
-from textual.content import Content
 
 from engine.grammar_settings import Grammar
 from engine.protocol import GrammarExpected, ReadGrammar
 from inspector.display import truncate, visible
 from inspector.documents.grammar import beginnings, sentences, warning
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, paragraph, why_empty
 
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
-
 
 class GrammarActions(ToolActions):
     """Sets what the text must match, and shows what that leaves."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None
@@ -113,7 +109,7 @@ class GrammarPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, grammar = self.timeline, self._grammar
         named = f"Grammar · {visible(grammar.summary)}" if grammar else "Grammar"
-        self.title(Content(truncate(named, max(1, width - 2))))
+        self.title(truncate(named, max(1, width - 2)))
         distribution = timeline.distribution if timeline is not None else None
         reading = distribution.grammar if distribution is not None else None
         if grammar is not None and reading is not None:

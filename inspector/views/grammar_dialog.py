@@ -20,7 +20,7 @@ from inspector import scales
 from inspector.display import visible
 from inspector.documents.grammar import EXAMPLES, allows, beginnings
 from inspector.session.client import Request
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
 from inspector.widgets.canvas import Canvas
@@ -149,7 +149,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
 
     def _answered(self, request: Request[ReadGrammar]) -> None:
         if (failure := request.failure) is not None:
-            self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
+            self._refuse(self.typed, failure_words(failure))
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
             self.say(usable_sentence(answer))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,6 +15,7 @@ from engine.settings import LoadSettings
 from inspector.display import pad, quoted, truncate, truncate_middle, visible
 from inspector.keys import key_for
 from inspector.main.dialogs.field import FieldDialog
+from inspector.main.tool import Host
 from inspector.main.view import View
 from inspector.scales import counted
 from inspector.session.requests import Replies
@@ -38,9 +39,6 @@ from inspector.state.merges import (
 from inspector.widgets.actions import Action, ActionTable, back, both, dialog_table, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph, wrapped
 from inspector.widgets.charts import in_sight
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 WIDE = 250
 """Tokens before and after the selected one whose text two tokenizers cut."""
@@ -88,7 +86,7 @@ class MergesView(View):
     TOOL: ClassVar[str] = "merges"
     ACTIONS: ClassVar[ActionTable] = MERGES_KEYS
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         client = self.controller.client
         self._ladders, self._mine, self._theirs = (Replies(client, TakenApart) for _ in range(3))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -18,21 +18,19 @@ from engine.files import shorter
 from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.served.listing import asked, outcome, verdict_words
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.served.replies import Exchange, ServedReply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, Rescoring, ServedStep
 from inspector.session.client import Request
+from inspector.session.requests import failure_words
 from inspector.state.branches import ROOT
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 PANEL = "served"
 NAME = "Recorded reply"
@@ -46,7 +44,7 @@ class ServedActions(ToolActions):
         first: What the program was started with; None for nothing.
     """
 
-    def __init__(self, host: MainScreen, first: OpenedRequest | None = None) -> None:
+    def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
         self.file: ServedFile | None = first.file if first is not None else None
         """The one that was read last."""
@@ -126,9 +124,8 @@ class ServedActions(ToolActions):
 
     def _ended(self, request: Request[Any]) -> None:
         if request.cancelled or request.failure is not None:
-            failure = request.failure
-            why = f"{failure.message} {failure.hint}".rstrip() if failure is not None else "It was stopped."
-            self._why, self._rescoring = visible(why), None
+            self._why = failure_words(request.failure) if request.failure is not None else "It was stopped."
+            self._rescoring = None
             self.host.changed()
         elif self._rescoring is not None:
             self._next(self._rescoring)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from textual import on
 from textual.content import Content
@@ -14,15 +14,12 @@ from textual.widgets import Button, Static, TextArea
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.display import truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 TURN_KEYS = dialog_table(
     "While the next message is typed",
@@ -134,7 +131,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 class TurnActions(ToolActions):
     """Asks for the user's next message, and what to do if the template is not additive."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._text = ""
         """The message that was typed and not sent yet."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.widget import Widget
@@ -14,18 +14,15 @@ from engine.protocol import Insert, PromptToken, Step, Tokenize, Tokenized
 from inspector import scales
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import EngineClient, Request
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 LABEL = 20
 """Cells of a token's text in a sentence at most."""
@@ -102,7 +99,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         answer, failure = request.reply(Tokenized), request.failure
         if failure is not None:
             self.query_one("#own-pieces", PieceList).put(())
-            self.say(f"{failure.message} {failure.hint}".rstrip(), wrong=True)
+            self.say(failure_words(failure), wrong=True)
         if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
@@ -146,7 +143,7 @@ def place_of(timeline: Timeline) -> str:
 class TypedTextActions(ToolActions):
     """Takes a text token by token."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._text = ""
         """The text that was typed and not inserted yet."""

@@ -186,8 +186,9 @@ class Canvas(Inked):
             if old is not new and old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
-    def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
-        """Set the texts in the frame, where they differ."""
+    def title(self, title: str | Content | None = None, subtitle: str | Content | None = None) -> None:
+        """Set the texts in the frame, which are printable, where they differ."""
+        title, subtitle = (Content(each) if isinstance(each, str) else each for each in (title, subtitle))
         before, self._titles = self._titles, (title, subtitle)
         if not looks_same(before[0], title):
             self.border_title = title
@@ -248,7 +249,7 @@ class Canvas(Inked):
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
             why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why
-            self.title(Content(title))
+            self.title(title)
             rows = centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
         else:
             rows = self.draw(width, height)[:height]
@@ -343,9 +344,7 @@ class DrawnPanel(PanelCanvas):
             page: Draws it, also when the size or the colours change.
             subtitle: In the lower line of the frame; printable, empty for none.
         """
-        self.title(
-            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
-        )
+        self.title(title, subtitle or None)
         self.paint(page)
 
 
@@ -378,5 +377,5 @@ class PageView(DrawnPanel, can_focus=True):
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:
             more = f"{below} {'line' if below == 1 else 'lines'} more ↓"
-        self.title(self._titles[0], Content(more) if more else None)
+        self.title(self._titles[0], more or None)
         return rows[self._top :]

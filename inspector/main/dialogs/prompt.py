@@ -27,7 +27,7 @@ from inspector.main.dialogs import PROMPT_KEYS
 from inspector.main.dialogs.field import FieldDialog
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
@@ -247,7 +247,7 @@ class PromptDialog(Dialog[Draft]):
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
         if (failure := request.failure) is not None:
-            self._show(f"{failure.message} {failure.hint}".rstrip(), wrong=True)
+            self._show(failure_words(failure), wrong=True)
         elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None

@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
-from textual.content import Content
 from textual.message import Message
 
 from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptToken, Step
@@ -347,7 +346,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, ()
         if timeline is None or not self._rows:
-            self.title(Content(self.NAME))
+            self.title(self.NAME)
             return self.centred(why_no_candidates(timeline), width, height)
         # lines of look-ahead are drawn under the candidates, or behind their tokens instead of bar, rank and id
         ahead = self.ahead if self.ahead is not None and self.ahead.on else None
@@ -559,4 +558,4 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
                 under = note or hidden or left
         if entropy is not None:
             name += f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits"
-        self.title(Content(name), Content(under))
+        self.title(name, under)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
 from inspector.display import first_fitting, visible
@@ -176,7 +175,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         loaded = timeline.of(Measured).loaded
         ranks = f"over {len(loaded.ranks)} ranks" if loaded is not None and len(loaded.ranks) > 1 else ""
         of_window = f" of {count(window)}" if window else ""
-        self.title(Content(f"{self.NAME} · {count(kv.offset)}{of_window} tokens"), Content(ranks))
+        self.title(f"{self.NAME} · {count(kv.offset)}{of_window} tokens", ranks)
         if width >= _DEEP[0] and height >= _DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
@@ -189,7 +188,7 @@ class KVPanel(PanelCanvas, can_focus=True):
 
     def _empty(self, timeline: Timeline | None, kv: KVReading | None, width: int, height: int) -> list[Row]:
         """The reason that there is no KV cache, or none yet."""
-        self.title(Content(self.NAME))
+        self.title(self.NAME)
         if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
             brief = "not known of a server's reply"
             reason = "A server's reply says nothing of its KV cache."

@@ -248,8 +248,8 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
     return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
 
 
-INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
-"""The named inks that the text is drawn with; `base` is the panel's own style."""
+INKS = ("base", "muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
+"""The named inks that the text is drawn with."""
 
 
 _SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
@@ -267,7 +267,7 @@ class TextRows:
     """Draws single rows, for one metric and one theme.
 
     Args:
-        inks: `base` and those of `INKS`.
+        inks: Those of `INKS`.
         metric: The heat.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
@@ -577,19 +577,17 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         at, timeline = y + self.scroll_offset.y, self._timeline
         if (strip := self._strips.get(at)) is None:
-            rows = self._rows = self._rows or self._new_rows()
+            if self._rows is None:
+                inks = {name: self.ink(name) for name in INKS}
+                self._rows = TextRows(inks, self._coloured_by, self.dark, self.colorful)
             row: Row = []
             # while there is no text, another panel is in the place of this one
             if timeline is not None and timeline.items and not self._concealed[0]:
-                row = rows.row(at, self._lines, timeline)
+                row = self._rows.row(at, self._lines, timeline)
                 if self.text_selection is not None:
                     row = marked(row, self.text_selection.get_span(at), self.ink("marked"))
             strip = self._strips[at] = strip_of(row, self.size.width, self.ink("base"))
         return strip.apply_offsets(0, at)
-
-    def _new_rows(self) -> TextRows:
-        inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
-        return TextRows(inks, self._coloured_by, self.dark, self.colorful)
 
     @property
     def _coloured_by(self) -> scales.Metric:

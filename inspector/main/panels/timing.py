@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import fields
 from rich.segment import Segment
-from textual.content import Content
 
 from engine.protocol import Memory, Step
 from inspector import scales
@@ -160,7 +159,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         if timeline is None or (timeline.facts is not None and not timeline.facts.ran):
-            self.title(Content(self.NAME))
+            self.title(self.NAME)
             return self._empty(timeline, width, height)
         step, prompts = timeline.step, timeline.prompts
         memory = step.memory if step else timeline.memory
@@ -168,7 +167,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         extra = f" · prompt probabilities took {milliseconds(prompts.readings_ms)} extra"
         title = first_fitting(width, self.NAME + extra * bool(prompts.readings_ms), self.NAME)
         taken = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}" if memory else ""
-        self.title(Content(title), Content(taken))
+        self.title(title, taken)
         if not (prompts.chunks or prompts.prefilled):
             return self._empty(timeline, width, height)
         self._figures.update(timeline)
