@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Label
 
-from engine.errors import EngineError, PathError
+from engine.errors import Cancelled, EngineError, PathError
 from engine.files import replacing, shorter
 from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
@@ -130,10 +130,6 @@ ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
 
 
-class _Stopped(Exception):
-    """The user gave it up."""
-
-
 class SaveAsDialog(PathDialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
@@ -242,7 +238,7 @@ class SaveAsDialog(PathDialog[str]):
     def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
         try:
             written = save_as(path, self._counted(entries, stop), self._playback.recorder.program(), force)
-        except _Stopped:
+        except Cancelled:
             return
         except EngineError as error:
             self.from_thread(self._failed, str(error))
@@ -253,7 +249,7 @@ class SaveAsDialog(PathDialog[str]):
         whole = len(entries)
         for number in range(whole):
             if stop.is_set():
-                raise _Stopped
+                raise Cancelled
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
                 self.from_thread(self.say, f"Writing: {number / whole:.0%}. Esc stops it.")
             yield entries[number]

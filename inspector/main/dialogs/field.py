@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual import on
 from textual.widget import Widget
@@ -13,10 +13,8 @@ from textual.widgets import Button, Input
 from engine.errors import PathError
 from engine.files import free, here, typed
 from inspector.widgets.actions import ActionTable, dialog_table
-from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.dialog import Dialog, Remark, Result
 from inspector.widgets.fields import SafeInput
-
-Result = TypeVar("Result")
 
 
 class FieldDialog(Dialog[Result]):

@@ -6,12 +6,11 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from msgspec.structs import replace
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
@@ -51,33 +50,21 @@ class PromptEditor(SafeTextArea):
     """Several lines to type in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("alt+up", "ask(-1)", "Earlier prompt", show=False),
-        Binding("alt+down", "ask(1)", "Later prompt", show=False),
+        Binding("alt+up", "screen.other_prompt(-1)", "Earlier prompt", show=False),
+        Binding("alt+down", "screen.other_prompt(1)", "Later prompt", show=False),
     ]
-
-    class Asked(Message):
-        """Another prompt was asked for."""
-
-        def __init__(self, by: int) -> None:
-            self.by = by
-            """-1 for the one before, 1 for the next."""
-            super().__init__()
-
-    def action_ask(self, by: int) -> None:
-        """Ask for another prompt."""
-        self.post_message(self.Asked(by))
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up a line; on the first one ask for the prompt before."""
         if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
-            self.action_ask(-1)
+            cast(PromptDialog, self.screen).action_other_prompt(-1)
         else:
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Move down a line; on the last one ask for the next prompt."""
         if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
-            self.action_ask(1)
+            cast(PromptDialog, self.screen).action_other_prompt(1)
         else:
             super().action_cursor_down(select)
 
@@ -191,9 +178,9 @@ class PromptDialog(Dialog[Draft]):
             return prompt
         return replace(prompt, messages=edited(self._conversation, text, system), options=self._options)
 
-    @on(PromptEditor.Asked)
-    def _history_asked(self, message: PromptEditor.Asked) -> None:
-        if (prompt := self.history.go(message.by, self.typed())) is not None:
+    def action_other_prompt(self, by: int) -> None:
+        """Edit the prompt before, or the next one."""
+        if (prompt := self.history.go(by, self.typed())) is not None:
             self._put(prompt)
 
     def read_file(self) -> None:
