@@ -14,6 +14,7 @@ from engine.protocol import Memory, Step
 from inspector import scales
 from inspector.display import first_fitting
 from inspector.keys import key_for
+from inspector.main.panels.kv import DEEP, LEAST_CHART, LEAST_SIDE, MOST_CHART, WIDEST, Fact
 from inspector.main.panels.steps import MOST, StepFigures, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
@@ -24,9 +25,6 @@ TIMES = 2.0
 """Times the median: a step that takes longer is an outlier."""
 SHARE = 0.3
 """Share of the time beyond the median: a part that took so much of it is named as the cause."""
-
-
-Fact = tuple[str, str]
 
 
 def slow_steps(timeline: Timeline, figures: StepFigures, median: float, most: int = MOST) -> Iterator[Fact]:
@@ -128,18 +126,10 @@ def _sizes(value: object, skip: str = "") -> int:
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
 """The parts of a step: name, line and heat of its colour."""
-_MOST_CHART = 6
-_DEEP = (56, 15)
-"""Cells and lines from which on the panel shows all that it knows."""
-_LEAST_CHART = 3
 _TALLEST = 16
 """Lines of a large chart at most."""
-_WIDEST = 4
-"""Columns that a step takes at most in a large chart."""
 _LABEL = 9
 """Cells next to the chart for the time of its highest column."""
-_LEAST_SIDE = 8
-"""Steps that are drawn at the end of a row at least."""
 SLOW = "▲"
 GAP = 2
 """Cells behind a number."""
@@ -171,7 +161,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         if not (prompts.chunks or prompts.prefilled):
             return self._empty(timeline, width, height)
         self._figures.update(timeline)
-        if width >= _DEEP[0] and height >= _DEEP[1]:
+        if width >= DEEP[0] and height >= DEEP[1]:
             return self._deep(timeline, step, width, height)
         if self.frameless or height == 1:
             above = [self._line(timeline, step, width, alone=height == 1)]
@@ -180,7 +170,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         below = self._split(step, width) if step and height > 1 else []
         if 1 < height < 5:
             above, below = above[: height - 1], below[1:]
-        chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
+        chart = max(0, min(MOST_CHART, height - len(above) - len(below)))
         return [*above, *self._chart(timeline, width, chart), *below]
 
     def _empty(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
@@ -204,10 +194,10 @@ class TimingPanel(PanelCanvas, can_focus=True):
         room = height - 2 - slow - len(above) - len(parts) - len(below)
         for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
             facts = self.facts(slow_steps(timeline, self._figures, median, most), width)
-            if len(facts) <= room - _LEAST_CHART:
+            if len(facts) <= room - LEAST_CHART:
                 break
-        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
-        marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
+        chart = max(LEAST_CHART, min(_TALLEST, room - len(facts)))
+        marked = self._chart(timeline, width, chart, WIDEST, TIMES * median if slow else math.inf)
         return [*above, *marked, *parts, *facts, *below][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
@@ -233,7 +223,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         first, *rest = pieces
         row = side_by_side([self.named(first) if self.frameless else first, *rest], width)
         left = width - Segment.get_line_length(row) - GAP
-        if not alone or left < _LABEL + _LEAST_SIDE or not self._figures.ms:
+        if not alone or left < _LABEL + LEAST_SIDE or not self._figures.ms:
             return row
         return [*row, Segment(" " * GAP), *self._chart(timeline, left, 1)[0]]
 
