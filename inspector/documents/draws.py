@@ -21,7 +21,6 @@ DEEPEST = 12
 """Levels of the tree at most."""
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
-TOSSED = "XTC tosses a coin for each draw: expected is the mean of both outcomes."
 LISTED = 24
 """Tokens of an export at most, the most frequent first."""
 COLUMNS = (
@@ -53,7 +52,7 @@ def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]
     yield GAP
     yield sentence(f"{verdict(drawn)}.")
     if drawn.tossed:
-        yield sentence(TOSSED, priority=2)
+        yield sentence("XTC tosses a coin for each draw: expected is the mean of both outcomes.", priority=2)
 
 
 def _row(each: DrawnToken, draws: int) -> TableRow:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec.structs import replace
 
 from engine.grammar_settings import Grammar
-from engine.protocol import GrammarExpected, ReadGrammar
+from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from inspector.display import truncate, visible
 from inspector.documents.grammar import beginnings, sentences, warning
 from inspector.keys import key_for
 from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.timeline import Timeline
 from inspector.widgets.canvas import PanelCanvas, Row, paragraph, why_empty
 
 
@@ -78,8 +78,9 @@ class GrammarActions(ToolActions):
             if reading.state not in ("left", "ended") and question != self._asked:
                 self._asked, self._expected = question, None
                 self._lookup.ask(ReadGrammar(node, grammar), self._answered)
-        known = self._expected if self._expected and self._expected.node == node else None
-        self.host.panel(GrammarPanel).tell(timeline, grammar, known)
+        panel, known = self.host.panel(GrammarPanel), self._expected
+        panel.grammar, panel.expected = grammar, known.expected if known and known.node == node else ()
+        panel.show(timeline)
 
     def _answered(self, request: Request[ReadGrammar]) -> None:
         self._expected = request.reply(GrammarExpected)
@@ -92,22 +93,13 @@ class GrammarActions(ToolActions):
 class GrammarPanel(PanelCanvas, can_focus=True):
     """The grammar at the selected token."""
 
-    _grammar: Grammar | None = None
-    _expected: GrammarExpected | None = None
-
-    def tell(self, timeline: Timeline, grammar: Grammar | None, expected: GrammarExpected | None) -> None:
-        """Show a grammar at the selected slot.
-
-        Args:
-            timeline: What is known.
-            grammar: In force there; None without one.
-            expected: What it expects there; None while that isn't known.
-        """
-        self._grammar, self._expected = grammar, expected
-        self.show(timeline)
+    grammar: Grammar | None = None
+    """The one in force there; None without one."""
+    expected: Sequence[ExpectedBeginning] = ()
+    """What it expects there; empty while that isn't known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, grammar = self.timeline, self._grammar
+        timeline, grammar = self.timeline, self.grammar
         named = f"Grammar · {visible(grammar.summary)}" if grammar else "Grammar"
         self.title(truncate(named, max(1, width - 2)))
         distribution = timeline.distribution if timeline is not None else None
@@ -117,8 +109,7 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             rest = " ".join(sentence for sentence in sentences(reading) if sentence != warned)
             rows = paragraph(self.ink("warn"), width, *([f"! {warned}"] if warned else []))
             rows += paragraph(None, width, rest)
-            expected = self._expected.expected if self._expected is not None else ()
-            return [*rows, *beginnings(expected, self, width, height - len(rows))]
+            return [*rows, *beginnings(self.expected, self, width, height - len(rows))]
         if distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:

@@ -239,8 +239,6 @@ def _scale(
 
 DIM = Style(bold=False)
 """The style of a line of look-ahead, in a highlighted row too."""
-_CONCEALS = ("picked", "probabilities")
-"""Parts that the stages of the sampler would give away while they are to be predicted."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
 """Why the token there is not the one that the sampler picked."""
 
@@ -370,7 +368,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
             inks["data"] = self.data()
             rows.append(draw_line(timeline, distribution, width, inks))
-        if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
+        known = distribution is not None and not timeline.conceals("picked", "probabilities")
+        if len(rows) < height and distribution is not None and known:
             rows.append(self._stages(distribution))
         return rows
 

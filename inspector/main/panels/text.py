@@ -58,8 +58,6 @@ from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend, link_of
 
 OFF, BORDERS, IDS, BYTES = VIEWS
-TWO_ROWS = (IDS, BYTES)
-"""The views with a row under each line of the text."""
 _BYTES = 12
 """Bytes that are shown under a token at most."""
 
@@ -104,7 +102,7 @@ class TextLines:
 
     def __init__(self, width: int, view: str = OFF) -> None:
         self.width, self.view = width, view
-        self.height = 2 if view in TWO_ROWS else 1
+        self.height = 2 if view in (IDS, BYTES) else 1
         """Rows of a line: the lower one has what stands under the tokens."""
         bordered = view != OFF
         self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
