@@ -155,10 +155,6 @@ class FindDialog(PickDialog[Candidate]):
         if not self.left and self._pending is not None and self._own.timeline.before != self._pending.node:
             self._ask()
 
-    @property
-    def _typed(self) -> str:
-        return self.query_one("#find-query", SafeInput).value
-
     @on(Input.Changed, "#find-query")
     def _ask(self) -> None:
         timeline, queries = self._own.timeline, self._own.controller.queries
@@ -166,7 +162,7 @@ class FindDialog(PickDialog[Candidate]):
         name = "next token" if item is None else numbered(item)
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
         used, reroll = queries.used(timeline), distribution.reroll if distribution else 0
-        question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)
+        question = FindTokens(timeline.before, self.typed, LIMIT, used, reroll)
         if question != self._pending:
             self._pending, self._hasty = question, False
             self._lookup.ask(question, self._answered)
@@ -219,18 +215,18 @@ class FindDialog(PickDialog[Candidate]):
         if self._lookup.waiting is not None:
             self._hasty = True
         elif self.choices:
-            self._own.query = self._typed
+            self._own.query = self.typed
             super().apply()
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
-        self._own.text_query = self._typed
+        self._own.text_query = self.typed
         self.dismiss()
         self._own.host.press("find_in_text")
 
     def leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self._own.query = self._typed
+        self._own.query = self.typed
         self.dismiss()
 
     # ---- the matches ------------------------------------------------------------------------
@@ -364,7 +360,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
         """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
-        timeline, query = self._own.timeline, self.query_one("#text-query", SafeInput).value
+        timeline, query = self._own.timeline, self.typed
         everywhere = bool(self.query_one("#text-scope", Choice).chosen)
         self._own.text_query, self._own.everywhere = query, everywhere
         places, total = search(timeline, query, everywhere)

@@ -27,7 +27,7 @@ class GrammarActions(ToolActions):
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None
-        self._open = self._was_on = False
+        self._was_on = False
         self.awake = True
 
     @property
@@ -43,13 +43,11 @@ class GrammarActions(ToolActions):
         """Ask for a grammar."""
         from inspector.views.grammar_dialog import GrammarDialog
 
-        self._open, self._asked = True, None
         grammar = self.controller.setup.settings.grammar
-        self.host.open(GrammarDialog(grammar, self._lookup, self.timeline), self._left)
+        self.host.open(GrammarDialog(grammar, Latest(self.controller.client), self.timeline), self._left)
         self.host.answer()
 
     def _left(self, chosen: Grammar | Literal["off"] | None) -> None:
-        self._open = False
         setup = self.controller.setup
         grammar = None if chosen == "off" else chosen
         if chosen is None or grammar == setup.settings.grammar:
@@ -73,7 +71,7 @@ class GrammarActions(ToolActions):
         timeline, used = self.timeline, self.controller.queries.used(self.timeline)
         grammar, node = used.grammar if used is not None else None, timeline.before
         reading = timeline.distribution.grammar if timeline.distribution is not None else None
-        if grammar is not None and not self._open and reading is not None:
+        if grammar is not None and reading is not None:
             question = (node, grammar, timeline.generation)
             if reading.state not in ("left", "ended") and question != self._asked:
                 self._asked, self._expected = question, None

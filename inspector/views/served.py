@@ -274,7 +274,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     @on(Input.Submitted, "#requests-file")
     def apply(self) -> None:
         """Open the chosen request; if another file is named, read that first."""
-        name = self.query_one("#requests-file", SafeInput).value.strip()
+        name = self.typed.strip()
         if self._file is not None and name == self._file.name:
             super().apply()
         elif name:

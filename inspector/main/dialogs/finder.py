@@ -89,11 +89,6 @@ class FinderDialog(PickDialog[Findable]):
 
     # ---- finding ----------------------------------------------------------------------------
 
-    @property
-    def typed(self) -> str:
-        """The text in the field."""
-        return self.query_one("#finder-query", SafeInput).value
-
     @on(Input.Changed, "#finder-query")
     def _typed(self) -> None:
         self._look()
