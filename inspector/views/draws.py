@@ -12,7 +12,6 @@ from engine.protocol import DrawMany
 from inspector.blocks.paint import Painter
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
-from inspector.main.tool import Host
 from inspector.main.view import View, neighbor
 from inspector.session.requests import failure_words
 from inspector.state.batch import Batches, drawn_tree
@@ -60,11 +59,9 @@ class DrawsView(View):
     STARTS = (DrawMany,)
     TELLING = Batches.changing()
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.draws, self.tokens = 200, 1
-        self._second = False
-        """True if the tree is shown while there is room for one panel."""
+    draws, tokens = 200, 1
+    _second: bool = False
+    """True if the tree is shown while there is room for one panel."""
 
     def body(self) -> ComposeResult:
         with Container(id="draws-panels"):

@@ -22,7 +22,7 @@ from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
 from inspector.main.dialogs.field import PathDialog, directory_hint
-from inspector.main.tool import Host, ToolActions, found
+from inspector.main.tool import ToolActions, found
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
@@ -45,12 +45,10 @@ KINDS: tuple[Exportable, ...] = (
 class ExportActions(ToolActions):
     """Makes a document of the session on show."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.kind = "html"
-        """Name of the kind that was made last."""
-        self.without: frozenset[str] = frozenset()
-        """Names of the views that were left out the last time."""
+    kind: str = "html"
+    """Name of the kind that was made last."""
+    without: frozenset[str] = frozenset()
+    """Names of the views that were left out the last time."""
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""

@@ -22,7 +22,7 @@ from engine.token_texts import TokenQuery, read_query
 from inspector import scales
 from inspector.display import hex_bytes, pad, quoted, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
 from inspector.state.beams import BeamHistory
@@ -42,12 +42,10 @@ from inspector.widgets.rows import columns_that_fit
 class FindActions(ToolActions):
     """Searches the vocabulary at the selected token, and the text."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self.query = ""
-        """The last query."""
-        self.text_query, self.everywhere = "", False
-        """The last one in the text, and whether it was for all branches."""
+    query: str = ""
+    """The last query."""
+    text_query, everywhere = "", False
+    """The last one in the text, and whether it was for all branches."""
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""

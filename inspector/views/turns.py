@@ -14,7 +14,7 @@ from textual.widgets import Button, Static, TextArea
 from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.display import truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.scales import count, milliseconds
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
@@ -131,10 +131,8 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 class TurnActions(ToolActions):
     """Asks for the user's next message, and what to do if the template is not additive."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._text = ""
-        """The message that was typed and not sent yet."""
+    _text: str = ""
+    """The message that was typed and not sent yet."""
 
     def open(self) -> None:
         """Ask for the next message."""

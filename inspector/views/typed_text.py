@@ -14,7 +14,7 @@ from engine.protocol import Insert, PromptToken, Step, Tokenize, Tokenized
 from inspector import scales
 from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
-from inspector.main.tool import Host, ToolActions
+from inspector.main.tool import ToolActions
 from inspector.session.client import EngineClient, Request
 from inspector.session.requests import Latest, failure_words
 from inspector.state.session_tree import Item
@@ -143,12 +143,10 @@ def place_of(timeline: Timeline) -> str:
 class TypedTextActions(ToolActions):
     """Takes a text token by token."""
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host)
-        self._text = ""
-        """The text that was typed and not inserted yet."""
-        self._forbidden: tuple[int, str] | None = None
-        """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
+    _text: str = ""
+    """The text that was typed and not inserted yet."""
+    _forbidden: tuple[int, str] | None = None
+    """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""
