@@ -306,9 +306,6 @@ _NAMES = 10_000
 class PathSuggester(Suggester):
     """Completes the path of a file; what is proposed is taken with `→`."""
 
-    def __init__(self) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-
     async def get_suggestion(self, value: str) -> str | None:
         """The first name in the alphabet that continues with what was typed; a directory ends with a slash."""
         return await asyncio.to_thread(completed, value)
@@ -348,7 +345,7 @@ class PromptFileDialog(FieldDialog[str]):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "prompt.txt", FILE_HELP)
-        self.field.suggester = PathSuggester()
+        self.field.suggester = PathSuggester(use_cache=False, case_sensitive=True)
 
     def apply(self) -> None:
         """Read the file, unless none was named."""
