@@ -70,11 +70,7 @@ class BatchSoFar(Struct):
     opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
     """Lanes by number."""
-    prefill: protocol.LanesPrefilled | None = None
-    """The chunk that was read last."""
     steps: int = 0
-    rows: int = 0
-    """Rows of the last forward pass."""
     totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False
     replaced: bool = False
@@ -98,13 +94,12 @@ class BatchSoFar(Struct):
             case protocol.LanesJoined():
                 for lane, padding in zip(self._known(*record.lanes), record.padding, strict=False):
                     lane.state, lane.padding = "prefill", padding
-            case protocol.LanesPrefilled():
-                self.prefill = record
+
             case protocol.LaneStarted():
                 for lane in self._known(record.lane):
                     lane.state, lane.started = "live", record
             case protocol.BatchStep():
-                self.steps, self.rows, self.totals = record.step, record.rows, record.totals
+                self.steps, self.totals = record.step, record.totals
                 for token in record.tokens:
                     for lane in self._known(token.lane):
                         lane.tokens.append(token)
@@ -216,19 +211,18 @@ def totals_words(batch: BatchSoFar) -> Facts:
     totals = batch.totals
     facts = []
     if totals.prompt_tokens:
-        padding = f"{totals.padding:,} of padding ({_share(totals.padding, totals.prompt_tokens)})"
-        tokens = f"{totals.prompt_tokens:,} row-steps of tokens"
-        facts.append(("prefill", f"{tokens}, {padding}, {milliseconds(totals.prefill_ms)}"))
-    after = f"{totals.rows_after_end:,} after a lane's end ({_share(totals.rows_after_end, totals.rows)})"
-    rows = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forward passes"
-    facts.append(("decode", f"{rows}, {milliseconds(totals.decode_ms)}"))
+        tokens = _work(totals.prompt_tokens, totals.padding, "of padding")
+        facts.append(("prefill", f"{tokens}, {milliseconds(totals.prefill_ms)}"))
+    rows = _work(totals.rows, totals.rows_after_end, "after a lane's end")
+    facts.append(("decode", f"{rows}; {totals.forwards:,} forward passes, {milliseconds(totals.decode_ms)}"))
     if batch.rate is not None:
         facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))
     return facts
 
 
-def _share(wasted: int, useful: int) -> str:
-    return percent(wasted / (wasted + useful)) if wasted else "0 %"
+def _work(useful: int, wasted: int, what: str) -> str:
+    share = percent(wasted / max(1, wasted + useful))
+    return f"{useful:,} row-steps of tokens, {wasted:,} {what} ({share})"
 
 
 def held_words(batch: BatchSoFar) -> str:
@@ -250,11 +244,10 @@ def compared_words(batch: BatchSoFar) -> Facts:
     more = f"; more in lane {outside}" if outside else ""
     facts = [("ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}")]
     facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
-    what = "prompts" if batch.opened.node is None else "continuations"
     if (both := batch.compared) is not None and both.together_ms:
-        together, alone = milliseconds(both.together_ms), milliseconds(both.alone_ms)
-        faster = f"{both.alone_ms / both.together_ms:.2f} times faster"
-        words = f"{together} for {both.lanes:,} {what}, one after another {alone}: {faster}"
+        what = "prompts" if batch.opened.node is None else "continuations"
+        words = f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}, one after another "
+        words += f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster"
         facts.append(("at once", words))
     return facts
 

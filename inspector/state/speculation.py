@@ -67,8 +67,6 @@ class Speculation(Struct, CapabilityState):
 
     ENDS = "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation"
 
-    ready: protocol.DraftReady | None = None
-    """The draft that was loaded last."""
     loading: protocol.DraftLoading | None = None
     rounds: list[protocol.DraftRound] = field(default_factory=list)
     """Rounds that were taken, with one draft and one number of drafts: other settings begin a new count."""
@@ -97,7 +95,7 @@ class Speculation(Struct, CapabilityState):
             case protocol.DraftLoading():
                 self.loading = record
             case protocol.DraftReady():
-                self.ready, self.loading = record, None
+                self.loading = None
             case protocol.SpeculationVerified():
                 self.verified = record
                 if not self.plain and record.plain_ms:

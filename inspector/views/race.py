@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len
+
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
 from engine.protocol import Measuring, Race, RaceStep, Record
-from inspector.display import truncate_start, visible
+from inspector.display import first_fitting, truncate_start, visible
 from inspector.documents.race import lane_ms, pace, progress, sums, verdict
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
@@ -186,20 +186,19 @@ class RaceView(View):
         self.query_one("#race-totals", DrawnPanel).put(title, self._together)
         name, span = self.model_name, f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
-        places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
-        self.write(next((each for each in places if cell_len(each) <= self.area.width - 2), places[-1]))
+        forms = f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}"
+        self.write(first_fitting(self.area.width - 2, *forms))
 
     def _lane(self, cached: bool, on: Canvas, width: int, height: int) -> list[Row]:
         """One lane: its figures, and its times over the tokens."""
-        steps = self.steps
-        if not steps:
+        if not self.steps:
             return []
         room = height - 3
-        both = room >= TWO_CHARTS
-        upper = room * 3 // 5 if both else room
-        rows = _figures(on, steps, cached, width)
+        upper = room * 3 // 5 if room >= TWO_CHARTS else room
+        rows = _figures(on, self.steps, cached, width)
         rows += self._chart(on, cached, "ms a step", lane_ms, upper - 1, width)
-        rows += self._chart(on, cached, "sum", sums, room - upper - 1, width) if both else []
+        if upper < room:
+            rows += self._chart(on, cached, "sum", sums, room - upper - 1, width)
         ends = axis(str(self.first), str(self.last), width, "tokens")
         return [*rows, [Segment(ends, on.ink("faint"))]]
 

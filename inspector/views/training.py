@@ -66,10 +66,8 @@ def training_page(
         height: Rows that there is room for.
     """
     if not so_far.steps:
-        guess = (
-            f"Loss of a guess among {count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
-        )
-        return [[Segment(guess, on.ink("muted"))]]
+        among = f"{count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
+        return [[Segment(f"Loss of a guess among {among}", on.ink("muted"))]]
     rest = _gradients(on, so_far, begun, width)
     if so_far.looks:
         rest = [*_texts(on, so_far, begun, width), *_nexts(on, so_far, begun, width), *rest]
@@ -80,8 +78,7 @@ def training_page(
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
     """Both losses over all steps of the training, of which some are still to come."""
     guess = math.log(begun.vocabulary)
-    learned = [each.loss for each in so_far.steps]
-    held_out = _spread(so_far)
+    learned, held_out = [each.loss for each in so_far.steps], _spread(so_far)
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
         Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),
@@ -101,11 +98,10 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
     """The held-out loss at each step: that of the look before it, at first that of the first look."""
-    if not so_far.looks:
-        return [so_far.steps[0].loss] * len(so_far.steps)
-    looked = [each.step for each in so_far.looks]
-    latest = (max(0, bisect_right(looked, each.step) - 1) for each in so_far.steps)
-    return [so_far.looks[place].look.held_out_loss for place in latest]
+    looks = so_far.looks
+    losses = [each.look.held_out_loss for each in looks] or [so_far.steps[0].loss]
+    looked = [each.step for each in looks]
+    return [losses[max(0, bisect_right(looked, each.step) - 1)] for each in so_far.steps]
 
 
 def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
@@ -320,8 +316,8 @@ class TrainingView(View):
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         so_far, failure = self.so_far, self.job.failure
         if failure is not None and self.recording is None:
-            texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
-            return [row for text, ink in texts for row in paragraph(ink, width, visible(text))]
+            message = paragraph(on.ink("bad"), width, visible(failure.message))
+            return [*message, *paragraph(on.ink("muted"), width, visible(failure.hint))]
         if so_far.begun is None or (self.recording is not None and not so_far.steps):
             return self._about(on, width)
         return training_page(on, so_far, so_far.begun, width, height)
@@ -350,11 +346,10 @@ class TrainingView(View):
             "falling but held-out loss does not, the model is memorising."
         )
         own_text = "inspector train --text FILE learns from a text of your own."
-        inks = [
-            (on.rich_style, [*does, ""]),
-            (on.ink("muted"), [loss, "", own_text]),
+        return [
+            *paragraph(on.rich_style, width, *does, ""),
+            *paragraph(on.ink("muted"), width, loss, "", own_text),
         ]
-        return [row for ink, texts in inks for row in paragraph(ink, width, *texts)]
 
     def situation(self) -> str:
         """The state of the training, and the keys that matter now."""
@@ -363,11 +358,8 @@ class TrainingView(View):
         so_far, run, opens = self.so_far, bare_key_for("training.run"), bare_key_for("training.open")
         recorded = bare_key_for("training.recorded")
         if so_far.begun is None:
-            return (
-                "Reading the text"
-                if self.running
-                else f"{run} trains here, {recorded} plays a recorded training"
-            )
+            idle = f"{run} trains here, {recorded} plays a recorded training"
+            return "Reading the text" if self.running else idle
         where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
         if self.recording is not None:
             return f"Playing {where}" if self.running else f"Recorded: {where}. Press {run} to play"
