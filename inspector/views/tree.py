@@ -45,6 +45,7 @@ from inspector.widgets.canvas import (
     wrapped,
 )
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -83,12 +84,8 @@ _DROPPED = ("logprob", "perplexity", "mean", "made", "logprob from start", "toke
 
 def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
     """The columns that leave `least` cells of a width for tree and text."""
-    kept = COLUMNS
-    for dropped in _DROPPED:
-        if width - sum(cells for _, cells, _ in kept) >= least:
-            break
-        kept = tuple(column for column in kept if column[0] != dropped)
-    return kept
+    kept = columns_that_fit({head: cells for head, cells, _ in COLUMNS}, _DROPPED, width - least)
+    return tuple(column for column in COLUMNS if column[0] in kept)
 
 
 def sums_phrase(name: str, sums: Sums) -> str:
@@ -250,14 +247,12 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return kept[1]
 
     def _notice(self, y: int) -> Row:
-        texts = why_empty(self.timeline, "The branches of what is tried appear here.")
+        reason, advice = why_empty(self.timeline, "The branches of what is tried appear here.")
         if self.view.filter:
-            texts = (
-                f"No branch {visible(self.view.filter.words())}.",
-                f"Press esc to show all, {key_for('filter')} to change it.",
-            )
-        inks = (self.rich_style, self.ink("muted"))
-        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
+            reason = f"No branch {visible(self.view.filter.words())}."
+            advice = f"Press esc to show all, {key_for('filter')} to change it."
+        said = (reason, self.rich_style), (advice, self.ink("muted"))
+        rows = centred(said, self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
 
     def _room(self, width: int) -> int:
@@ -288,8 +283,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _fallen(self, width: int) -> Strip:
         """The row of the beams that fell out."""
-        count, cursor = self.view.tree.fallen, self.view.row == self.view.fallen_row
-        beams = scales.counted(count, "pruned beam")
+        cursor = self.view.row == self.view.fallen_row
+        beams = scales.counted(self.view.tree.fallen, "pruned beam")
         words = ", shown above: ← folds them" if self.view.show_fallen else ": → shows them"
         knot = self._color("muted") + Style.from_meta({"knot": 0})
         row = [Segment("▶ " if cursor else "  ", self._color("accent")), Segment(f"… {beams}{words}", knot)]
@@ -428,8 +423,10 @@ class TreePanel(Widget, can_focus=True):
             self.node, self.goes = node, goes
             super().__init__()
 
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
+    BORDER_TITLE = "Tree"
+
+    def __init__(self) -> None:
+        super().__init__()
         view = TreeView()
         self._table, self._detail = TreeTable(view), TreeDetail(view)
         self._titles = ("", "")
@@ -437,9 +434,6 @@ class TreePanel(Widget, can_focus=True):
     def compose(self) -> ComposeResult:
         yield self._table
         yield self._detail
-
-    def on_mount(self) -> None:
-        self.border_title = "Tree"
 
     @property
     def view(self) -> TreeView:
@@ -478,23 +472,13 @@ class TreePanel(Widget, can_focus=True):
         self._detail.styles.height = 2 if self.size.width >= _ROOMY else 5 if slim else 3
 
     def on_click(self, event: events.Click) -> None:
-        meta = event.style.meta
-        if (row := meta.get("row")) is not None:
-            self.click(row, event.chain > 1, "knot" in meta)
-
-    def click(self, row: int, twice: bool, knot: bool) -> None:
-        """Put the cursor on a row, or go to its branch if it was there or the click is the second one.
-
-        Args:
-            row: The row.
-            twice: Whether it was clicked twice.
-            knot: Whether its knot was clicked, which folds or unfolds what hangs from it.
-        """
-        view = self.view
-        if row >= view.count:  # it was clicked before it went
+        """Put the cursor on a row, or go to its branch if it was there or the click is the second one; a click on its
+        knot folds or unfolds what hangs from it."""
+        row, view = event.style.meta.get("row"), self.view
+        if row is None or row >= view.count:  # it was clicked before it went
             return
-        again = twice or row == view.row
-        if knot and (row == view.fallen_row or view.rows[row].children):
+        again = event.chain > 1 or row == view.row
+        if "knot" in event.style.meta and (row == view.fallen_row or view.rows[row].children):
             view.toggle(row)
         else:
             view.put(row)
