@@ -54,18 +54,20 @@ from inspector.documents.compare import (
 from inspector.keys import with_keys
 from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
-from inspector.state.session_tree import numbered, quoted_label
+from inspector.state.session_tree import Item, numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import (
     Canvas,
     DrawnPanel,
     Row,
     centred,
+    reveal,
     scroll_at_once,
     strip_of,
 )
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 from inspector.widgets.token_lines import NEWLINE, Wrap, heat_style
 
 if TYPE_CHECKING:
@@ -79,8 +81,7 @@ cumulative logprob."""
 TOKEN_CELLS = 9
 """The least that a token should have."""
 _HALF = ("#", "p", "bits", "rank", "sum")
-FORMS = (_HALF, _HALF[:4], _HALF[:3], _HALF[:2], ("p",))
-"""Columns of a half, from the roomiest to the narrowest."""
+"""Columns of a half."""
 CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
 """Columns between the halves, for a token that both have: right minus left."""
 _MARK, _GUTTER = 2, 3
@@ -93,7 +94,8 @@ def cells_of(form: Sequence[str]) -> int:
 
 def fitting(width: int) -> Sequence[str]:
     """The most columns that leave room for the token in a half of `width` cells."""
-    return next((form for form in FORMS if width - cells_of(form) >= TOKEN_CELLS), FORMS[-1])
+    half = {head: CELLS[head] for head in _HALF}
+    return columns_that_fit(half, ("sum", "rank", "bits", "#"), width - TOKEN_CELLS)
 
 
 def fitting_changes(width: int) -> Sequence[str]:
@@ -171,14 +173,10 @@ class CompareTable(ScrollView, Inked, can_focus=False):
     def reveal(self) -> None:
         """Bring the cursor into view, with a line above it, as the divergence, and one below if there is room for
         both."""
-        rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
-        if rows <= 0:
-            return
-        above, below = int(rows > 1), int(rows > 2)
-        if line - above < top:
-            scroll_at_once(self, line - above)
-        elif line + below >= top + rows:
-            scroll_at_once(self, min(len(self.lines) - 1, line + below) - rows + 1)
+        rows, line = self.size.height - HEAD, self._line(self.cursor)
+        if rows > 0:
+            reveal(self, min(len(self.lines) - 1, line + (rows > 2)), HEAD)
+            reveal(self, max(0, line - (rows > 1)), HEAD)
 
     def center(self) -> None:
         """Bring the cursor into the upper third of the lines in sight."""
@@ -574,17 +572,12 @@ class CompareView(View):
         which = f"other {place} of {len(ends)}" if len(ends) > 1 else "the other"
         first = of.right[of.shared : of.shared + 1]
         name = tree.marks.at(first[0].node).name if first else ""
-        whose = "this path", f"{visible(name)} · {which}" if name else which
-        left, right = (
-            " · ".join(
-                filter(
-                    None,
-                    (words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")),
-                )
-            )
-            for words, side in zip(whose, (of.left, of.right), strict=True)
-        )
-        return left, right
+
+        def named(words: str, side: Sequence[Item]) -> str:
+            parts = words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")
+            return " · ".join(filter(None, parts))
+
+        return named("this path", of.left), named(f"{visible(name)} · {which}" if name else which, of.right)
 
     def _go_to_begin(self) -> None:
         """Go to the first token after the divergence, on the side that has one."""
@@ -754,20 +747,18 @@ class CompareView(View):
     def go_to_match(self, by: int) -> None:
         """Go to where they match or diverge next, or did before."""
         here = self.table.cursor
-        ahead = [place for place in self.comparison.turns if (place > here if by > 0 else place < here)]
-        if ahead:
+        if ahead := [place for place in self.comparison.turns if (place - here) * by > 0]:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
             self.say(f"The branches neither match nor diverge {'after' if by > 0 else 'before'} this.")
 
     def go_to_largest(self) -> None:
         """Go to the largest difference of a probability; from there to the next largest, and round."""
-        places = [each.place for each in self.comparison.largest]
-        if not places:
+        if places := [each.place for each in self.comparison.largest]:
+            here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
+            self._go_to(places[here % len(places)])
+        else:
             self.say("There are no tokens that both have after the same ones with other probabilities.")
-            return
-        here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
-        self._go_to(places[here % len(places)])
 
     def on_click(self, event: events.Click) -> None:
         if (pair := event.style.meta.get("pair")) is not None:
@@ -775,8 +766,7 @@ class CompareView(View):
 
     def compare_with(self, by: int) -> None:
         """Compare with a neighboring branch."""
-        ends = others(self.timeline)
-        if len(ends) < 2:
+        if len(ends := others(self.timeline)) < 2:
             self.say("There is no third branch to compare with.")
             return
         place = ends.index(self.other) + by if self.other in ends else 0

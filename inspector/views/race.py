@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
