@@ -39,7 +39,7 @@ class SecondModelSoFar(Struct, CapabilityState):
             case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed():
                 self.forget()
                 self.opened = record if isinstance(record, protocol.LockstepOpened) else None
-                self.look(second=False)
+                self.looking = False
             case PromptOpened(new_tree=True):
                 self.forget()
             case protocol.LockstepRead():
@@ -76,13 +76,10 @@ class SecondModelSoFar(Struct, CapabilityState):
         """The second model, if they are of it; None for the session's."""
         return self.opened if self.looking else None
 
-    def look(self, second: bool) -> None:
-        """Have the views of a token be those of the second model, if there is one, or of the session's."""
-        self.looking = second
 
     def switch(self) -> bool:
         """Look at the other one of two models; returns whether there are two."""
-        self.look(second=self.opened is not None and not self.looking)
+        self.looking = self.opened is not None and not self.looking
         return self.opened is not None
 
     @property

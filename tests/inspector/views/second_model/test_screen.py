@@ -584,7 +584,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     lens = rig.app.main.view_at("inspector.views.lens:Lens")
     assert isinstance(lens, Lens)
     for looking, model in ((False, ""), (True, SECOND.title)):
-        rig.timeline.of(SecondModelSoFar).look(looking)
+        rig.timeline.of(SecondModelSoFar).looking = looking
         found = lens.answers.get(node)
         assert found is not None
         assert found.facts.model == model
