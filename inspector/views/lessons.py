@@ -288,7 +288,7 @@ class LessonActions(ToolActions):
         if does is None:
             return False
         if does == self.ask_to_leave and asked:
-            does = self._leaves
+            does = self.presenting.toggle if self.presenting.on else self.leave
         self.host.answer()
         does()
         self.changed()
@@ -325,28 +325,23 @@ class LessonActions(ToolActions):
 
     def _taken(self, play: LessonPlay) -> Keys:
         """The effects of keys beside the card."""
-        if self.exploring:
-            return {
-                "lesson.explore": self.explore,
-                "lesson.again": self._again,
-                "lesson.leave": self.ask_to_leave,
-            }
-        card, paging = self.host.card, Keys()
-        if card is not None and card.overflows:
-            paging = {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
         keys: Keys = {
             "lesson.explore": self.explore,
+            "lesson.again": self._again,
             "lesson.leave": self.ask_to_leave,
-            **paging,
+        }
+        if self.exploring:
+            return keys
+        if (card := self.host.card) is not None and card.overflows:
+            keys |= {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
+        keys |= {
             "lesson.back": lambda: play.begin(play.beat_number - 1),
             "lesson.on": lambda: play.begin(play.beat_number + 1),
-            "lesson.again": self._again,
             "lesson.help": lambda: self._help(play),
         }
         if play.phase in UNTIL:  # afterwards the digits open tabs
-            keys |= {
-                each.id: partial(play.predict, at) for at, each in enumerate(PREDICTS[: len(play.options)])
-            }
+            predicts = PREDICTS[: len(play.options)]
+            keys |= {each.id: partial(play.predict, at) for at, each in enumerate(predicts)}
         if play.phase is LessonPhase.REVEALED:
             keys["lesson.go_on"] = play.go_on
         elif play.phase is LessonPhase.ENDED:
@@ -379,10 +374,6 @@ class LessonActions(ToolActions):
             return
         self._asked, what = True, "end presenting" if self.presenting.on else "leave the lesson"
         self.host.answer(f"Press {key_for('lesson.leave')} once more to {what}. Your session stays as it is")
-
-    def _leaves(self) -> None:
-        """End presenting, or else the lesson."""
-        self.presenting.toggle() if self.presenting.on else self.leave()
 
     def _again(self) -> None:
         """Begin the beat again, from exploring, too."""
@@ -457,16 +448,6 @@ class LessonActions(ToolActions):
 # ---- the card: its text in each phase, and its keys ---------------------------------------------
 
 
-def _helps(own: Any) -> str:
-    if own.phase is not LessonPhase.ACTING:
-        return ""
-    return "do it for me" if own.hinted or not own.play.beat.hint else "hint"
-
-
-def _goes_back(own: Any) -> str:
-    return "back" if own.play.beat_number and not (own.over or own.exploring) else ""
-
-
 def _continues(own: Any) -> str:
     if own.phase is LessonPhase.ENDED:
         return "next lesson" if own.following is not None else "end"
@@ -495,9 +476,11 @@ LESSON_KEYS = ActionTable(
     (
         *PREDICTS,
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
-        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
-               hint=_helps, worth=6),
-        Action("lesson.back", "Previous card", _BEATS, hint=_goes_back, worth=2),
+        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.", worth=6,
+               hint=lambda own: "" if own.phase is not LessonPhase.ACTING else
+               "do it for me" if own.hinted or not own.play.beat.hint else "hint"),
+        Action("lesson.back", "Previous card", _BEATS, worth=2,
+               hint=lambda own: "back" if own.play.beat_number and not (own.over or own.exploring) else ""),
         Action("lesson.on", "Next card", _BEATS, worth=3,
                hint=lambda own: "next card" if own.over and own.play.problem is not None else ""),
         Action("lesson.again", "Restart card", "Begin this card again.", worth=1,
@@ -717,9 +700,10 @@ class Presenting:
             own["presenting.votes"] = lambda: self._ask_votes(play)
         if play.phase is not LessonPhase.ENDED:
             own["presenting.on"] = lambda: self._on(play)
-        own["presenting.back"] = lambda: play.begin(play.beat_number - 1)
-        own["presenting.jump"] = lambda: self._ask_beat(play)
-        return own
+        return own | {
+            "presenting.back": lambda: play.begin(play.beat_number - 1),
+            "presenting.jump": lambda: self._ask_beat(play),
+        }
 
     def _on(self, play: LessonPlay) -> None:
         """Scroll to the rest of the card, or else end the votes, do the step, or show the next beat."""
@@ -749,12 +733,10 @@ class Presenting:
                 self._votes[beat] = votes
             self._own.changed()
 
-        options = [each.text for each in play.options]
-        self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
+        self._host.open(VotesDialog([each.text for each in play.options], self._votes.get(beat, ())), take)
 
     def _ask_beat(self, play: LessonPlay) -> None:
-        titles = [each.title for each in play.lesson.beats]
-        dialog = BeatsDialog(titles, play.beat_number)
+        dialog = BeatsDialog([each.title for each in play.lesson.beats], play.beat_number)
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
 
     def follow(self) -> None:
@@ -945,8 +927,7 @@ class LessonsView(View):
     @property
     def about(self) -> str:
         """The subject of the highlighted lesson or course."""
-        each = self.picked
-        if each is None:
+        if (each := self.picked) is None:
             return ""
         return each.about if isinstance(each, Course) else _listed(each).lesson.about
 
