@@ -73,8 +73,6 @@ class BatchSoFar(Struct):
     steps: int = 0
     totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False
-    replaced: bool = False
-    """True if the engine dropped it for the continuations of draws: it can be looked at, and no more."""
     compared: protocol.BatchCompared | None = None
 
     @property
@@ -150,10 +148,8 @@ class Batches(Struct, CapabilityState):
                 self.current.begin(record.lanes)
                 if record.node is None:
                     self.last = self.current
-                    return
-                self.continued = self.current
-                if self.last is not None:
-                    self.last.replaced = True
+                else:
+                    self.continued = self.current
             case protocol.DrawsCounted():
                 self.drawn, self.continued = record, None
             case PromptOpened(new_tree=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
@@ -367,8 +368,8 @@ class BatchView(View):
 
     @property
     def grows(self) -> bool:
-        """True if there is a batch, and the engine still has it."""
-        return self.so_far is not None and not self.so_far.replaced
+        """True if there is a batch, and the engine still has it: the continuations of draws replace one of prompts."""
+        return self.so_far is not None and self.so_far is self.timeline.of(Batches).current
 
     @property
     def continues(self) -> bool:
@@ -424,11 +425,8 @@ class BatchView(View):
         fit = max(1, height // lines)
         self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
         shown = batch.lanes[self._top : self._top + fit]
-        return [
-            row
-            for lane in shown
-            for row in lane_rows(on, batch, lane, lane.number == self.place, width, lines)
-        ]
+        drawn = (lane_rows(on, batch, lane, lane.number == self.place, width, lines) for lane in shown)
+        return [*chain.from_iterable(drawn)]
 
     def _lane(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
@@ -472,7 +470,7 @@ class BatchView(View):
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
             return f"Press {key_for('batch.step')} for an example of {len(EXAMPLES) + 1} prompts, {new} for your own"
-        if batch.replaced:
+        if not self.grows:
             return f"{REPLACED}. {new} starts another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
@@ -550,10 +548,8 @@ class BatchView(View):
         chat = facts is not None and through_template(facts, own.chat, own.system, own.options)
         how = "Each goes through the chat template" if chat else "Each is raw text"
         at_once = f", {self.lanes_at_once} lanes at once, {self._next_kind}" if begins else ""
-        self.host.open(
-            BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}."),
-            lambda typed: self._asked(typed, begins),
-        )
+        dialog = BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}.")
+        self.host.open(dialog, lambda typed: self._asked(typed, begins))
 
     def _asked(self, typed: tuple[str, tuple[LanePrompt, ...]] | None, begins: bool) -> None:
         """Begin a batch of the prompts that were typed, up to the end of its prefill, or add them to the batch."""
@@ -603,16 +599,17 @@ class BatchView(View):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.static = not self.static
-        if self.so_far is not None:
-            kind = "static: rows stay until all lanes have ended" if self.static else "continuous"
-            self.say(f"The next batch is {kind}. Press {key_for('batch.new')} to begin it")
+        self._announce(f"is {'static: rows stay until all lanes have ended' if self.static else 'continuous'}")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
         self.lanes_at_once = neighbor(SIZES, self.lanes_at_once, by)
+        self._announce(f"runs {self.lanes_at_once} at once")
+
+    def _announce(self, change: str) -> None:
+        """Say what the next batch is like, where the view shows another."""
         if self.so_far is not None:
-            runs = f"The next batch runs {self.lanes_at_once} at once"
-            self.say(f"{runs}. Press {key_for('batch.new')} to begin it")
+            self.say(f"The next batch {change}. Press {key_for('batch.new')} to begin it")
 
     def open_lane(self) -> None:
         """Have the session go to the end of the highlighted lane, by its prompt and its ids."""
