@@ -599,7 +599,9 @@ class BatchView(View):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.static = not self.static
-        self._announce(f"is {'static: rows stay until all lanes have ended' if self.static else 'continuous'}")
+        self._announce(
+            f"is {'static: rows stay until all lanes have ended' if self.static else 'continuous'}"
+        )
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""

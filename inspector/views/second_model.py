@@ -49,7 +49,6 @@ from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import FREE, bits, counted, decimal, left_over, percent, size
 from inspector.session.client import Request
-from inspector.session.requests import Job
 from inspector.state.second_model import Divergences, SecondModelSoFar, mean
 from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
@@ -185,12 +184,11 @@ class SecondModelView(View):
     TOOL: ClassVar[str] = "second_model"
     ACTIONS: ClassVar[ActionTable] = SECOND_MODEL_KEYS
     MEASURES: ClassVar[str] = "Comparing"
-    TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
-    job: Job
+    STARTS = (OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
+    TELLING = (LockstepOpened, LockstepRead, WaysParted)
 
     def __init__(self, host: MainScreen) -> None:
-        client = host.controller.client
-        super().__init__(host, Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays))
+        super().__init__(host)
         self._against: OpenLockstep | None = None
         """The second model that was chosen last."""
         self._fingerprint: str | None = None
@@ -203,7 +201,7 @@ class SecondModelView(View):
         self._measure = 0
         self._ways = False
         """True if the two continuations are shown, once they are known."""
-        client.listen(self._receive, ModelFacts, Resampled, LockstepOpened)
+        self.controller.client.listen(self._receive, ModelFacts, Resampled, LockstepOpened)
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="second-model-text")

@@ -94,10 +94,8 @@ def sums_phrase(name: str, sums: Sums) -> str:
     if not sums.known:
         return f"{name} {tokens}"
     some = f" of the {scales.count(sums.known)} known" if sums.known < sums.tokens else ""
-    return (
-        f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
-        f"perplexity {perplexity(sums.perplexity)}"
-    )
+    figures = f"logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}"
+    return f"{name} {tokens}, {figures}, perplexity {perplexity(sums.perplexity)}"
 
 
 # ---- notes on a branch: its conditions, its marks, and the outcome of its beam ------------------
@@ -106,9 +104,7 @@ def sums_phrase(name: str, sums: Sums) -> str:
 def _made_with(timeline: Timeline, branch: Branch) -> str:
     """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
-    found = [
-        {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None
-    ]
+    found = [[each.short for each in conditions(timeline.tree, item)] for item in ends if item is not None]
     every = dict.fromkeys(words for each in found for words in each)
     return " · ".join(words if all(words in each for each in found) else f"partly {words}" for words in every)
 
@@ -293,14 +289,12 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
         ground = self._ground(look.cursor) + (self._color("faint") if look.gray else Style())
         muted = self._color("faint" if look.gray else "muted")
-        segments = [
-            Segment("▶ " if look.cursor else "  ", self._color("accent")),
-            *self._tree(branch, look, muted, self._room(width)),
-        ]
+        row = [Segment("▶ " if look.cursor else "  ", self._color("accent"))]
+        row += self._tree(branch, look, muted, self._room(width))
         for head, cells, text in self._columns:
             style = muted if head == "made" else Style()
-            segments.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
-        return strip_of(segments, width, self.rich_style + ground)
+            row.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
+        return strip_of(row, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, muted: Style, room: int) -> Row:
         """Lines, knot, marks, text and notes, in exactly `room` cells."""
@@ -387,19 +381,16 @@ class TreeDetail(Canvas):
 
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
-        marks, first = timeline.tree.marks, branch.first
-        inner, texts = self._view.inner.get(first, ()), list[str]()
-        nodes, depth = timeline.tree.nodes, timeline.tree.branches.depth
-        for mark in inner:  # on a beam that the session was never at, maybe
-            item = nodes.get(mark.node)
-            place = numbered(item) if item is not None else f"token {depth(mark.node):,}"
+        tree, first = timeline.tree, branch.first
+        texts = [written(tree.marks.at(first))] if first in tree.marks.of else []
+        for mark in self._view.inner.get(first, ()):  # on a beam that the session was never at, maybe
+            item = tree.nodes.get(mark.node)
+            place = numbered(item) if item is not None else f"token {tree.branches.depth(mark.node):,}"
             texts.append(f"at {place}: {written(mark)}")
-        if first in marks.of:
-            texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        tree = self._view.tree
-        advice = FORK if tree.ends + tree.beams <= 1 else KEYS_HERE
+        shown = self._view.tree
+        advice = FORK if shown.ends + shown.beams <= 1 else KEYS_HERE
         return [Segment(joined_to_fit(map(with_keys, advice), width), self.ink("muted"))]
 
 
@@ -632,11 +623,8 @@ class TreeActions(ToolActions):
         node, what = here
         mark = self.timeline.tree.marks.at(node)
         self.controller.client.receive(replace(mark, bookmarked=not mark.bookmarked))
-        self.host.answer(
-            f"No bookmark any more on {what}."
-            if mark.bookmarked
-            else f"Bookmarked {what}. {key_for('bookmark')} removes it"
-        )
+        made = f"Bookmarked {what}. {key_for('bookmark')} removes it"
+        self.host.answer(f"No bookmark any more on {what}." if mark.bookmarked else made)
 
     def name(self) -> None:
         """Ask for name, note and caption."""
@@ -661,18 +649,16 @@ class TreeActions(ToolActions):
             there = f"there {bare_key_for('delete')} deletes the branch under the cursor."
             self.host.answer(f"Press {key_for('tree')} for the tree: {there}")
             return
-        view, tree = self.view, self.timeline.tree
-        if view.cursor is None:
+        tree, cursor = self.timeline.tree, self.view.cursor
+        if cursor is None:
             return
-        node = view.cursor.first
+        node = cursor.first
         on_path = self._is_on_path(node)
         if on_path and tree.branches[node].made == PROMPT:
-            self.host.answer(
-                "The prompt on show can't be deleted. Go to another one first, or press "
-                f"{key_for('prompt')} for a new one."
-            )
+            other = f"Go to another one first, or press {key_for('prompt')} for a new one."
+            self.host.answer(f"The prompt on show can't be deleted. {other}")
             return
-        view.step_aside()
+        self.view.step_aside()
         if not on_path:
             self._delete(node)
             return
@@ -695,11 +681,11 @@ class TreeActions(ToolActions):
         """Delete a branch once the move away from it is done; do nothing if another tree has begun."""
         if tree is not self.timeline.tree:
             return
-        if not self._is_on_path(node):
+        if self._is_on_path(node):
+            why = "the path still runs through it, since the move away from it was stopped."
+            self.host.answer(f"Not deleted: {why}")
+        else:
             self._delete(node)
-            return
-        why = "the path still runs through it, since the move away from it was stopped."
-        self.host.answer(f"Not deleted: {why}")
 
     def _delete(self, node: int) -> None:
         branches = self.timeline.tree.branches
