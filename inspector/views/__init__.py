@@ -12,22 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from engine.protocol import (
-    NEITHER,
-    ActivationsPatched,
-    AttentionRead,
-    AttributionRead,
-    ExpertsRead,
-    GradientsRead,
-    HeadsSwept,
-    LensRead,
-    ModelModules,
-    OpenLockstep,
-    PositionTried,
-    Record,
-    ScoreRead,
-    StrengthsSwept,
-)
+from engine import protocol
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
@@ -56,7 +41,7 @@ if TYPE_CHECKING:
 INSIDE = Needs.DISTRIBUTION | Needs.ENGINE
 
 
-def answered(kind: type[Record]) -> Callable[[ToolActions], bool]:
+def answered(kind: type[protocol.Record]) -> Callable[[ToolActions], bool]:
     """True if there are answers of a class, as a recording may have."""
     return lambda own: bool(own.timeline.of(Answers).asked(kind))
 
@@ -260,12 +245,12 @@ TOOLS: tuple[Tool, ...] = (
     _tool("attention", "Attention",
         _view("attention", "Attention",
             "Show where each attention head of each layer looks from this token.",
-            "inspector.views.attention:AttentionView", recorded=answered(AttentionRead), lacks=NO_ATTENTION,
+            "inspector.views.attention:AttentionView", recorded=answered(protocol.AttentionRead), lacks=NO_ATTENTION,
             synonyms="attn, heads, attention map, attention head, attention heads, attention weights, attention "
             "pattern, which words the model looks at, induction head, previous-token head, duplicate-token head"),
         _view("scores", "Why a head looks there",
             "A page of attention: why a head looks where it looks, by what wrote the query and the keys.",
-            "inspector.views.scores:ScoresView", view="", recorded=answered(ScoreRead), lacks=NO_ATTENTION,
+            "inspector.views.scores:ScoresView", view="", recorded=answered(protocol.ScoreRead), lacks=NO_ATTENTION,
             synonyms="why there, attention score, attention scores, query, key, qk circuit, composition, score "
             "attribution"),
         exports=("inspector.documents.attention:ATTENTION_PART", "inspector.documents.scores:SCORES_PART"),
@@ -273,14 +258,14 @@ TOOLS: tuple[Tool, ...] = (
     _tool("lens", "Lens",
         _view("lens", "Lens",
             "Show what each layer would predict, read by the model's last norm and output matrix.",
-            "inspector.views.lens:Lens", recorded=answered(LensRead),
+            "inspector.views.lens:Lens", recorded=answered(protocol.LensRead),
             synonyms="logit lens, early exit, intermediate layers, layer predictions, unembed"),
         exports=("inspector.documents.lens:LENS_PART",),
     ),
     _tool("attribution", "Contributions",
         _view("attribution", "Contributions",
             "Show what each layer, attention, MLP and head adds to the logit of a token.",
-            "inspector.views.attribution:Contributions", recorded=answered(AttributionRead),
+            "inspector.views.attribution:Contributions", recorded=answered(protocol.AttributionRead),
             synonyms="parts, dla, direct logit attribution, feature attribution, saliency, importance, which part "
             "matters, logit difference"),
         exports=("inspector.documents.attribution:CONTRIBUTIONS_PART",),
@@ -288,7 +273,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool("gradients", "Gradients",
         _view("gradients", "Gradients",
             "Show which tokens of the context a logit depends on, by its gradient, and what the shares leave over.",
-            "inspector.views.gradients:GradientsView", recorded=answered(GradientsRead),
+            "inspector.views.gradients:GradientsView", recorded=answered(protocol.GradientsRead),
             synonyms="integrated gradients, gradient x input, input attribution, which word matters, which words "
             "caused it, derivative, sensitivity, completeness, baseline"),
         exports=("inspector.documents.gradients:GRADIENTS_PART",),
@@ -296,12 +281,12 @@ TOOLS: tuple[Tool, ...] = (
     _tool("interventions", "Switch off",
         _view("interventions", "Switch off",
             "Switch off heads, attentions, MLPs or layers at this token: what the model then predicts.",
-            "inspector.views.interventions:SwitchOff", recorded=answered(HeadsSwept),
+            "inspector.views.interventions:SwitchOff", recorded=answered(protocol.HeadsSwept),
             synonyms="ablation, ablate, knock-out, disable a head, zero a head, remove a layer, intervene, scale a "
             "head, turn off, turn off a head, skip a layer"),
         _view("patching", "Activation patching",
             "Put in what the model computed for another prompt or branch: which layers and positions carry the answer.",
-            "inspector.views.patching:Patching", view="patching", recorded=answered(ActivationsPatched),
+            "inspector.views.patching:Patching", view="patching", recorded=answered(protocol.ActivationsPatched),
             synonyms="causal tracing, patch activations, counterfactual prompt, corrupted prompt, restore, "
             "activations"),
         exports=("inspector.documents.interventions:SWITCHED_PART", "inspector.documents.patching:PATCHED_PART"),
@@ -309,7 +294,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool("steering", "Steering",
         _view("steering", "Steering",
             "Add a direction to the residual stream at this token, and compare what the model then predicts with "
-            "random directions.", "inspector.views.steering:SteeringView", recorded=answered(StrengthsSwept),
+            "random directions.", "inspector.views.steering:SteeringView", recorded=answered(protocol.StrengthsSwept),
             synonyms="steer, activation addition, steering vector, control vector, concept direction, contrast vector, "
             "representation engineering, push the model"),
         exports=("inspector.documents.steering:STEERED_PART",),
@@ -317,16 +302,17 @@ TOOLS: tuple[Tool, ...] = (
     _tool("modules", "Map",
         _view("modules", "Map",
             "Show what the model is made of: every module on a token's way, with shapes, parameters and bytes.",
-            "inspector.views.modules:ModulesView", needs=Needs.MODEL | Needs.ENGINE, recorded=answered(ModelModules),
+            "inspector.views.modules:ModulesView", needs=Needs.MODEL | Needs.ENGINE,
+            recorded=answered(protocol.ModelModules),
             synonyms="modules, architecture, residual stream, layers, network, diagram, weights, model graph, shapes"),
         _view("positions", "Positions",
             "A page of the map: how this token is given its position, and what a wrong offset or no causal mask would "
-            "do.", "inspector.views.positions:PositionsView", view="", recorded=answered(PositionTried),
+            "do.", "inspector.views.positions:PositionsView", view="", recorded=answered(protocol.PositionTried),
             synonyms="rope, rotary embedding, position encoding, positional embedding, causal mask"),
         _view("experts", "Experts and states",
             "A page of the map: which experts the token went through, with their weights, and what recurrent layers "
-            "keep.", "inspector.views.modules:ExpertsView", view="", recorded=answered(ExpertsRead),
-            lacks=Lack("chooses_or_keeps", f"{NEITHER} {{Modules}} shows what it is made of"),
+            "keep.", "inspector.views.modules:ExpertsView", view="", recorded=answered(protocol.ExpertsRead),
+            lacks=Lack("chooses_or_keeps", f"{protocol.NEITHER} {{Modules}} shows what it is made of"),
             synonyms="moe, mixture of experts, router, routing, mamba, ssm, recurrent state"),
         exports=("inspector.documents.modules:MODULES_PART", "inspector.documents.positions:POSITIONS_PART",
                  "inspector.documents.experts:EXPERTS_PART"),
@@ -516,7 +502,7 @@ def with_lesson(
     return _begun("lessons", lambda host: found(place)(host, listed, present, beat, course))
 
 
-def with_second_model(second: OpenLockstep) -> tuple[Tool, ...]:
+def with_second_model(second: protocol.OpenLockstep) -> tuple[Tool, ...]:
     """The tools of a program that begins with a second model."""
     place = "inspector.views.second_model:SecondModelAtStart"
     return _begun("second_model", lambda host: found(place)(host, second))
