@@ -16,7 +16,7 @@ from engine import protocol
 from inspector.display import visible
 from inspector.keys import register
 from inspector.main.key_table import key_table
-from inspector.main.tool import NO_ATTENTION, PanelSpec, Tool, ToolActions, found, live, replayed
+from inspector.main.tool import NO_ATTENTION, Tool, ToolActions, found, live, replayed
 from inspector.state.batch import Batches
 from inspector.state.beams import BeamHistory
 from inspector.state.inside import Answers
@@ -333,7 +333,7 @@ TOOLS: tuple[Tool, ...] = (
             hint=live("settings"), worth=4, place=130, view="settings…",
             synonyms="sampling, sampling settings, sampler settings, preset, presets, generation parameters, "
             "hyperparameters"),
-        make=SamplerActions, panel=PanelSpec(SamplerPanel, "Stages", "Stages"), contexts=(TURNED, TURNING),
+        make=SamplerActions, panel=SamplerPanel, contexts=(TURNED, TURNING),
         dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
     ),
     _tool("served", "Recorded reply",
@@ -348,7 +348,7 @@ TOOLS: tuple[Tool, ...] = (
             synonyms="recorded requests, open request, request.json, api call, har, mitmdump, replay a request, chat "
             "completions"),
         make="inspector.views.served:ServedActions",
-        panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
+        panel=_focusable_panel,
         dialogs=("inspector.views.served:REQUESTS_KEYS",),
     ),
     _tool("tree", "Tree",
@@ -367,7 +367,7 @@ TOOLS: tuple[Tool, ...] = (
         Action("delete", "Delete branch",
             "Delete the branch under the tree's cursor and all below it; {undo} brings them back.", TreeActions.delete,
             Needs.DISTRIBUTION),
-        make=TreeActions, panel=PanelSpec(TreePanel, "Tree", "Tree"), contexts=(TREE_PANEL,),
+        make=TreeActions, panel=TreePanel, contexts=(TREE_PANEL,),
         situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
     ),
     _tool("grammar", "Grammar",
@@ -382,7 +382,7 @@ TOOLS: tuple[Tool, ...] = (
             "text may end.", lambda own: own.host.go_to("grammar"), Needs.DISTRIBUTION, looks=True, view="grammar",
             offered=lambda own: own.on),
         make=GrammarActions, dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
-        panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
+        panel=GrammarPanel,
     ),
     _tool("marks", "Marks",
         Action("previous_mark", "Previous mark",
@@ -401,7 +401,7 @@ TOOLS: tuple[Tool, ...] = (
             "Show where the session is saved, what an export would have, and the ways to save and share.",
             lambda own: own.host.go_to("keep"), looks=True, view="keep",
             synonyms="where is it saved, is it saved, save and share, menu, layout, settings of the screen"),
-        make="inspector.views.keep:KeepActions", panel=PanelSpec(_focusable_panel, "Keep", "Keep"),
+        make="inspector.views.keep:KeepActions", panel=_focusable_panel,
     ),
     _tool("copy", "Copy",
         Action("copy", "Copy",
