@@ -65,7 +65,6 @@ def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[Rac
     return [steps[low:high] for low, high in pairwise(edges)]
 
 
-
 def _row(window: Sequence[RaceStep]) -> TableRow:
     """Medians of a window of steps, and the sums at its end."""
     cached, uncached = (median_ms(window, lane) for lane in (True, False))

@@ -446,8 +446,7 @@ class SecondModelView(View):
 
     def _sum(self, cells: int) -> str:
         """The figures of the whole path, as many as fit."""
-        figures = Divergences()
-        figures.add({span.node: span for span in self.spans if span is not None}.values())
+        figures = Divergences({span.node: span for span in self.spans if span is not None}.values())
         if figures.kl and figures.tops:
             same = f"same top {100 * figures.same_top.value:.1f} %"
             parts = f"{len(figures.kl)} tokens", f"mean KL {mean(figures.kl).value:.3g} bits", same
