@@ -203,7 +203,7 @@ TRAINING_KEYS = screen_table(
     Action("training.step", "Step", "Make one step; in the recorded training show the next report.",
            lambda own: own.step(), worth=9, hint=lambda own: "" if own.running else "step"),
     Action("training.run", "Run", "Train, or pause.", lambda own: own.toggle(), worth=10,
-           hint=lambda own: own.doing),
+           hint=lambda own: "pause" if own.running else "play" if own.recording is not None else "train"),
     Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.",
            lambda own: own.go_back(), worth=5,
            hint=lambda own: "previous checkpoint" if own.earlier else ""),
@@ -288,15 +288,10 @@ class TrainingView(View):
         return not self.controller.transport.recorded
 
     @property
-    def doing(self) -> str:
-        """The word for the key that trains, or pauses."""
-        return "pause" if self.running else "play" if self.recording is not None else "train"
-
-    @property
     def earlier(self) -> CheckpointSaved | None:
         """The checkpoint that can be gone back to: the last one before the present step."""
-        before = [each for each in self.live.checkpoints if each.step < self.live.step]
-        return before[-1] if before else None
+        checkpoints = reversed(self.live.checkpoints)
+        return next((each for each in checkpoints if each.step < self.live.step), None)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -307,11 +302,9 @@ class TrainingView(View):
         self.view.put("Watch a model learn", self._draw)
         place = ""
         if begun is not None:
-            settings = begun.settings
-            place = "recorded · " if recording is not None else ""
-            place += f"llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
-            place += f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
-        self.write(place)
+            model = f"llama {begun.settings.layers} × {begun.settings.width} · {amount(begun.parameters)} parameters"
+            place = f"{model} · {count(begun.vocabulary)} tokens · {visible(begun.text)}"
+        self.write(f"recorded · {place}" if place and recording is not None else place)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         so_far, failure = self.so_far, self.job.failure
