@@ -312,18 +312,16 @@ def lattice(
         cells: Cells of a line.
         node: Last node of the highlighted beam.
     """
-    leaves = _leaves(beams, entries, at, max(1, rows - 1))
-    if not leaves:
+    if not (leaves := _leaves(beams, entries, at, max(1, rows - 1))):
         return []
     first, widths = _window(leaves, at, cells)
     leaves = [leaf for leaf in leaves if leaf.last.length >= first]
     chosen = {token.node for leaf in leaves if leaf.node == node for token in leaf.path}
-    roots: dict[int, BeamNode] = {}
-    grown: dict[int, dict[int, BeamNode]] = defaultdict(dict)  # by the node that they grew from
+    grown: dict[int | None, dict[int, BeamNode]] = defaultdict(dict)  # by their parent, if that is drawn
     through: dict[int, list[BeamEntry]] = defaultdict(list)
     for leaf in leaves:
         for token in leaf.path[first - 1 :]:
-            (roots if token.length == first else grown[token.parent])[token.node] = token
+            grown[token.parent if token.length > first else None][token.node] = token
             through[token.node].append(leaf)
     alive = sum(leaf.kind != "fell" for leaf in leaves)
 
@@ -363,8 +361,8 @@ def lattice(
 
     drawn: list[LatticeLine] = [(_head(widths), None)]
     # the tokens that the window begins with are separate, unless the whole tree is in it
-    apart = [best_first(roots.values())] if first == 1 else [[root] for root in best_first(roots.values())]
-    for family in apart:
+    roots = best_first(grown[None].values())
+    for family in [roots] if first == 1 else [[root] for root in roots]:
         begins = "● " if first == 1 else "… "
         for bits, end in joined(family):
             drawn.append(([(begins, "faint"), *bits], end))

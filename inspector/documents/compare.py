@@ -440,8 +440,7 @@ def _matches(match: Match) -> str:
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
     again = comparison.matches[1 if comparison.same else 0 :]
-    runs = scales.counted(len(again), "match")
-    met = f"{runs}, {counted(sum(match.length for match in again), 'token')}"
+    met = f"{counted(len(again), 'match')}, {counted(sum(match.length for match in again), 'token')}"
     if comparison.same:
         return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
     return met if again else f"no further run of {LEAST} shared tokens"

@@ -175,8 +175,7 @@ def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    race = of.timeline.of(Measured).race
-    if race is not None and race.steps:
+    if (race := of.timeline.of(Measured).race) is not None and race.steps:
         yield Exhibit("race", "With the KV cache and without", partial(_both, race.steps))
 
 

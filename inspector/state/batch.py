@@ -230,8 +230,7 @@ def held_words(batch: BatchSoFar) -> str:
 
 def compared_words(batch: BatchSoFar) -> Facts:
     """The lanes beside their prompts alone, as names and sentences; empty if that was not done."""
-    compared = [lane.compared for lane in batch.lanes if lane.compared is not None]
-    if not compared:
+    if not (compared := [lane.compared for lane in batch.lanes if lane.compared is not None]):
         return []
     same = sum(each.difference is None for each in compared)
     largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
@@ -250,8 +249,7 @@ def compared_words(batch: BatchSoFar) -> Facts:
 
 def difference_words(compared: protocol.LaneCompared) -> str:
     """The first token that differs, and how near both were."""
-    difference = compared.difference
-    if difference is None:
+    if (difference := compared.difference) is None:
         return "the same ids alone"
     both = (difference.batched, difference.batched_text), (difference.alone, difference.alone_text)
     one, other = (quoted(token_label(text)) if id >= 0 else "its end" for id, text in both)

@@ -128,8 +128,7 @@ class Speculation(Struct, CapabilityState):
         Returns:
             Printable; empty if there are none, or if the path doesn't end where the round does.
         """
-        latest = self.latest
-        if latest is None or latest.end != tip:
+        if (latest := self.latest) is None or latest.end != tip:
             return ""
         drafts = (each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
         return " ".join(FATE_SIGNS[each.fate] + token_label(each.text, each.raw) for each in drafts)

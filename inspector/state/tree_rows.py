@@ -254,8 +254,7 @@ class TreeView:
 
     def holding(self, node: int) -> Branch | None:
         """The row that a token is in; None if it is folded away or left out."""
-        row = self._row_of(self.branches.of(node))
-        if row is None:
+        if (row := self._row_of(self.branches.of(node))) is None:
             return None
         branch, depth = self.rows[row], self.branches.depth
         return branch if depth(node) - depth(branch.first) < len(branch.nodes) else None
@@ -287,8 +286,7 @@ class TreeView:
 
     def step_aside(self) -> None:
         """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to the branch above."""
-        at = self.cursor
-        if at is None or at.parent is None:
+        if (at := self.cursor) is None or at.parent is None:
             return
         siblings = self.tree.top if at.parent is self.branches.root else at.parent.children
         place = siblings.index(at)
@@ -319,8 +317,7 @@ class TreeView:
         Args:
             away: False to unfold it, or go to the first branch below.
         """
-        branch = self.cursor
-        if branch is None:
+        if (branch := self.cursor) is None:
             self.show_fallen = not away if self._at_fallen else self.show_fallen
         elif branch.children and away != (branch.first in self._folded):
             self.put(self.row)

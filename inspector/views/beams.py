@@ -181,7 +181,6 @@ class BeamsView(View):
         self.node: int | None = None
         """Last node of the highlighted beam; None for the best one."""
         self.listed: list[BeamEntry] = []
-
         self._ends: dict[str, list[int | None]] = {}
         """The last node of the beam in each row, by the id of a panel that can be clicked."""
         self._place = self._top = self._view = self._rows = 0

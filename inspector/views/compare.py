@@ -197,8 +197,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     def _fit(self) -> None:
         """Choose the columns for the width, and draw every line again."""
-        changes = self.comparison.changes
-        self._between = fitting_changes(self.scrollable_size.width) if changes else ()
+        self._between = fitting_changes(self.scrollable_size.width) if self.comparison.changes else ()
         self._columns = fitting(self._half - _MARK)
         self.refresh()
 
@@ -266,8 +265,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     def _changed(self, line: Pair) -> Segment:
         """The columns between the halves."""
-        change = self.comparison.change(line)
-        if change is None or not self._between:
+        if (change := self.comparison.change(line)) is None or not self._between:
             return Segment(" " * cells_of(self._between))
         texts = {
             "Δp": scales.signed(100 * change.prob),
@@ -294,8 +292,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
             return Style(color=self.ink(ink).color) + ground
 
         row = [Segment("▶ " if here else "  ", on_ground("accent"))]
-        item = self.comparison.items(line)[side]
-        if item is None:
+        if (item := self.comparison.items(line)[side]) is None:
             return [*row, Segment(" " * (self._half - _MARK), ground)]
         metric, total = scales.METRIC["surprisal"], self.comparison.sum(line, side)
         surprisal = metric.value(item)
@@ -466,7 +463,7 @@ COMPARE_KEYS = screen_table(
            lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.comparison.largest else "", worth=6,
            place=3),
     *both(("compare.left", "compare.right"), ("Left", "Right"), "Go to the other side.",
-          lambda own, side: own.go_to_side(side), by=(LEFT, RIGHT), hint="side", worth=5, place=2),
+          lambda own, side: own.point_at(own.table.cursor, side), by=(LEFT, RIGHT), hint="side", worth=5, place=2),
     *both(("compare.next_branch", "compare.branch_before"), ("Next branch", "Previous branch"),
           "Compare with the next or the previous branch.", lambda own, by: own.compare_with(by), by=(1, -1),
           hint="other branch", worth=7, place=4, one=True),
@@ -652,8 +649,7 @@ class CompareView(View):
 
     def _gap(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The gap between the two cumulative logprobs, a column or more a step: up where left is ahead."""
-        gap = self.comparison.gap
-        if not gap or height < 2:
+        if not (gap := self.comparison.gap) or height < 2:
             reason = "Only one of them continues after they diverge."
             return centred([(reason, on.ink("muted"))], width, height)
         shown = columns(len(gap), max(1, width - _AXIS))
@@ -701,8 +697,7 @@ class CompareView(View):
         """The token under the cursor, and what enter does with it."""
         if (pair := self.table.pair) is None:
             return ""
-        item = self.comparison.items(pair)[self.table.side]
-        if item is None:
+        if (item := self.comparison.items(pair)[self.table.side]) is None:
             return "There is no token on this side here. ←→ go to the other one"
         label = quoted_label(item)
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
@@ -716,19 +711,19 @@ class CompareView(View):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def _point(self, cursor: int, side: int | None = None) -> None:
+    def point_at(self, cursor: int, side: int | None = None) -> None:
         """Put the cursor on a pair."""
         self.table.point(cursor, self.table.side if side is None else side)
         self.say()
 
     def _go_to(self, cursor: int, side: int | None = None) -> None:
         """Put the cursor on a pair, with some lines above it."""
-        self._point(cursor, side)
+        self.point_at(cursor, side)
         self.table.center()
 
     def walk(self, by: int) -> None:
         """Walk up or down."""
-        self._point(self.table.cursor + by)
+        self.point_at(self.table.cursor + by)
 
     def turn(self, by: int) -> None:
         """Change between texts, and tokens with their numbers."""
@@ -738,16 +733,11 @@ class CompareView(View):
     def go_to_divergence(self) -> None:
         """Go to the first token after the divergence; from there to the first of all."""
         shared = self.comparison.shared
-        self._point(0 if self.table.cursor == shared else shared)
-
-    def go_to_side(self, side: int) -> None:
-        """Go to a side."""
-        self._point(self.table.cursor, side)
+        self.point_at(0 if self.table.cursor == shared else shared)
 
     def go_to_match(self, by: int) -> None:
         """Go to where they match or diverge next, or did before."""
-        here = self.table.cursor
-        if ahead := [place for place in self.comparison.turns if (place - here) * by > 0]:
+        if ahead := [place for place in self.comparison.turns if (place - self.table.cursor) * by > 0]:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
             self.say(f"The branches neither match nor diverge {'after' if by > 0 else 'before'} this.")
@@ -762,7 +752,7 @@ class CompareView(View):
 
     def on_click(self, event: events.Click) -> None:
         if (pair := event.style.meta.get("pair")) is not None:
-            self._point(*pair)
+            self.point_at(*pair)
 
     def compare_with(self, by: int) -> None:
         """Compare with a neighboring branch."""

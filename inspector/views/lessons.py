@@ -208,8 +208,7 @@ class LessonActions(ToolActions):
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
-        play = self.play
-        if play is None:
+        if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
             self.hinted = False
@@ -231,8 +230,7 @@ class LessonActions(ToolActions):
 
     def _show_subject(self) -> None:
         """Show the panel that the beat is about, or its view once there is something in it."""
-        play = self.play
-        if play is None or self.exploring or play.phase not in SHOWN or not play.beat.show:
+        if (play := self.play) is None or self.exploring or play.phase not in SHOWN or not play.beat.show:
             return
         show, arrangement = play.beat.show, self.host.arrangement
         if any(each.id == show for each in arrangement.panels):
@@ -296,8 +294,7 @@ class LessonActions(ToolActions):
 
     def refuses(self, action: Action) -> str:
         """Refuse a key that would show what is to be predicted, until the prediction."""
-        play = self.play
-        if play is None or self.exploring or play.problem is not None or not play.options:
+        if (play := self.play) is None or self.exploring or play.problem is not None or not play.options:
             return ""
         tells = action.needs & TELLS or action.id == play.beat.show
         if play.phase not in UNTIL or action.id in HARMLESS or not tells:
@@ -508,8 +505,7 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
         return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
-    situation = _situation(play, own.following)
-    return Narration(title, body, hints, beat.show, hidden, situation=situation)
+    return Narration(title, body, hints, beat.show, hidden, situation=_situation(play, own.following))
 
 
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
@@ -534,8 +530,7 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
-        again = key_for("lesson.again")
-        return f"{key_for('lesson.on')} goes to the next card, {again} restarts this one"
+        return f"{key_for('lesson.on')} goes to the next card, {key_for('lesson.again')} restarts this one"
     match play.phase:
         case LessonPhase.ASKING:
             return f"Predict: press {numbers(play)}. Keys that would show the answer are locked"
@@ -707,8 +702,7 @@ class Presenting:
 
     def _on(self, play: LessonPlay) -> None:
         """Scroll to the rest of the card, or else end the votes, do the step, or show the next beat."""
-        card = self._host.card
-        if card is not None and card.scroll_offset.y < card.max_scroll_y:
+        if (card := self._host.card) is not None and card.scroll_offset.y < card.max_scroll_y:
             card.page(1)
         elif play.phase is LessonPhase.ASKING:
             play.skip_question()
@@ -741,8 +735,7 @@ class Presenting:
 
     def follow(self) -> None:
         """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
-        play = self._own.play
-        if play is not None and play is not self._play:
+        if (play := self._own.play) is not None and play is not self._play:
             self._play, self._beat, self._votes = play, -1, {}
             self._began = time.monotonic()
         if play is not None and play.beat_number != self._beat:

@@ -728,8 +728,7 @@ class SecondModelDialog(ModelDialog):
         """The bits in which the session's model was chosen; None if another model was."""
 
     def besides(self) -> Sequence[Offer]:
-        facts = self._facts
-        if facts is None:
+        if (facts := self._facts) is None:
             return ()
         made = []
         wide = 4 if facts.dtype == "float32" else 2

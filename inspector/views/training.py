@@ -290,8 +290,7 @@ class TrainingView(View):
     @property
     def earlier(self) -> CheckpointSaved | None:
         """The checkpoint that can be gone back to: the last one before the present step."""
-        checkpoints = reversed(self.live.checkpoints)
-        return next((each for each in checkpoints if each.step < self.live.step), None)
+        return next((each for each in reversed(self.live.checkpoints) if each.step < self.live.step), None)
 
     # ---- showing ----------------------------------------------------------------------------
 

@@ -198,8 +198,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         else:
             top = self.scroll_offset.y
             for row in range(top, min(top + self.size.height - 1, self.view.count)):
-                kept = self._strips.get(row)
-                if kept is None or kept[0] != self._look(timeline, row):
+                if (kept := self._strips.get(row)) is None or kept[0] != self._look(timeline, row):
                     self.refresh_line(row + 1)
         if self.view.row != self._row:
             self._row = self.view.row
