@@ -103,9 +103,8 @@ def lane_rows(
         Segment(MARKS[lane.state] + " ", mark),
     ]
     count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
-    ends = max(
-        (END // 2, *(cell_len(_end(each)) for each in batch.lanes))
-    )  # what it doesn't need is the texts'
+    # what it doesn't need is the texts'
+    ends = max((END // 2, *(cell_len(_end(each)) for each in batch.lanes)))
     wide = min(END if roomy else END // 2, ends)
     tail = [Segment(count, muted), Segment(pad(_end(lane), wide), on.ink("warn" if lane.ended else "muted"))]
     room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
@@ -151,10 +150,8 @@ def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Sty
     while len(rows) > lines:
         chars = chars[max(2, (len(rows) - lines - 1) * room // 2) :]
         blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
-        chars = [
-            ("…", cut),
-            *chars[blank + 1 :],
-        ]  # from the beginning of a word on, if one begins within a line
+        # from the beginning of a word on, if one begins within a line
+        chars = [("…", cut), *chars[blank + 1 :]]
         rows = _broken(chars, room)
     return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
 
@@ -599,9 +596,8 @@ class BatchView(View):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.static = not self.static
-        self._announce(
-            f"is {'static: rows stay until all lanes have ended' if self.static else 'continuous'}"
-        )
+        kind = "static: rows stay until all lanes have ended" if self.static else "continuous"
+        self._announce(f"is {kind}")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""

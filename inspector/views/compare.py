@@ -56,15 +56,7 @@ from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
 from inspector.state.session_tree import Item, numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
-from inspector.widgets.canvas import (
-    Canvas,
-    DrawnPanel,
-    Row,
-    centred,
-    reveal,
-    scroll_at_once,
-    strip_of,
-)
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, reveal, scroll_at_once, strip_of
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.rows import columns_that_fit
