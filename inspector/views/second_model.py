@@ -40,7 +40,7 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.settings import LoadSettings
-from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
+from inspector.display import joined_to_fit, pad, token_label, token_lines, truncate, visible
 from inspector.keys import bare_key_for, key_for
 from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog, Offer
@@ -331,15 +331,12 @@ class SecondModelView(View):
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
         items, cursor, measure, doubled = self.timeline.items, self.timeline.slot, self.measure, height >= 2
-        spans = [*self.spans, *[None] * len(items)][: len(items)]
-        wrap = Wrap(width - 1, doubled)
+        spans, wrap = self.spans, Wrap(width - 1, doubled)
         for item, span in zip(items, spans, strict=True):
-            parts, number = item.text.split("\n"), ""
-            if span is not None and span.node == item.node:  # the last token of its span
+            number = ""
+            if doubled and span is not None and span.node == item.node:  # the last token of its span
                 number = measure.written(span) + (FLIP if span.same_top is False else "")
-            whole = [token_text(item.text, item.raw, unfinished(item.raw))]
-            texts = list(map(visible, parts)) if len(parts) > 1 else whole
-            wrap.append(texts, "", truncate(number, width - 2) if doubled else "")
+            wrap.append(token_lines(item.text, item.raw), "", truncate(number, width - 2))
         lines, room = wrap.lines, max(1, height // (2 if doubled else 1))
         last = len(lines) - 1
         at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
