@@ -335,11 +335,9 @@ def halves(values: Sequence[float], height: int) -> Halves:
         height: Lines available, at least 2 for values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
-    fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
-    worth = {}
-    for above in fewest:  # the least logprob of a line with which both extremes fit
-        below = height - above
-        worth[above] = max(top / above if above else 0.0, bottom / below if below else 0.0)
+    possible = range(1 if top else 0, height + (0 if bottom else 1))
+    # the least logprob of a line with which both extremes fit
+    worth = {above: max(top / max(1, above), bottom / max(1, height - above)) for above in possible}
     above = min(worth, key=lambda lines: (worth[lines], -lines))
     return above, height - above, worth[above] or 1.0
 

@@ -167,8 +167,6 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
 
 def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
     """The first look, the last one, and some between."""
-    if len(looks) <= most:
-        return list(looks)
     return [looks[0], *(looks[place] for place in sample(len(looks), most)[1:])] if most > 1 else [looks[-1]]
 
 
