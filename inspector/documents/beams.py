@@ -136,17 +136,16 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
     Returns:
         The cursor's place in the list, and the node to follow from there; None for the best one.
     """
-    for place, entry in enumerate(listed):
-        if entry.node == node:
-            return place, node
+    if node is None:
+        return 0, None
+    nodes = [entry.node for entry in listed]
+    if node in nodes:
+        return nodes.index(node), node
     for place, entry in enumerate(listed):
         if entry.kind != "fell" and any(beam.node == node for beam in entry.path):
             return place, entry.node
-    before = {beam.node for beam in beams.path(node)} if node is not None else set()
-    for place, entry in enumerate(listed):
-        if entry.node in before:
-            return place, node
-    return 0, None
+    before = {beam.node for beam in beams.path(node)}
+    return next(((place, node) for place, each in enumerate(nodes) if each in before), (0, None))
 
 
 # ---- in words -----------------------------------------------------------------------------------
@@ -178,12 +177,11 @@ def counts(entries: Sequence[BeamEntry]) -> str:
 def settings_phrase(search: BeamSearch, short: bool = False) -> str:
     """The settings of a search."""
     opened = search.opened
-    early, rest = opened.early_stopping, f"penalty {opened.length_penalty:g} · "
+    width, most, penalty = opened.width, opened.max_tokens, f"penalty {opened.length_penalty:g}"
     if short:
-        stop = "early stop" if early else "no early stop"
-        return f"width {opened.width} · max {opened.max_tokens} · {rest}{stop}"
-    stop = f"early stopping {'on' if early else 'off'}"
-    return f"width {opened.width} · max tokens {opened.max_tokens} · length {rest}{stop}"
+        return f"width {width} · max {most} · {penalty} · {'' if opened.early_stopping else 'no '}early stop"
+    early = "on" if opened.early_stopping else "off"
+    return f"width {width} · max tokens {most} · length {penalty} · early stopping {early}"
 
 
 def name_of(entry: BeamEntry) -> str:
