@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len
@@ -318,6 +317,10 @@ BATCH_KEYS = screen_table(
 )  # fmt: skip
 
 
+def _kind(static: bool) -> str:
+    return "static" if static else "continuous"
+
+
 class BatchView(View):
     """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
@@ -399,14 +402,13 @@ class BatchView(View):
         for panel in panels:
             panel.display = shown in (None, panel)
         self.query_one("#batch-below").display = shown is not every
-        title, kv, step, kind = "Lanes", "", "", f"{self._next_kind}, {self.lanes_at_once}"
+        title, kv, step, kind = "Lanes", "", "", f"{_kind(self.static)}, {self.lanes_at_once}"
         if batch is not None:
             opened, step = batch.opened, f"step {batch.steps}"
-            kind = "static" if opened.static else "continuous"
-            kind = f"{kind if opened.node is None else 'draws of one prompt'}, {opened.size}"
+            kind = f"{_kind(opened.static) if opened.node is None else 'draws of one prompt'}, {opened.size}"
             live, waiting = len(batch.live), sum(each.state == "waiting" for each in batch.lanes)
-            counts = [f"{live} live", *([f"{waiting} wait"] if waiting else [])]
-            title = f"Lanes · {', '.join((*counts, f'{len(batch.lanes) - live - waiting} ended'))}"
+            wait, ended = f"{waiting} wait, " if waiting else "", len(batch.lanes) - live - waiting
+            title = f"Lanes · {live} live, {wait}{ended} ended"
             kv = f"KV {held_words(batch)}" if live else ""
         every.put(title, self._lanes, kv)
         detail.put(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane", self._lane)
@@ -422,8 +424,11 @@ class BatchView(View):
         fit = max(1, height // lines)
         self._top = max(0, min(self._top, self.place, len(batch.lanes) - fit), self.place - fit + 1)
         shown = batch.lanes[self._top : self._top + fit]
-        drawn = (lane_rows(on, batch, lane, lane.number == self.place, width, lines) for lane in shown)
-        return [*chain.from_iterable(drawn)]
+        return [
+            row
+            for lane in shown
+            for row in lane_rows(on, batch, lane, lane.number == self.place, width, lines)
+        ]
 
     def _lane(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
@@ -448,10 +453,6 @@ class BatchView(View):
             return []
         note = [("note", batch.opened.note)] if batch.opened.note else []
         return on.facts([*compared_words(batch), *totals_words(batch), *note], width)[:height]
-
-    @property
-    def _next_kind(self) -> str:
-        return "static" if self.static else "continuous"
 
     def situation(self) -> str:
         """The state of the batch, and what to do about it."""
@@ -544,7 +545,7 @@ class BatchView(View):
         own, facts = self.controller.setup.prompt, self.timeline.facts
         chat = facts is not None and through_template(facts, own.chat, own.system, own.options)
         how = "Each goes through the chat template" if chat else "Each is raw text"
-        at_once = f", {self.lanes_at_once} lanes at once, {self._next_kind}" if begins else ""
+        at_once = f", {self.lanes_at_once} lanes at once, {_kind(self.static)}" if begins else ""
         dialog = BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}.")
         self.host.open(dialog, lambda typed: self._asked(typed, begins))
 
@@ -596,8 +597,8 @@ class BatchView(View):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.static = not self.static
-        kind = "static: rows stay until all lanes have ended" if self.static else "continuous"
-        self._announce(f"is {kind}")
+        rows = ": rows stay until all lanes have ended" if self.static else ""
+        self._announce(f"is {_kind(self.static)}{rows}")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
