@@ -190,7 +190,8 @@ def _grown(lanes: Sequence[Sequence[protocol.LaneToken]], depth: int) -> list[Dr
 
 # ---- in words -----------------------------------------------------------------------------------
 
-Facts = list[tuple[str, str]]
+Facts = Iterator[tuple[str, str]]
+"""Names and sentences."""
 
 
 def ending(lane: LaneSoFar) -> str:
@@ -202,18 +203,30 @@ def ending(lane: LaneSoFar) -> str:
     return lane.ended.reason
 
 
+def lane_words(lane: LaneSoFar) -> Facts:
+    """The settings, the tokens and the times of a lane."""
+    if lane.opened.ids:
+        yield "settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))
+        yield "prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"
+    if lane.kv is not None:
+        yield "KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"
+    if lane.started is not None:
+        last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
+        yield "tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"
+    if lane.compared is not None:
+        yield "alone", difference_words(lane.compared)
+
+
 def totals_words(batch: BatchSoFar) -> Facts:
-    """The totals of all lanes, as names and sentences."""
+    """The totals of all lanes."""
     totals = batch.totals
-    facts = []
     if totals.prompt_tokens:
         tokens = _work(totals.prompt_tokens, totals.padding, "of padding")
-        facts.append(("prefill", f"{tokens}, {milliseconds(totals.prefill_ms)}"))
+        yield "prefill", f"{tokens}, {milliseconds(totals.prefill_ms)}"
     rows = _work(totals.rows, totals.rows_after_end, "after a lane's end")
-    facts.append(("decode", f"{rows}; {totals.forwards:,} forward passes, {milliseconds(totals.decode_ms)}"))
+    yield "decode", f"{rows}; {totals.forwards:,} forward passes, {milliseconds(totals.decode_ms)}"
     if batch.rate is not None:
-        facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))
-    return facts
+        yield "all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"
 
 
 def _work(useful: int, wasted: int, what: str) -> str:
@@ -229,22 +242,21 @@ def held_words(batch: BatchSoFar) -> str:
 
 
 def compared_words(batch: BatchSoFar) -> Facts:
-    """The lanes beside their prompts alone, as names and sentences; empty if that was not done."""
+    """The lanes beside their prompts alone; nothing if that was not done."""
     if not (compared := [lane.compared for lane in batch.lanes if lane.compared is not None]):
-        return []
+        return
     same = sum(each.difference is None for each in compared)
     largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
     outside = ", ".join(str(each.lane) for each in compared if not each.within)
     differ = f"logprobs differ by {largest:.2g} at most, rounding explains {rounding:.2g}"
     more = f"; more in lane {outside}" if outside else ""
-    facts = [("ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}")]
-    facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
+    yield "ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}"
+    yield from ((f"lane {each.lane}", difference_words(each)) for each in compared if each.difference)
     if (both := batch.compared) is not None and both.together_ms:
         what = "prompts" if batch.opened.node is None else "continuations"
-        words = f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}, one after another "
-        words += f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster"
-        facts.append(("at once", words))
-    return facts
+        alone = f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster"
+        together = f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}"
+        yield "at once", f"{together}, one after another {alone}"
 
 
 def difference_words(compared: protocol.LaneCompared) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from msgspec import Struct, field
@@ -194,7 +194,7 @@ def verdict(totals: SpeculationTotals) -> str:
     return f"Here drafting is {paid}: a round {costs} and {yields}."
 
 
-def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
+def figures(totals: SpeculationTotals) -> Iterator[tuple[str, str]]:
     """Figures of the rounds, as names and values."""
     places = ", ".join(f"{one}/{of}" for one, of in zip(totals.accepted, totals.looked, strict=True))
     accepted = (
@@ -205,15 +205,12 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     plain = "not measured yet: a run or a comparison does it"
     if totals.plain_ms is not None:
         plain = milliseconds(totals.plain_ms)
-    found = [
-        ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward pass"),
-        ("accepted", accepted),
-        ("a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"),
-        ("a token", f"{token}, as a plain step {plain}"),
-    ]
+    yield "rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward pass"
+    yield "accepted", accepted
+    yield "a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"
+    yield "a token", f"{token}, as a plain step {plain}"
     if (saved := totals.saved_ms) is not None:
-        found.append(("saved" if saved >= 0 else "lost", milliseconds(abs(saved))))
-    return found
+        yield "saved" if saved >= 0 else "lost", milliseconds(abs(saved))
 
 
 def proof(found: protocol.SpeculationVerified) -> str:

@@ -21,7 +21,7 @@ from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.scales import counted, milliseconds, percent, size
+from inspector.scales import counted, percent
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
@@ -30,9 +30,9 @@ from inspector.state.batch import (
     BatchSoFar,
     LaneSoFar,
     compared_words,
-    difference_words,
     ending,
     held_words,
+    lane_words,
     totals_words,
 )
 from inspector.widgets.actions import (
@@ -434,18 +434,7 @@ class BatchView(View):
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
         if (lane := self.lane) is None:
             return []
-        facts = []
-        if lane.opened.ids:
-            facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
-            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
-        if lane.kv is not None:
-            facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
-        if lane.started is not None:
-            last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
-            facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
-        if lane.compared is not None:
-            facts.append(("alone", difference_words(lane.compared)))
-        return [*candidate_rows(on, lane, width), *on.facts(facts, width)][:height]
+        return [*candidate_rows(on, lane, width), *on.facts(lane_words(lane), width)][:height]
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Work spent on tokens, on padding and on finished lanes; batched against one at a time."""

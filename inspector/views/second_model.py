@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import groupby
@@ -724,27 +724,25 @@ class SecondModelDialog(ModelDialog):
         self.bits: int | None = None
         """The bits in which the session's model was chosen; None if another model was."""
 
-    def besides(self) -> Sequence[Offer]:
+    def besides(self) -> Iterator[Offer]:
         if (facts := self._facts) is None:
-            return ()
-        made = []
+            return
         wide = 4 if facts.dtype == "float32" else 2
         how = f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does"
         for width in () if facts.quantized else BITS:
             needed = int(facts.parameters * (width / 8 + 2 * wide / GROUP_SIZE))
             told = ("memory", f"about {size(needed)} {_beside(facts)}"), ("how", how)
-            made.append(Offer(f"this model in {width} bits", told, self.load, width))
+            yield Offer(f"this model in {width} bits", told, self.load, width)
         # with an adapter, once its directory is typed, and without the one that it has
         name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
         if name and _holds_adapter(name):
             with_it = replace(self.load, adapter_path=name)
-            made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
+            yield Offer(f"this model with the adapter {name}", (memory,), with_it)
         elif not name:
-            made.append(Offer("this model with an adapter …", (("how", _HOW),), None))
+            yield Offer("this model with an adapter …", (("how", _HOW),), None)
         if self.load.adapter_path is not None:
             without = replace(self.load, adapter_path=None)
-            made.append(Offer("this model without its adapter", (memory,), without))
-        return made
+            yield Offer("this model without its adapter", (memory,), without)
 
     def take(self, offer: Offer) -> None:
         if offer.load is None:
