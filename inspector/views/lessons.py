@@ -786,20 +786,16 @@ class Presenting:
         begins = play.phase in UNTIL and not play.beat_number
         return [Content.styled(FONT, "$ink-muted")] if begins and self._host.app.size.width > LARGE else []
 
-    def _votes_lines(self, play: LessonPlay) -> list[Content]:
+    def _votes_lines(self, play: LessonPlay) -> Iterator[Content]:
         votes = self._votes.get(play.beat_number)
         if not votes or not play.options or play.phase is LessonPhase.ENDED:
-            return []
-        lines = []
+            return
         for place, (option, count) in enumerate(zip(play.options, votes, strict=False)):
             right = play.phase is LessonPhase.REVEALED and place == play.card.right
             bar = "█" * math.ceil(BAR * count / max(1, *votes))
-            lines.append(
-                (Content.styled("✓ ", "bold $text-success") if right else Content("  "))
-                + Content.styled(bar, "$success" if right else "$primary")
-                + Content(f" {count} {visible(option.text)}")
-            )
-        return lines
+            mark = Content.styled("✓ ", "bold $text-success") if right else Content("  ")
+            drawn = Content.styled(bar, "$success" if right else "$primary")
+            yield mark + drawn + Content(f" {count} {visible(option.text)}")
 
     def _time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late. Without a time of its own, a beat has an equal share of
