@@ -637,8 +637,8 @@ class SecondModelView(View):
 
     def leave(self) -> None:
         """Leave; what is under way stops, but a second model that is loading."""
-        if self.opening is None:
-            self.job.stop()
+        if self.opening is None and self.job.stop():
+            self._asked = None  # the next opening asks again
         self.dismiss()
 
 

@@ -442,6 +442,15 @@ async def test_it_fits_small_terminals(rig: Rig) -> None:
     assert re.search(r"others +\d", text)  # a word never touches its number
 
 
+async def test_a_reading_that_was_left_begins_again(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.engine.names.count("ReadLockstep") == 1
+    await rig.press("escape")
+    await rig.end("ReadLockstep", cancelled=True)
+    await rig.press("h")
+    assert rig.engine.names.count("ReadLockstep") == 2
+
+
 async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
     screen = await opened(rig)
     await rig.push([Failure("ReadLockstep", "It can't.", "Go back.")])
