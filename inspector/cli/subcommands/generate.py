@@ -26,13 +26,9 @@ UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 def generate_parser() -> flags.Parser:
     """The same engine without a screen: the text to standard output, the figures to standard error."""
-    made = flags.command_parser("generate", generate_parser.__doc__)
-    flags.add_generation(made)
-    add_speculation(made)
-    add_steer(made)
-    flags.add_jsonl(made, "text")
-    flags.add_trace(made)
-    return made
+    return flags.command_parser("generate", generate_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("text"), **flags.TRACE, **flags.GENERATION, **SPECULATION, **STEERING,
+    })  # fmt: skip
 
 
 def run_generate(args: Namespace) -> int:
@@ -71,12 +67,13 @@ def run_generate(args: Namespace) -> int:
 # ---- steering --------------------------------------------------------------------------------
 
 
-def add_steer(parser: flags.Parser) -> None:
-    """The flag of a direction that is added from the prompt's last token on."""
-    text = "add a direction from a file to the residual stream, from the prompt's last token on: its forward " \
-           "predicts the first token of the text. It runs again, and counts as one of --max-tokens; the KV of the " \
-           "tokens before it stays as it was"  # fmt: skip
-    parser.add_argument_group("steering").add_argument("--steer", metavar=flags.STEER, help=text)
+STEERING: flags.Flags = {
+    "steering:": "",
+    f"--steer {flags.STEER}": "add a direction from a file to the residual stream, from the prompt's last token on: "
+                              "its forward predicts the first token of the text. It runs again, and counts as one of "
+                              "--max-tokens; the KV of the tokens before it stays as it was",
+}  # fmt: skip
+"""The flag of a direction that is added from the prompt's last token on."""
 
 
 # ---- the flags of speculative decoding -------------------------------------------------------
@@ -86,17 +83,15 @@ PLAIN_STEPS = 9
 against."""
 
 
-def add_speculation(parser: flags.Parser) -> None:
-    """The flags of a draft."""
-    text = "the text is the same with a draft and without one; only the time differs"
-    add = parser.add_argument_group("speculative decoding", text).add_argument
-    model = "a smaller model with the same vocabulary, which drafts the next tokens"
-    add("--draft-model", metavar="MODEL", help=model)
-    kinds = "draft without another model: lookup copies what followed an earlier occurrence of the last tokens, " \
-            "self-4bit is the model itself, quantized on loading"  # fmt: skip
-    add("--draft", choices=[kind for kind in DRAFT_KINDS if kind != "model"], help=kinds)
-    number = f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})"
-    add("--num-draft-tokens", type=flags.whole, metavar="N", help=number)
+SPECULATION: flags.Flags = {
+    "speculative decoding:": "the text is the same with a draft and without one; only the time differs",
+    "--draft-model MODEL": "a smaller model with the same vocabulary, which drafts the next tokens",
+    "--draft": ("draft without another model: lookup copies what followed an earlier occurrence of the last tokens, "
+                "self-4bit is the model itself, quantized on loading",
+                {"choices": [kind for kind in DRAFT_KINDS if kind != "model"]}),
+    "--num-draft-tokens N": f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})",
+}  # fmt: skip
+"""The flags of a draft."""
 
 
 def speculation_from(args: Namespace) -> SpeculationSettings | None:
@@ -124,23 +119,19 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
 def beam_parser() -> flags.Parser:
     """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
     decoding."""
-    made = flags.command_parser("beam", beam_parser.__doc__)
-    flags.add_prompt(made.add_argument_group("prompt"))
-    group, default = made.add_argument_group("beam search"), BeamSettings()
-    add = group.add_argument
-    width = f"number of beams, 1 to {WIDEST} (default: {default.width})"
-    add("--width", type=flags.whole, metavar="N", help=width)
-    penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 favours length " \
-              "itself"  # fmt: skip
-    add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
-    early = "end once as many beams are finished as --width, even if a live beam could still become better"
-    add("--early-stopping", action="store_true", default=None, help=early)
-    flags.add_named(group, "max_tokens", "min_tokens")
-    flags.add_grammar(group)
-    flags.add_extra_eos(group)
-    flags.add_load(made.add_argument_group("model and cache"))
-    flags.add_jsonl(made, "ranking")
-    return made
+    default = BeamSettings()
+    return flags.command_parser("beam", beam_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("ranking"),
+        **flags.PROMPT,
+        "beam search:": "",
+        "--width N": f"number of beams, 1 to {WIDEST} (default: {default.width})",
+        "--length-penalty X": ("score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 "
+                               f"favours length itself (default: {default.length_penalty})", {"type": float}),
+        "--early-stopping": ("end once as many beams are finished as --width, even if a live beam could still become "
+                             "better", flags.NONE),
+        **flags.named("max_tokens", "min_tokens"), **flags.GRAMMAR, **flags.named("extra_eos_token"),
+        **flags.LOAD,
+    })  # fmt: skip
 
 
 def run_beam(args: Namespace) -> int:
@@ -173,33 +164,27 @@ SIZE = 32
 def batch_parser() -> flags.Parser:
     """Generate from several prompts at once, with one forward for all of them, or draw many continuations of one
     prompt."""
-    made = flags.command_parser("batch", batch_parser.__doc__)
-    prompt = made.add_argument_group("prompts")
-    add = prompt.add_argument
-    text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
-    add("--prompt", "-p", metavar="TEXT", action="append", help=text)
-    add("--prompt-file", metavar="FILE", help="read a prompt from a UTF-8 file, as it is")
-    lines = f"read a prompt from each line of the file or of standard input; a line with settings of its own is {FORM}"
-    add("--lines", action="store_true", help=lines)
-    add("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_template(prompt)
-    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
+    made = flags.command_parser("batch", batch_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("table"), **flags.TRACE,
+        "prompts:": "",
+        "--prompt -p TEXT": (r"a prompt; may be repeated; - reads standard input; \n and \t are escapes",
+                             {"action": "append"}),
+        "--prompt-file FILE": "read a prompt from a UTF-8 file, as it is",
+        "--lines": "read a prompt from each line of the file or of standard input; a line with settings of its own is "
+                   f"{FORM}",
+        **flags.SYSTEM, **flags.TEMPLATE,
+        "--chat-template-config JSON": "variables for the chat template, as a JSON object",
+        "batch:": "",
+        "--batch-size N": (f"prompts at once; the others wait for a free lane (default: {SIZE})", {"default": SIZE}),
+        "--static": "keep the rows of lanes that have ended until all have: this shows what a batch without a queue "
+                    "wastes",
+        "--compare": "also run each prompt alone, and compare the token ids and the time",
+        "--draws -n N": "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of "
+                        "the first token with its probabilities; draw k is what k re-rolls of each token give",
+        **flags.SAMPLING, **flags.LOAD,
+    })  # fmt: skip
     absent = dict.fromkeys(("messages", "use_default_chat_template", "prefill_response"))
     made.set_defaults(**absent, prompt_logprobs=False)
-    add = made.add_argument_group("batch").add_argument
-    size = f"prompts at once; the others wait for a free lane (default: {SIZE})"
-    add("--batch-size", type=flags.whole, metavar="N", default=SIZE, help=size)
-    static = "keep the rows of lanes that have ended until all have: this shows what a batch without a queue wastes"
-    add("--static", action="store_true", help=static)
-    compare = "also run each prompt alone, and compare the token ids and the time"
-    add("--compare", action="store_true", help=compare)
-    draws = "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of the first " \
-            "token with its probabilities; draw k is what k re-rolls of each token give"  # fmt: skip
-    add("--draws", "-n", type=flags.whole, metavar="N", help=draws)
-    flags.add_settings(made.add_argument_group("sampling and stops"))
-    flags.add_load(made.add_argument_group("model and cache"))
-    flags.add_jsonl(made, "table")
-    flags.add_trace(made)
     return made
 
 

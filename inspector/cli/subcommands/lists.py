@@ -59,20 +59,17 @@ def models_parser() -> flags.Parser:
     """List the models on the disk: the bundled one, those of recent sessions, and those in the hub's cache
     (HF_HUB_CACHE, HF_HOME), in LM Studio's folders and in the directories of INSPECTOR_MODELS, which are separated as
     in PATH. Only config.json and the headers of the weights are read."""
-    made = flags.command_parser(
-        "models",
-        models_parser.__doc__,
+    epilog = (
         "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
         "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
         "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
-        "interrupted download; every file is checked against the hash that the hub states.",
+        "interrupted download; every file is checked against the hash that the hub states."
     )
-    directories = "list only the models in these directories, two levels deep"
-    made.add_argument("directories", metavar="DIR", nargs="*", help=directories)
-    get = "download this model from the hub (HF_ENDPOINT) into the hub's cache"
-    made.add_argument("--get", metavar="ID", help=get)
-    flags.add_jsonl(made, "table")
-    return made
+    return flags.command_parser("models", models_parser.__doc__, epilog, {
+        "directories DIR": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
+        "--get ID": "download this model from the hub (HF_ENDPOINT) into the hub's cache",
+        **flags.jsonl("table"),
+    })  # fmt: skip
 
 
 def run_models(args: Namespace) -> int:
@@ -139,15 +136,12 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 def sessions_parser() -> flags.Parser:
     """List the saved sessions, the most recently written one first."""
-    made = flags.command_parser(
-        "sessions",
-        sessions_parser.__doc__,
+    epilog = (
         f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
         "but never one with a mark of yours (a name, a bookmark, a note, a caption), nor one whose file you renamed. "
-        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file.",
+        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file."
     )
-    flags.add_jsonl(made, "table")
-    return made
+    return flags.command_parser("sessions", sessions_parser.__doc__, epilog, flags.jsonl("table"))
 
 
 def run_sessions(args: Namespace) -> int:
@@ -184,11 +178,11 @@ def doctor_parser() -> flags.Parser:
     """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
     computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
     has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
-    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
-    flags.add_jsonl(made, "lines", "one JSON object")
-    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
-    flags.add_named(made.add_argument_group("model"), *names)
-    return made
+    return flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.", {
+        **flags.jsonl("lines", "one JSON object"),
+        "model:": "",
+        **flags.named("model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"),
+    })  # fmt: skip
 
 
 def run_doctor(args: Namespace) -> int:
@@ -299,13 +293,10 @@ SHELLS = {
 def completion_parser() -> flags.Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
-    made = flags.command_parser(
-        "completion",
-        "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
-        f"values with tab. Put one line into your shell's start-up file. {ways}.",
-    )
-    made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
-    return made
+    description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
+                  f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
+    shell: flags.Flags = {"shell": ("the shell whose code to print", {"choices": SHELLS})}
+    return flags.command_parser("completion", description, flags.EXIT_STATUS, shell)
 
 
 def run_completion(args: Namespace) -> int:
@@ -349,6 +340,7 @@ KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     **{name: field.choices.keys for name, field in BY_NAME.items() if field.choices},
     "trace": sessions.names,
     "resume": sessions.names,
+    "to": lambda: flags.DOCUMENTS,
     "preset": lambda: Presets().names,
     "model": lambda: ("pocket",),
     "views": lambda: (*show.VIEWS, *show.MEASURED),

@@ -45,23 +45,19 @@ _SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
 
 def replay_parser() -> flags.Parser:
     """The parser of `inspector replay`."""
-    made = flags.command_parser(
-        "replay",
-        "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
-        f"{key_for('go_live')} loads the recorded model and continues live.",
-        f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} "
-        f"and {key_for('slower')} change the speed, backspace goes back. {flags.EXIT_STATUS}",
-    )
-    add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
-        "second-model, which come with the program (default: the demonstration)")  # fmt: skip
-    add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_SPEEDS}")
-    follow = "follow a recording that another program is writing; you can look around, and change nothing"
-    add("--follow", action="store_true", help=follow)
-    add("--no-save", action="store_true", help="do not save what you add when you continue live")
-    flags.add_theme(made)
-    return made
+    description = "Show a recorded session on the same screen, without a model: walk, compare, search, play. " \
+                  f"{key_for('go_live')} loads the recorded model and continues live."  # fmt: skip
+    epilog = f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} " \
+             f"and {key_for('slower')} change the speed, backspace goes back. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("replay", description, epilog, {
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or batch or second-model, which come "
+                        "with the program (default: the demonstration)",
+        "--play": "play it from its beginning; otherwise it opens at its end",
+        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": 1.0}),
+        "--follow": "follow a recording that another program is writing; you can look around, and change nothing",
+        "--no-save": "do not save what you add when you continue live",
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def speed(text: str) -> float:
@@ -121,7 +117,6 @@ def run_replay(args: Namespace) -> int:
 
 
 Found = TypeVar("Found")
-NAMES = ("html", "md", "csv", "txt", "svg")
 STDOUT = "-"
 SIZE = (120, 40)
 SMALLEST, LARGEST = (40, 10), (500, 300)
@@ -131,31 +126,23 @@ def export_parser() -> flags.Parser:
     """Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a
     picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and reveals,
     without a network or a model."""
-    made = flags.command_parser(
-        "export",
-        export_parser.__doc__,
-        "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
-        "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
-        f"{flags.EXIT_STATUS}",
-    )
-    add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or a lesson by "
-        "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
-    to = f"{', '.join(NAMES)}: the kind of document (default: by the ending of OUT)"
-    add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
-    out = "file to write; - is standard output (default: FILE's name, in this directory)"
-    add("--output", "-o", metavar="OUT", help=out)
-    node = "select this node, or the first one of this named branch, and show the path to it and on along the " \
-           "oldest branch"  # fmt: skip
-    add("--node", metavar="N|NAME", help=node)
-    of = "for a web page: the lesson that was recorded in it, by its number, name or .md file"
-    add("--lesson", metavar="LESSON", help=of)
-    add("--force", action="store_true", help="replace the file if it exists")
-    add = made.add_argument_group("picture of the screen").add_argument
-    size = "size of the terminal (default: 120x40)"
-    add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
-    add("--light", action="store_true", help="use the light theme")
-    return made
+    epilog = "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so " \
+             "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's " \
+             f"directory. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("export", export_parser.__doc__, epilog, {
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or a lesson by its number, name or .md "
+                        "file with its recording beside it (default: the demonstration)",
+        "--to FORMAT": (f"{', '.join(flags.DOCUMENTS)}: the kind of document (default: by the ending of OUT)",
+                        {"type": format_name}),
+        "--output -o OUT": "file to write; - is standard output (default: FILE's name, in this directory)",
+        "--node N|NAME": "select this node, or the first one of this named branch, and show the path to it and on "
+                         "along the oldest branch",
+        "--lesson LESSON": "for a web page: the lesson that was recorded in it, by its number, name or .md file",
+        "--force": "replace the file if it exists",
+        "picture of the screen:": "",
+        "--size COLUMNSxROWS": ("size of the terminal (default: 120x40)", {"type": dimensions, "default": SIZE}),
+        "--light": "use the light theme",
+    })  # fmt: skip
 
 
 def format_name(text: str) -> str:
@@ -253,10 +240,10 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
-    if name not in NAMES:
+    if name not in flags.DOCUMENTS:
         what = f"The end of {given} names no format." if given else "What to write was not said."
         what = f"There is no format {name}." if args.to else what
-        raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
+        raise EngineError(what, f"Add --to: {', '.join(flags.DOCUMENTS)}.")
     if args.output == STDOUT:
         return name, None
     return name, given or typed(f"{stem(trace)}.{name}")
@@ -275,29 +262,23 @@ def stem(trace: Path | None) -> str:
 def open_parser() -> flags.Parser:
     """Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply
     becomes a branch, token by token, beside the tokens that are computed here."""
-    made = flags.command_parser(
-        "open",
-        open_parser.__doc__,
-        "FILE is a HAR file of mitmdump or a browser, the body of a request "
-        f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
-        f"{flags.EXIT_STATUS}",
-    )
-    made.add_argument("file", metavar="FILE", help="what to open")
-    made.add_argument("number", metavar="N", nargs="?", type=flags.whole, help="number of the request in a recording; "
-        "without it the requests are listed, if there are several")  # fmt: skip
-    no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
-    made.add_argument("--no-model", action="store_true", help=no_model)
-    out = "write that recording instead of opening the screen"
-    made.add_argument("--output", "-o", metavar="RECORDING", help=out)
-    made.add_argument("--force", action="store_true", help="replace the file if it exists")
-    check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
-    made.add_argument("--check", action="store_true", help=check)
-    flags.add_jsonl(made, "table")
-    flags.add_load(made.add_argument_group("model and cache"))
-    session = made.add_argument_group("session")
-    session.add_argument("--no-save", action="store_true", help="do not save the session")
-    flags.add_theme(session)
-    return made
+    epilog = "FILE is a HAR file of mitmdump or a browser, the body of a request to an API like OpenAI's, an object " \
+             f'{{"request": ..., "response": ...}}, a reply, or the output of a batch. {flags.EXIT_STATUS}'  # fmt: skip
+    return flags.command_parser("open", open_parser.__doc__, epilog, {
+        "file FILE": "what to open",
+        "number [N]": ("number of the request in a recording; without it the requests are listed, if there are several",
+                       {"type": flags.whole}),
+        "--no-model": "show only the reply, as a recording made from its logprobs; a reply without a request always "
+                      "opens so",
+        "--output -o RECORDING": "write that recording instead of opening the screen",
+        "--force": "replace the file if it exists",
+        "--check": "without the screen, compare each reply, or that of request N, with the tokens computed here",
+        **flags.jsonl("table"),
+        **flags.LOAD,
+        "session:": "",
+        "--no-save": "do not save the session",
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def run_open(args: Namespace) -> int:

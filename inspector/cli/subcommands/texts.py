@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from argparse import Namespace
@@ -25,29 +24,22 @@ MOST = 20
 def score_parser() -> flags.Parser:
     """Score a text with a model: every token's logprob, rank and surprisal, the text's perplexity, and its bits per
     byte and per character. The model reads the text exactly as the file has it, and does not continue it."""
-    made = flags.command_parser(
-        "score",
-        score_parser.__doc__,
-        "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
-        f"window. {flags.EXIT_STATUS}",
-    )
-    made.add_argument("file", metavar="FILE", nargs="?", help="a UTF-8 text; - reads standard input")
-    text = made.add_argument_group("text")
-    own = r"the text itself, without a FILE; \n and \t are escapes"
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=own)
-    template = "score it as a user's message in the model's chat template"
-    text.add_argument("--chat-template", action="store_true", help=template)
-    text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_chat(text)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "table")
-    summary = "print the figures of the whole text only, not its tokens"
-    out.add_argument("--summary", action="store_true", help=summary)
-    flags.add_trace(out)
-    likely = f"candidates at each place in the JSON lines or the recording, at most {MOST} (default: {MOST})"
-    out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
-    flags.add_load(made.add_argument_group("model and cache"))
-    return made
+    epilog = "The first token has nothing before it, so it is not scored. The text must fit into the model's context " \
+             f"window. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("score", score_parser.__doc__, epilog, {
+        "file [FILE]": "a UTF-8 text; - reads standard input",
+        "text:": "",
+        "--prompt -p TEXT": r"the text itself, without a FILE; \n and \t are escapes",
+        "--chat-template": "score it as a user's message in the model's chat template",
+        **flags.SYSTEM, **flags.CHAT,
+        "output:": "",
+        **flags.jsonl("table"),
+        "--summary": "print the figures of the whole text only, not its tokens",
+        **flags.TRACE,
+        "--candidates N": ("candidates at each place in the JSON lines or the recording, at most "
+                           f"{MOST} (default: {MOST})", {"type": BY_NAME["candidates"].parse}),
+        **flags.LOAD,
+    })  # fmt: skip
 
 
 def run_score(args: Namespace) -> int:
@@ -118,38 +110,35 @@ CANDIDATES = 10
 def diff_parser() -> flags.Parser:
     """Compare two models over one text, token by token: the KL divergence of the second's distribution from the
     first's, the perplexity of both, equal top tokens and changes of probability, named as in llama.cpp's KL tool."""
-    made = flags.command_parser(
-        "diff",
-        diff_parser.__doc__,
+    epilog = (
         "KL is KL(first||second), in bits (llama.cpp prints nats; a bit is 0.693 nats). Models with different "
         "tokenizers are compared by logprob, over the stretches of text between places where tokens of both end. A "
         "text longer than a context window is read in windows that overlap by half. "
         f"{flags.EXIT_STATUS} With a gate: 3 a bound is broken, 4 a figure is within two standard errors of a bound, "
-        "2 a figure could not be computed.",
+        "2 a figure could not be computed."
     )
+    made = flags.command_parser("diff", diff_parser.__doc__, epilog, {
+        "first A": "the first model: pocket, a directory, or a hub id",
+        "second [B]": "the second model (default: A, changed by the flags of the second model)",
+        "second model:": "",
+        **second_model_flags(""),
+        "text:": "",
+        "--text -t FILE": ("a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts "
+                           "together", {"action": "append"}),
+        "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
+        "--window N": "tokens in a window (default: as many as fit both models)",
+        "gate:": "bounds that the second model must keep; the exit status says whether it does",
+        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": flags.between(math.inf)}),
+        "--min-same-top SHARE": ("lower bound of the share of places at which both have the same most probable token, "
+                                 "0 to 1", {"type": flags.between(1.0)}),
+        "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
+                              "1 or more", {"type": flags.between(math.inf, 1.0)}),
+        "output:": "",
+        **flags.jsonl("figures, which come last", "one JSON object a line, with every token,"),
+        "both models and their caches (--adapter-path is for the first model, --adapter for the second):": "",
+        **flags.MODEL,
+    })  # fmt: skip
     made.intermixed = True  # B may come after flags
-    made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
-    second = "the second model (default: A, changed by the flags of the second model)"
-    made.add_argument("second", metavar="B", nargs="?", help=second)
-    add_second_model(made.add_argument_group("second model"), "")
-    text = made.add_argument_group("text")
-    file = "a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts together"
-    text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    window = "tokens in a window (default: as many as fit both models)"
-    text.add_argument("--window", type=flags.whole, metavar="N", help=window)
-    bounds = "bounds that the second model must keep; the exit status says whether it does"
-    add = made.add_argument_group("gate", bounds).add_argument
-    divergence = "upper bound of the mean KL divergence per token"
-    add("--max-kld", type=flags.between(math.inf), metavar="BITS", help=divergence)
-    same = "lower bound of the share of places at which both have the same most probable token, 0 to 1"
-    add("--min-same-top", type=flags.between(1.0), metavar="SHARE", help=same)
-    ratio = "upper bound of the second perplexity over the first, and its inverse the lower bound; 1 or more"
-    add("--max-ppl-ratio", type=flags.between(math.inf, 1.0), metavar="X", help=ratio)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "figures, which come last", "one JSON object a line, with every token,")
-    both = "both models and their caches (--adapter-path is for the first model, --adapter for the second)"
-    flags.add_load(made.add_argument_group(both))
     return made
 
 
@@ -186,20 +175,20 @@ GROUP_SIZE = 64
 """The default of mlx_lm.convert."""
 
 
-def add_second_model(group: argparse._ArgumentGroup, prefix: str) -> None:
+def second_model_flags(prefix: str) -> flags.Flags:
     """The flags that make a second model of the first one.
 
     Args:
-        group: Of the parser.
         prefix: Before their names, as in `--second-model-bits`; empty for `--bits`.
     """
-    add = group.add_argument
-    add(f"--{prefix}bits", dest="second_model_bits", type=flags.whole, metavar="N",
-        help="quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does")  # fmt: skip
-    add(f"--{prefix}group-size", dest="second_model_group_size", type=flags.whole, metavar="N",
-        help=f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})")  # fmt: skip
-    adapter = "directory of an adapter to load with the second model"
-    add(f"--{prefix}adapter", dest="second_model_adapter", metavar="DIR", help=adapter)
+    return {
+        f"--{prefix}bits N": ("quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does",
+                              {"dest": "second_model_bits"}),
+        f"--{prefix}group-size N": (f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})",
+                                    {"dest": "second_model_group_size"}),
+        f"--{prefix}adapter DIR": ("directory of an adapter to load with the second model",
+                                   {"dest": "second_model_adapter"}),
+    }  # fmt: skip
 
 
 def second_model_from(args: Namespace, load: LoadSettings, named: str | None) -> OpenLockstep | None:
@@ -237,31 +226,24 @@ def tokens_parser() -> flags.Parser:
     """Cut a text into tokens: the id, the text and the bytes of each, and the bytes per token. Only the model's
     tokenizer is read, or downloaded. Without --chat the text is cut as a raw prompt: special tokens that are spelled
     out in it become those tokens, and a beginning-of-sequence token comes first if the tokenizer adds one."""
-    made = flags.command_parser(
-        "tokens",
-        tokens_parser.__doc__,
-        f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}",
-    )
-    text = made.add_argument_group("text")
-    text.add_argument("file", nargs="?", metavar="FILE", help="a UTF-8 text (default: -, standard input)")
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    template = "cut it as a user's message in the model's chat template"
-    text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
-    text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_chat(text)
-    model = made.add_argument_group("model")
-    model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
-    own_code = "run code that comes with the tokenizer"
-    model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
-    apart = made.add_argument_group("taken apart; a MODEL may be a tokenizer.json, too")
-    merges = "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's steps"
-    apart.add_argument("--merges", action="store_true", help=merges)
-    beside = "also show the tokens of another tokenizer, below the first one's"
-    apart.add_argument("--beside", metavar="MODEL", help=beside)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "table")
-    out.add_argument("--summary", action="store_true", help="print the counts only, not the tokens")
-    return made
+    epilog = f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}"
+    return flags.command_parser("tokens", tokens_parser.__doc__, epilog, {
+        "text:": "",
+        "file [FILE]": "a UTF-8 text (default: -, standard input)",
+        "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
+        "--chat --chat-template": ("cut it as a user's message in the model's chat template", {"dest": "chat"}),
+        **flags.SYSTEM, **flags.CHAT,
+        "model:": "",
+        "--model MODEL": "pocket, a directory, or a hub id (default: pocket)",
+        "--trust-remote-code": ("run code that comes with the tokenizer", flags.NONE),
+        "taken apart; a MODEL may be a tokenizer.json, too:": "",
+        "--merges": "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's "
+                    "steps",
+        "--beside MODEL": "also show the tokens of another tokenizer, below the first one's",
+        "output:": "",
+        **flags.jsonl("table"),
+        "--summary": "print the counts only, not the tokens",
+    })  # fmt: skip
 
 
 def run_tokens(args: Namespace) -> int:
