@@ -37,7 +37,7 @@ def run_generate(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
+    from inspector.cli.writers.generation import GenerationFigures, report
 
     path, request = arguments.place(args.output, args.force, "the text does"), arguments.request_from(args)
     if request.load.record_logits and path is None:
@@ -50,7 +50,7 @@ def run_generate(args: Namespace) -> int:
         first = [protocol.LoadDraft(speculation)]
         commands = [protocol.RunRounds(speculation, plain=PLAIN_STEPS)]
     if args.steer is None:
-        return report(request, GeneratedText, figures, commands, first=first, **how)
+        return report(request, figures, commands, first=first, **how)
     if request.settings.grammar is not None:
         message = "--steer computes the prompt's last token again, so a grammar would have to allow it."
         raise EngineError(message, "Leave out the grammar, or --steer.")
@@ -61,7 +61,7 @@ def run_generate(args: Namespace) -> int:
         assert summary.prefilled is not None
         return [protocol.HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
-    return report(request, GeneratedText, figures, first=first, after=steered, **how)
+    return report(request, figures, first=first, after=steered, **how)
 
 
 # ---- steering --------------------------------------------------------------------------------
@@ -137,10 +137,10 @@ def beam_parser() -> flags.Parser:
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.sequences import BeamReport, SearchResult
+    from inspector.cli.writers.sequences import BeamReport
 
     request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
-    return report(request, BeamReport, SearchResult(), [search])
+    return report(request, BeamReport(), [search])
 
 
 def beam_settings(args: Namespace) -> BeamSettings:
@@ -195,13 +195,13 @@ def run_batch(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.sequences import BatchEnd, BatchTable
+    from inspector.cli.writers.sequences import BatchReport
 
     path, texts = arguments.place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
     list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
     commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
-    return report(request, BatchTable, BatchEnd(request), after=commands, trace=path, force=args.force)
+    return report(request, BatchReport(request), after=commands, trace=path, force=args.force)
 
 
 def prompts_from(args: Namespace) -> list[str]:

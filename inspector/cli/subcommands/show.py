@@ -17,7 +17,6 @@ from engine.settings import BY_NAME, FIELDS
 from inspector.cli import flags
 from inspector.cli.arguments import read_file, request_from
 from inspector.cli.exit import NOT_SHOWN, OK, bad_input
-from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import read_pairs, steering
 
 if TYPE_CHECKING:
@@ -219,7 +218,7 @@ def run_show(args: Namespace) -> int:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.inside import InsideTables, Known, questions, refused
+    from inspector.cli.writers.inside import Known, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
     request = request_from(args)
@@ -234,7 +233,7 @@ def run_show(args: Namespace) -> int:
             yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [protocol.TakeStep() for _ in range(args.steps)]
-    status = report(request, InsideTables, known, steps, after=after, forgives=refused)
+    status = report(request, known, steps, after=after, forgives=refused)
     if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
@@ -314,12 +313,10 @@ def show_race_parser() -> flags.Parser:
 def run_show_race(args: Namespace) -> int:
     """Run `inspector show race`; its default prompt is the screen's."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import SoFar
-    from inspector.cli.writers.measured import RaceTable
-    from inspector.state.measured import Measured
+    from inspector.cli.writers.measured import RaceReport
 
     request = request_from(args, default_prompt=True)
-    return report(request, RaceTable, SoFar(Measured()), [protocol.Race(args.first, args.last)])
+    return report(request, RaceReport(), [protocol.Race(args.first, args.last)])
 
 
 # ---- inspector show time, and cache ------------------------------------------------------------
@@ -372,7 +369,7 @@ def run_show_cache(args: Namespace) -> int:
 def _measure(args: Namespace, *commands: Command) -> int:
     """Run a text, by default the screen's prompt, and measure."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.measured import ProfileTables
+    from inspector.cli.writers.measured import Measurements
 
     request = request_from(args, default_prompt=True)
-    return report(request, ProfileTables, EndFigures(), [protocol.Run(), *commands])
+    return report(request, Measurements(), [protocol.Run(), *commands])

@@ -49,11 +49,11 @@ def run_score(args: Namespace) -> int:
         EngineError: A value is out of range, the text can't be read or is empty, or the recording can't be written.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.tokens import Score, ScoreTable
+    from inspector.cli.writers.tokens import Score
 
     path, request = arguments.place(args.output, args.force, "the scores do"), score_request_from(args)
     how = {"trace": path, "force": args.force, "told": _of_text}
-    return report(request, ScoreTable, Score(not args.summary), **how)
+    return report(request, Score(not args.summary), **how)
 
 
 def _of_text(failure: Failure) -> Failure:
@@ -148,7 +148,7 @@ def run_diff(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
-    from inspector.cli.writers.diff import Bounds, DiffReading, DiffTable
+    from inspector.cli.writers.diff import Bounds, DiffReading
     from inspector.cli.writers.generation import report
 
     if args.model is not None:
@@ -166,7 +166,7 @@ def run_diff(args: Namespace) -> int:
     request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
-    return report(request, DiffTable, reading, [second, *reads], told=_of_text) or reading.status
+    return report(request, reading, [second, *reads], told=_of_text) or reading.status
 
 
 # ---- the flags of a second model, for the screen too -----------------------------------------
@@ -258,12 +258,12 @@ def run_tokens(args: Namespace) -> int:
     asked, listed = tokens_request_from(args), not args.summary
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
     if not args.merges and args.beside is None:
-        return report(asked, tokens.TokenTable, tokens.CountedTokens(listed), [cut], loads=False)
+        return report(asked, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
     text = tokens.TextApart(asked.prompt, args.merges, listed)
     on_disk = not asked.chat and all(tokens.needs_no_engine(each.model) for each in models)
     return report(
-        asked, tokens.ApartTable, text, [cut] if asked.chat else [],  # the chat template's text
+        asked, text, [cut] if asked.chat else [],  # the chat template's text
         make_backend=tokens.TokenizerBackend if on_disk else None, loads=False,
         after=lambda summary: [TakeApart(text.text, each) for each in models],
     )  # fmt: skip

@@ -15,7 +15,6 @@ from engine.settings import MOST_STEPS, LoadSettings, Settings, TrainingSettings
 from inspector import places
 from inspector.cli import flags
 from inspector.cli.arguments import CliRequest, given, known
-from inspector.cli.writers.json_lines import EndFigures
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -81,7 +80,7 @@ def run_train(args: Namespace) -> int:
         directory = _new_directory(args.output)
     request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
     then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
-    return report(request, TrainingLooks, EndFigures(), then, loads=False, awaits=True)
+    return report(request, TrainingLooks(), then, loads=False, awaits=True)
 
 
 def _settings(args: Namespace) -> TrainingSettings:

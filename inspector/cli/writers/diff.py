@@ -8,12 +8,12 @@ from typing import Literal
 
 from msgspec import Struct
 
-from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan, Record
+from inspector.blocks.blocks import Fact
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.generation import Report
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.second_model import Divergences, Mean, mean, percentile
@@ -22,7 +22,6 @@ WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
-Line = tuple[str, str]
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
@@ -133,13 +132,15 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     other_ms: float
 
 
-class DiffReading(EndFigures):
+class DiffReading(Report):
     """The figures of a comparison so far.
 
     Args:
         texts: How many are read.
         bounds: What they must hold.
     """
+
+    measures = "second model: "
 
     def __init__(self, texts: int = 1, bounds: Bounds | None = None) -> None:
         self.figures = Divergences()
@@ -206,47 +207,37 @@ class DiffReading(EndFigures):
             other_ms=self.other_ms,
         )
 
+    def early(self, record: Record) -> Fact:
+        """The memory that both models need, and that there is, before the second is loaded."""
+        if not isinstance(record, LockstepMemory):
+            return super().early(record)
+        second = f"about {size(record.second_bytes)}" if record.second_bytes else "the same weights"
+        free = "" if record.free_bytes is None else f"; {size(record.free_bytes)} are free"
+        return "memory", f"the first model has {size(record.first_bytes)}, the second needs {second}{free}"
+
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, LockstepRead):
+            return f"read {record.done}/{record.total} tokens"
+        return super().progress(record)
+
+    def rest(self) -> Iterator[str]:
+        """The figures, and the bounds."""
+        if self.total:
+            lines = [*report(self), *gate(self)]
+            width = max(len(name) for name, value in lines if value)
+            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
+
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        against = [("against", self.opened.title)] if self.opened else []
+        return [*super().costs(summary, request), *against, *cost(self)]
+
 
 # ---- the table --------------------------------------------------------------------------------
 
 
-class DiffTable(PlainText[DiffReading]):
-    """Writes the figures once the text is read, or as far as it was; memory and time of both to standard error."""
-
-    def _take(self, record: Record) -> None:
-        match record:
-            case LockstepMemory():
-                self._show("")
-                self._say(needs(record) + "\n")
-            case protocol.Measuring():
-                self._show(f"second model: {record.detail} {record.done}/{record.total}")
-            case LockstepOpened():
-                self._notes += record.notes
-            case LockstepRead():
-                self._show(f"read {record.done}/{record.total} tokens")
-            case _:
-                super()._take(record)
-
-    def _rest(self) -> Iterator[str]:
-        if self._figures.total:
-            lines = [*report(self._figures), *gate(self._figures)]
-            width = max(len(name) for name, value in lines if value)
-            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        opened = self._figures.opened
-        against = [("against", opened.title)] if opened else []
-        return [*super()._costs(summary), *against, *cost(self._figures)]
-
-
-def needs(memory: LockstepMemory) -> str:
-    """The memory that both models need, and that there is, before the second is loaded."""
-    second = f"about {size(memory.second_bytes)}" if memory.second_bytes else "the same weights"
-    free = "" if memory.free_bytes is None else f"; {size(memory.free_bytes)} are free"
-    return f"memory: the first model has {size(memory.first_bytes)}, the second needs {second}{free}"
-
-
-def report(reading: DiffReading) -> Iterator[Line]:
+def report(reading: DiffReading) -> Iterator[Fact]:
     """The figures as names and values; a heading has no value."""
     made = reading.figures
     broken = "" if reading.ended else " before it was stopped"
@@ -263,19 +254,19 @@ def report(reading: DiffReading) -> Iterator[Line]:
         yield from _section(title, lines, apart=place > 0)
 
 
-def _section(title: str, lines: Iterable[Line], apart: bool = True) -> Iterator[Line]:
+def _section(title: str, lines: Iterable[Fact], apart: bool = True) -> Iterator[Fact]:
     yield from [("", "")] if apart else []
     yield f"====== {title} ======", ""
     yield from lines
 
 
-def gate(reading: DiffReading) -> Iterator[Line]:
+def gate(reading: DiffReading) -> Iterator[Fact]:
     """The bounds, and whether they hold, if some were given."""
     if judged := reading.judged:
         yield from _section("Gate", map(_verdict, judged))
 
 
-def _verdict(judged: Judged) -> Line:
+def _verdict(judged: Judged) -> Fact:
     """One bound, and whether it holds."""
     known = _with_error(judged.value).strip() if judged.value is not None else "no figure"
     bound = {"same top": "at least"}.get(judged.name, "at most")
@@ -287,7 +278,7 @@ def _verdict(judged: Judged) -> Line:
     return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"
 
 
-def _perplexity(made: Divergences, broken: str) -> Iterator[Line]:
+def _perplexity(made: Divergences, broken: str) -> Iterator[Fact]:
     if made.by_ids:
         theirs, mine = made.perplexities
         yield "Mean PPL(Q)", _with_error(theirs)
@@ -307,7 +298,7 @@ def _perplexity(made: Divergences, broken: str) -> Iterator[Line]:
         yield "Bits per byte, Q less base", _with_error(change)
 
 
-def _kl(made: Divergences) -> Iterator[Line]:
+def _kl(made: Divergences) -> Iterator[Fact]:
     ordered = sorted(made.kl)
     yield "Mean    KLD", _with_error(mean(made.kl)) + " bits"
     yield "Maximum KLD", f"{ordered[-1]:10.6f}"
@@ -317,7 +308,7 @@ def _kl(made: Divergences) -> Iterator[Line]:
     yield "Minimum KLD", f"{ordered[0]:10.6f}"
 
 
-def _tokens(made: Divergences) -> Iterator[Line]:
+def _tokens(made: Divergences) -> Iterator[Fact]:
     ordered = sorted(made.changes)
     for name, share in (
         ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
@@ -342,7 +333,7 @@ def worst_places(made: Divergences) -> list[int]:
     return sorted(range(len(spans)), key=apart, reverse=True)[:WORST]
 
 
-def _worst(made: Divergences) -> Iterator[Line]:
+def _worst(made: Divergences) -> Iterator[Fact]:
     for place in worst_places(made):
         span, around = made.spans[place], made.spans[max(0, place - AROUND) : place]
         before = "".join(each.text for each in around if each.position < span.position)  # not of another text
@@ -353,7 +344,7 @@ def _worst(made: Divergences) -> Iterator[Line]:
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{token_label(span.text, span.raw)}"
 
 
-def cost(reading: DiffReading) -> Iterator[Line]:
+def cost(reading: DiffReading) -> Iterator[Fact]:
     """Time and memory of both."""
     yield "took", f"{milliseconds(reading.ms)} of base, {milliseconds(reading.other_ms)} of Q"
     ended, memory, opened = reading.ended, reading.memory, reading.opened

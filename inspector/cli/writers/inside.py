@@ -26,8 +26,7 @@ from inspector.blocks.blocks import Block, sentence
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.flags import unescaped
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.generation import Report
 from inspector.config.directions import name_of, write_direction
 from inspector.display import visible
 from inspector.documents import (
@@ -59,8 +58,8 @@ LACKED: Mapping[str, type[Record]] = {
 """Record of the answer to each command that a model may have no answer to."""
 
 
-class Known(EndFigures):
-    """The answers so far, for the commands that depend on them."""
+class Known(Report):
+    """A table for each view; the answers so far, for the commands that depend on them."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -117,6 +116,21 @@ class Known(EndFigures):
             none = "There are no steps: add --steps, or name a prompt token, such as p2."
             raise PromptError(f"{given} is no {what} that has a token before it.", there if count else none)
         return self.nodes[index - 1]
+
+    def lines(self, record: Record) -> Iterable[str]:
+        """The table of a view."""
+        facts = getattr(record, "facts", None)
+        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+        match record:
+            case Failure():
+                said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
+                title = TABLES[LACKED[record.command]][0]
+                yield from (title, *(f"  {line}" for line in plain_lines([said], width)), "")
+            case _ if type(record) in TABLES:
+                title, document = TABLES[type(record)]
+                shown = document(record, self) if checks_hold(record) else ()
+                proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
+                yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""
@@ -307,26 +321,6 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 
 
 # ---- tables -----------------------------------------------------------------------------------
-
-
-class InsideTables(PlainText[Known]):
-    """Writes a table for each view."""
-
-    def _take(self, record: Record) -> None:
-        facts = getattr(record, "facts", None)
-        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
-        match record:
-            case Failure():
-                said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
-                title = TABLES[LACKED[record.command]][0]
-                self._write([title, *(f"  {line}" for line in plain_lines([said], width)), ""])
-            case _ if type(record) in TABLES:
-                title, document = TABLES[type(record)]
-                shown = document(record, self._figures) if checks_hold(record) else ()
-                proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, ""])
-            case _:
-                super()._take(record)
 
 
 def checked(known: CaptureFacts, width: int) -> str:

@@ -19,7 +19,7 @@ from engine.protocol import Candidate, Candidates, Command, Received, Record, Se
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
-from inspector.cli.writers.generation import GeneratedText, GenerationFigures, writer
+from inspector.cli.writers.generation import GenerationFigures, writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -112,7 +112,7 @@ class ScriptedBackend:
 
 def text_writer(request: CliRequest, out: io.StringIO, err: io.StringIO | None) -> driver.Writer:
     """The writer of `inspector generate`."""
-    return writer(request, GeneratedText, GenerationFigures(request), out=out, err=err)
+    return writer(request, GenerationFigures(request), out=out, err=err)
 
 
 class ScriptedRun:

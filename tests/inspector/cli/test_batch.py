@@ -15,7 +15,7 @@ from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.json_lines import PROGRESS
-from inspector.cli.writers.sequences import BatchEnd, BatchTable
+from inspector.cli.writers.sequences import BatchReport
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
@@ -32,7 +32,7 @@ class Run(ScriptedRun):
             protocol.CompareBatch: COMPARED,
             protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        made = lambda asked, out, err: writer(asked, BatchTable, BatchEnd(asked), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, BatchReport(asked), out=out, err=err)  # noqa: E731
         super().__init__(request, answers, list(commands_for(args, request, texts)), made)
 
 

@@ -15,7 +15,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import beam_parser, beam_settings
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.sequences import BeamReport, SearchResult
+from inspector.cli.writers.sequences import BeamReport
 from tests.inspector.cli.scripted import ScriptedRun, as_record, interrupted
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
@@ -52,7 +52,7 @@ class Run(ScriptedRun):
         self.settings = beam_settings(args)
         answers = {protocol.SearchBeams: script(greedy)}
         then = [protocol.SearchBeams(self.settings)]
-        made = lambda asked, out, err: writer(asked, BeamReport, SearchResult(), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, BeamReport(), out=out, err=err)  # noqa: E731
         super().__init__(request_from(args), answers, then, made)
 
 

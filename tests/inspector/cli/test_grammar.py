@@ -17,7 +17,7 @@ from engine.protocol import Step
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Summary
 from inspector.cli.subcommands.generate import beam_parser, generate_parser
-from inspector.cli.writers.generation import GeneratedText, GenerationFigures
+from inspector.cli.writers.generation import GenerationFigures, PlainText
 from inspector.cli.writers.json_lines import JsonLines
 from tests.inspector.cli.scripted import of_kind
 from tests.inspector.fakes import session
@@ -107,7 +107,7 @@ def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_t
     lines, report = io.StringIO(), io.StringIO()
     figures = GenerationFigures(request)
     own = JsonLines(lines, request, figures)
-    for writer in (own, GeneratedText(io.StringIO(), report, request, figures)):
+    for writer in (own, PlainText(io.StringIO(), report, request, figures)):
         for record in records:
             writer.take(record, summary.take(record))
         writer.end(summary)

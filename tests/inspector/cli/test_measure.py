@@ -13,10 +13,8 @@ from inspector.cli.arguments import request_from
 from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_race_parser, show_time_parser
-from inspector.cli.writers.generation import writer
-from inspector.cli.writers.json_lines import EndFigures, SoFar
-from inspector.cli.writers.measured import ProfileTables, RaceTable
-from inspector.state.measured import Measured
+from inspector.cli.writers.generation import PlainText, writer
+from inspector.cli.writers.measured import Measurements, RaceReport
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.views.race.test_report import OPENED, steps
 
@@ -29,7 +27,7 @@ class RaceRun(ScriptedRun):
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
         request = request_from(args, default_prompt=True)
-        made = lambda asked, out, err: writer(asked, RaceTable, SoFar(Measured()), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, RaceReport(), out=out, err=err)  # noqa: E731
         super().__init__(request, {protocol.Race: told}, then, made)
 
 
@@ -128,7 +126,7 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
     monkeypatch.setenv("COLUMNS", str(columns))
     out = io.StringIO()
     request = request_from(parsed(show_time_parser(), ["-p", "Once"]))
-    writer = ProfileTables(out, None, request, EndFigures())
+    writer = PlainText(out, None, request, Measurements())
     writer.take(protocol.KVCompared(1, 8, (), "word " * 200, last=True), "")
     lines = [line for line in out.getvalue().splitlines() if "word" in line]
     assert width - 5 <= max(map(len, lines)) <= width

@@ -18,7 +18,7 @@ from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import ApartTable, TextApart
+from inspector.cli.writers.tokens import TextApart
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
@@ -41,7 +41,7 @@ def written(
         backend.emit = emit
         return backend
 
-    made = writer(request, ApartTable, TextApart("text", ladders, not summary), out, Terminal())
+    made = writer(request, TextApart("text", ladders, not summary), out, Terminal())
     assert drive(request, made, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
     return out.getvalue()
 

@@ -17,7 +17,7 @@ from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import Score, ScoreTable
+from inspector.cli.writers.tokens import Score
 from inspector.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import (
@@ -44,7 +44,7 @@ class Run(ScriptedRun):
             protocol.Load: answer(session.load()),
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
-        made = lambda asked, *to: writer(asked, ScoreTable, Score(not args.summary), *to)  # noqa: E731
+        made = lambda asked, *to: writer(asked, Score(not args.summary), *to)  # noqa: E731
         super().__init__(score_request_from(args), answers, writer=made)
 
     @property

@@ -19,8 +19,8 @@ from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Outcome, drive
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
-from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import CountedTokens, TokenTable
+from inspector.cli.writers.generation import PlainText, writer
+from inspector.cli.writers.tokens import CountedTokens
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 CUT = Tokenized(
@@ -49,7 +49,7 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
 
     to = out or io.StringIO()
     cut = protocol.CutText(request.load, request.prompt)
-    made = writer(request, TokenTable, CountedTokens(not summary), to, Terminal())
+    made = writer(request, CountedTokens(not summary), to, Terminal())
     assert drive(request, made, [cut], make, loads=False) == Outcome(0)
     assert backend.sent == [cut]
     return to.getvalue()
@@ -124,7 +124,7 @@ def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[
 
 def test_records_of_loading_are_progress_and_no_output() -> None:
     request, out = asked(), io.StringIO()
-    made = TokenTable(out, Terminal(), request, CountedTokens())
+    made = PlainText(out, Terminal(), request, CountedTokens())
     made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""
 
