@@ -227,7 +227,7 @@ def read_stdin(instead: str, source: str = "Standard input") -> str:
 
 
 def read_file(name: str, kind: str = "file", mend: str = "Check the path's spelling.") -> str:
-    """The text of a file; of standard input if the path leads there, as /dev/stdin does.
+    """The text of a file; of standard input if the path leads there, as /dev/stdin does, or is `-`.
 
     Args:
         name: Its path.
@@ -237,6 +237,8 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     Raises:
         PromptError: It isn't there, can't be read, isn't a regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
+    if name == STDIN:
+        return read_stdin("Give the text in a file.")
     with suppress(OSError, ValueError):
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin("Give the text in a file.", name)
@@ -262,10 +264,8 @@ def given_text(file: str | None, prompt: str | None, command: str, purpose: str,
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
     if file is None or file == STDIN:
-        text = typed_text(
-            STDIN if prompt is None else prompt,
-            f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE.",
-        )
+        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
+        text = typed_text(STDIN if prompt is None else prompt, instead)
     else:
         text = read_file(file, mend=f"Check the path's spelling, or give the text itself: {command} -p TEXT.")
     if not text:
@@ -366,12 +366,8 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         system = 'Put it into the file as {"role": "system", ...}.'
         hint = system if "system" in clash else "Leave one of them out."
         raise PromptError(f"--messages and {clash} were both given.", hint)
-    name = args.messages
-    if name == STDIN:
-        text, source = read_stdin("Give the conversation in a file."), "Standard input"
-    else:
-        text, source = read_file(name, "file of messages"), shorter(name)
-    value = parsed_json(source, text)
+    source = "Standard input" if args.messages == STDIN else shorter(args.messages)
+    value = parsed_json(source, read_file(args.messages, "file of messages"))
     fields = value if isinstance(value, dict) else {"messages": value}
     messages, tools = conversation_of(source, fields)
     notes: tuple[str, ...] = ()

@@ -270,25 +270,12 @@ def run_tokens(args: Namespace) -> int:
 
 
 def tokens_request_from(args: Namespace) -> CliRequest:
-    """Check what the flags ask for, and read the text.
+    """Check what the flags ask for, and read the text, which may come from a pipe without being named.
 
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    return _request(args, args.chat, "--chat", lambda: _text_to_cut(args))
-
-
-def _text_to_cut(args: Namespace) -> str:
-    if args.prompt is not None and args.file is not None:
-        raise PromptError("A file and --prompt were both given.", "Leave one of them out.")
-    if args.prompt is None and args.file is None and (sys.stdin is None or sys.stdin.isatty()):
-        raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
-    if args.file in (None, arguments.STDIN):
-        typed = arguments.STDIN if args.prompt is None else args.prompt
-        text = arguments.typed_text(typed, "Give the text as a file, or with -p.")
-    else:
-        text = arguments.read_file(args.file)
-    if not text:
-        hint = "Give some text: inspector tokens -p TEXT."
-        raise PromptError("The text is empty: there is nothing to cut.", hint)
-    return text
+    piped = args.prompt is None and sys.stdin is not None and not sys.stdin.isatty()
+    file = arguments.STDIN if args.file is None and piped else args.file
+    text = lambda: arguments.given_text(file, args.prompt, "inspector tokens", "cut")  # noqa: E731
+    return _request(args, args.chat, "--chat", text)

@@ -154,8 +154,8 @@ class PlainText:
             case protocol.PromptOpened(notes=notes) | protocol.LockstepOpened(notes=notes):
                 self._notes += notes
             case protocol.BatchOpened(note=note, lanes=lanes):
-                notes = dict.fromkeys((note, *(each for lane in lanes for each in lane.notes)))
-                self._notes += filter(None, notes)
+                every = (note, *(each for lane in lanes for each in lane.notes))
+                self._notes += filter(None, dict.fromkeys(every))
             case protocol.BeamOpened(note=note) if note:
                 self._notes.append(note)
         if (progress := self._report.progress(record)) is not None:
