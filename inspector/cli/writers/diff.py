@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -22,6 +22,9 @@ WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
+SHARED = ("log_ratio", "ratio", "correlation", "same_top")
+"""Figures of a comparison by tokens, which the summary takes over."""
+SECTION = "\n====== {} ======"
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
@@ -41,8 +44,8 @@ class Bounds(Struct, frozen=True):
     max_ppl_ratio: float | None = None
     """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
-    def __bool__(self) -> bool:
-        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
+
+NO_BOUNDS = Bounds()
 
 
 class Judged(Struct, frozen=True):
@@ -63,31 +66,30 @@ def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
         figures: Those of all that was read.
         complete: Whether the whole text was read; of a part nothing is known.
     """
-    judged = []
-    if bounds.max_kld is not None:
-        kl = mean(figures.kl) if complete and figures.kl else None
-        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
-    if bounds.min_same_top is not None:
-        top = figures.same_top if complete and figures.tops else None
-        off = None if top is None else Mean(1 - top.value, top.error)
-        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
-    if bounds.max_ppl_ratio is not None:
-        known = complete and figures.by_ids
-        log, ratio = (figures.log_ratio, figures.ratio) if known else (None, None)
-        either = None if log is None else Mean(abs(log.value), log.error)
-        most = math.log(bounds.max_ppl_ratio)
-        judged.append(_judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, most))
-    return judged
+    kl = mean(figures.kl) if complete and figures.kl else None
+    top = figures.same_top if complete and figures.tops else None
+    log, ratio = (figures.log_ratio, figures.ratio) if complete and figures.by_ids else (None, None)
+    differing = top and Mean(1 - top.value, top.error)
+    apart = log and Mean(abs(log.value), log.error)
+    found = (
+        ("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld or 0.0),
+        ("same top", top, bounds.min_same_top, differing, 1 - (bounds.min_same_top or 0.0)),
+        ("PPL ratio", ratio, bounds.max_ppl_ratio, apart, math.log(bounds.max_ppl_ratio or 1.0)),
+    )
+    return [
+        Judged(name, bound, _verdict(held, most), shown)
+        for name, shown, bound, held, most in found
+        if bound is not None
+    ]
 
 
-def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
-    """A figure as it is shown, and a value that must not be above `most`; not a number is unknown."""
+def _verdict(held: Mean | None, most: float) -> Verdict:
+    """The verdict on a value that must not be above `most`; not a number is unknown."""
     if held is None or math.isnan(held.value):
-        return Judged(name, bound, "unknown", shown)
-    holds = held.value <= most
-    distance = most - held.value if holds else held.value - most
-    verdict: Verdict = "undecided" if distance < 2 * held.error else "holds" if holds else "broken"
-    return Judged(name, bound, verdict, shown)
+        return "unknown"
+    if abs(held.value - most) < 2 * held.error:
+        return "undecided"
+    return "holds" if held.value <= most else "broken"
 
 
 # ---- the figures ---------------------------------------------------------------------------------
@@ -142,10 +144,10 @@ class DiffReading(Report):
 
     measures = "second model: "
 
-    def __init__(self, texts: int = 1, bounds: Bounds | None = None) -> None:
+    def __init__(self, texts: int = 1, bounds: Bounds = NO_BOUNDS) -> None:
         self.figures = Divergences()
         self._texts, self._read = texts, 0
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds
         self.memory: LockstepMemory | None = None
         self.opened: LockstepOpened | None = None
         self.ended: LockstepEnded | None = None
@@ -194,12 +196,9 @@ class DiffReading(Report):
             bits_per_byte=made.bits_per_byte if made.logprobs and made.bytes else None,
             perplexity=mine,
             other_perplexity=theirs,
-            log_ratio=made.log_ratio if ids else None,
-            ratio=made.ratio if ids else None,
-            correlation=made.correlation if ids else None,
+            **{name: getattr(made, name) if ids else None for name in SHARED},
             probability_change=mean(made.changes) if ids else None,
             rms_probability_change=made.rms_change if ids else None,
-            same_top=made.same_top if ids else None,
             kl_bits=KLSpread(mean(made.kl), ordered[0], shares, ordered[-1]) if ordered else None,
             gate=tuple(self.judged),
             worst=tuple(made.spans[place] for place in worst_places(made)),
@@ -224,7 +223,7 @@ class DiffReading(Report):
     def rest(self) -> Iterator[str]:
         """The figures, and the bounds."""
         if self.total:
-            lines = [*report(self), *gate(self)]
+            lines = [*report(self)]
             width = max(len(name) for name, value in lines if value)
             yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
 
@@ -238,35 +237,29 @@ class DiffReading(Report):
 
 
 def report(reading: DiffReading) -> Iterator[Fact]:
-    """The figures as names and values; a heading has no value."""
+    """The figures, and the bounds if some were given, as names and values; a heading has no value."""
     made = reading.figures
     broken = "" if reading.ended else " before it was stopped"
     if not made.logprobs:
         yield "tokens", f"none that both score{broken}"
-        return
-    sections = [
-        ("Perplexity statistics" if made.by_ids else "Between common borders", _perplexity(made, broken)),
-        *([("KL divergence statistics", _kl(made))] if made.kl else []),
-        *([("Token probability statistics", _tokens(made))] if made.by_ids else []),
-        ("Where they differ most", _worst(made)),
-    ]
-    for place, (title, lines) in enumerate(sections):
-        yield from _section(title, lines, apart=place > 0)
-
-
-def _section(title: str, lines: Iterable[Fact], apart: bool = True) -> Iterator[Fact]:
-    yield from [("", "")] if apart else []
-    yield f"====== {title} ======", ""
-    yield from lines
-
-
-def gate(reading: DiffReading) -> Iterator[Fact]:
-    """The bounds, and whether they hold, if some were given."""
+    else:
+        first = "Perplexity statistics" if made.by_ids else "Between common borders"
+        yield SECTION.format(first).lstrip(), ""
+        yield from _perplexity(made, broken)
+        if made.kl:
+            yield SECTION.format("KL divergence statistics"), ""
+            yield from _kl(made)
+        if made.by_ids:
+            yield SECTION.format("Token probability statistics"), ""
+            yield from _tokens(made)
+        yield SECTION.format("Where they differ most"), ""
+        yield from _worst(made)
     if judged := reading.judged:
-        yield from _section("Gate", map(_verdict, judged))
+        yield SECTION.format("Gate"), ""
+        yield from map(_judged, judged)
 
 
-def _verdict(judged: Judged) -> Fact:
+def _judged(judged: Judged) -> Fact:
     """One bound, and whether it holds."""
     known = _with_error(judged.value).strip() if judged.value is not None else "no figure"
     bound = {"same top": "at least"}.get(judged.name, "at most")
