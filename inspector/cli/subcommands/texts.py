@@ -15,6 +15,7 @@ from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
+from inspector.cli.exit import OK
 from inspector.served.requests import last_of
 
 MOST = 20
@@ -252,8 +253,10 @@ def run_tokens(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
+    from inspector.cli.driver import Summary
     from inspector.cli.writers import tokens
-    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.generation import report, writer
+    from inspector.state.merges import taken_apart
 
     asked, listed = tokens_request_from(args), not args.summary
     cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
@@ -261,12 +264,16 @@ def run_tokens(args: Namespace) -> int:
         return report(asked, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
     text = tokens.TextApart(asked.prompt, args.merges, listed)
-    on_disk = not asked.chat and all(tokens.needs_no_engine(each.model) for each in models)
-    return report(
-        asked, text, [cut] if asked.chat else [],  # the chat template's text
-        make_backend=tokens.TokenizerBackend if on_disk else None, loads=False,
-        after=lambda summary: [TakeApart(text.text, each) for each in models],
-    )  # fmt: skip
+    apart = [TakeApart(text.text, each) for each in models]
+    if asked.chat or not all(each.model == "pocket" or each.model.endswith(".json") for each in models):
+        template = [cut] if asked.chat else []  # which writes the text
+        after = lambda summary: [replace(each, text=text.text) for each in apart]  # noqa: E731
+        return report(asked, text, template, loads=False, after=after)
+    written = writer(asked, text)  # each tokenizer is known from one file: no engine is needed
+    for each in apart:
+        written.take(taken_apart(each, asked.load, lambda: False), "")
+    written.end(Summary(asked.settings))
+    return OK
 
 
 def tokens_request_from(args: Namespace) -> CliRequest:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.errors import EngineError
 from engine.protocol import Piece, PromptToken, Record, SegmentKind, TakenApart, Tokenized
 from engine.segments import MARKUP
-from engine.settings import LoadSettings
 from inspector.blocks.blocks import Fact
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import Report
 from inspector.display import pad, shown_bytes, token_label, visible
 from inspector.scales import bits, counted, milliseconds, percent, prompt_rate
-from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
+from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
 from inspector.state.segments import labels, left_out_words
 
 _BYTES = 64
@@ -356,40 +354,3 @@ class TextApart(Report):
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """None: only the tokenizer is read."""
         return []
-
-
-# ---- without an engine ---------------------------------------------------------------------------
-
-
-def needs_no_engine(model: str) -> bool:
-    """True if a model's tokenizer is known from one file: that of the bundled model, or a file that is named."""
-    return model == "pocket" or model.endswith(".json")
-
-
-class TokenizerBackend:
-    """Answers `TakeApart` alone, at once.
-
-    Args:
-        emit: Receives the answers.
-    """
-
-    def __init__(self, emit: Callable[[protocol.Received], None]) -> None:
-        self._emit = emit
-
-    def start(self) -> None:
-        """Nothing is to be started."""
-
-    def send(self, sent: protocol.Sent) -> None:
-        """Answer."""
-        command = sent.command
-        assert isinstance(command, protocol.TakeApart)
-        try:
-            answer: Record = taken_apart(command, LoadSettings(), lambda: False)
-        except EngineError as error:
-            answer = protocol.Failure(command.kind, error.message, error.hint)
-        for record in (answer, protocol.Ended(command.kind)):
-            self._emit(protocol.Received(record, sent.id))
-
-    def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is under way."""
-        return True
