@@ -6,11 +6,14 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from os import _exit
-from typing import NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from inspector.blocks.blocks import Column
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
@@ -44,6 +47,14 @@ def write(lines: Iterable[str]) -> int:
     out.writelines(f"{visible(line)}\n" for line in lines)
     out.flush()
     return OK
+
+
+def table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """The lines of a table, as wide as it is."""
+    from inspector.blocks.blocks import Table, TableRow
+    from inspector.blocks.paint import plain_lines
+
+    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
 
 
 def leave_at_once(code: int) -> NoReturn:

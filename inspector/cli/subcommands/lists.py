@@ -23,7 +23,7 @@ from engine.settings import BY_NAME
 from inspector import keys
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
-from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
+from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, table, write
 from inspector.cli.subcommands import show
 from inspector.cli.writers.json_lines import json_line
 from inspector.config import own_keys
@@ -31,7 +31,6 @@ from inspector.config.presets import Presets
 from inspector.recordings import sessions
 
 if TYPE_CHECKING:
-    from inspector.blocks.blocks import Column
     from inspector.widgets.actions import Action
 
 ERASE = "\r\x1b[K"
@@ -43,13 +42,6 @@ _NAME, _PROMPT = 60, 40
 def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     """Write a list, as JSON lines or as a table."""
     return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
-
-
-def _table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    from inspector.blocks.blocks import Table, TableRow
-    from inspector.blocks.paint import plain_lines
-
-    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
 
 
 # ---- inspector models ------------------------------------------------------------------------
@@ -97,7 +89,7 @@ def run_models(args: Namespace) -> int:
     found = list(models)
     columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
-    write(_table(columns, rows) if found else ())
+    write(table(columns, rows) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -159,7 +151,7 @@ def run_sessions(args: Namespace) -> int:
          f"{each.size / 1024:,.0f} K", _about(each))
         for each in found
     )  # fmt: skip
-    return write(_table((*columns, Column("prompt")), rows))
+    return write(table((*columns, Column("prompt")), rows))
 
 
 def _about(session: sessions.SavedSession) -> str:
@@ -216,8 +208,8 @@ def list_keys(jsonl: bool) -> int:
     from inspector.main.key_table import key_table
     from inspector.views import TOOLS, plugins
 
-    table = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
-    own = own_keys.read(table.places)
+    every = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
+    own = own_keys.read(every.places)
     keys.use(own.keys)
 
     def action(where: str, each: Action) -> ListedAction:
@@ -226,13 +218,13 @@ def list_keys(jsonl: bool) -> int:
 
     listed = [
         action(f"{each.tabs[0]} {keys.TABS[each.tabs[0]]}" if each.tabs else "In every tab", each)
-        for each in table.actions
+        for each in every.actions
     ]
     listed += [
         action(part.title, each)
-        for part in table.tables
+        for part in every.tables
         for each in part.actions
-        if each.id and (each.run is not None or each.id not in table)
+        if each.id and (each.run is not None or each.id not in every)
     ]
     problems = [{"problem": each} for each in own.problems]
     return _listed((*listed, *problems), _key_lines(listed, own.problems), jsonl)
@@ -265,7 +257,7 @@ def list_plugins(jsonl: bool) -> int:
     ]
     columns = (Column("name"), Column("package"), Column("keys"), Column("what it shows"))
     rows = [(each.name, each.package, each.keys, each.about) for each in found]
-    return _listed(found, _table(columns, rows) if rows else ["No package brings a view."], jsonl)
+    return _listed(found, table(columns, rows) if rows else ["No package brings a view."], jsonl)
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:

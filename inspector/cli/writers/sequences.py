@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
-from rich.cells import cell_len
 
 from engine import protocol
 from engine.protocol import LaneEnd, Record
-from inspector.blocks.blocks import Fact
+from inspector.blocks.blocks import Column, Fact, number
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
+from inspector.cli.exit import table
 from inspector.cli.writers.generation import Report
-from inspector.display import pad, visible
+from inspector.display import visible
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
@@ -28,10 +28,6 @@ from inspector.state.batch import (
     totals_words,
 )
 from inspector.state.beams import BeamSearch
-
-LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
-HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
-
 
 # ---- a batch ----------------------------------------------------------------------------------
 
@@ -119,13 +115,14 @@ class BatchReport(Report):
 
 def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
     """A line a lane, in the order of the prompts."""
-    ends = [ending(lane) if lane.ended else "cancelled" for lane in batch.lanes]
-    wide = max([len("ends"), *map(cell_len, ends)])
-    yield LANES.format("row", "prompt", "padding", "tokens", "first", "last", "ends", "text", wide=wide)
-    for lane, end in zip(batch.lanes, ends, strict=True):
-        first, last = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
-        numbers = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens), first, last
-        yield LANES.format(*numbers, pad(end, wide), visible(completion(lane, request)), wide=wide)
+    numbers = map(number, ("row", "prompt", "padding", "tokens", "first", "last"))
+    rows = []
+    for lane in batch.lanes:
+        times = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
+        counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
+        end = ending(lane) if lane.ended else "cancelled"
+        rows.append((*map(str, counts), *times, end, visible(completion(lane, request))))
+    return table((*numbers, Column("ends"), Column("text")), rows)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
@@ -179,9 +176,9 @@ def ranking_table(search: BeamSearch) -> Iterator[str]:
         rows.append(("greedy", greedy))
     if not rows:
         return
-    ends = endings([hypothesis for _, hypothesis in rows])
-    wide = max([len("length"), *map(cell_len, ends)])
-    yield HYPOTHESES.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
-    for (rank, each), end in zip(rows, ends, strict=True):
-        numbers = f"{each.score:.4f}", f"{each.logprob:.3f}", each.length
-        yield HYPOTHESES.format(rank, *numbers, pad(end, wide), visible(each.text), wide=wide)
+    numbers = number("score"), number("logprob"), number("tokens")
+    cells = (
+        (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, visible(each.text))
+        for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
+    )
+    yield from table((Column("rank"), *numbers, Column("ends"), Column("text")), cells)
