@@ -9,19 +9,7 @@ from typing import Any
 
 from engine import protocol
 from engine.errors import PromptError
-from engine.protocol import (
-    AttentionRead,
-    AttributionRead,
-    CaptureFacts,
-    Command,
-    DirectionMade,
-    Failure,
-    GradientsRead,
-    Intervention,
-    PatchPair,
-    Record,
-    StrengthsSwept,
-)
+from engine.protocol import CaptureFacts, Command, Failure, PatchPair, Record
 from inspector.blocks.blocks import Block, sentence
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
@@ -88,7 +76,7 @@ class Known(Report):
             self.pieces = record.pieces
         elif not checks_hold(record):
             self.failed.append(TABLES[type(record)][0])
-        elif isinstance(record, DirectionMade):
+        elif isinstance(record, protocol.DirectionMade):
             self.direction = record.direction
 
     def before(self, place: tuple[bool, int] | None) -> int:
@@ -300,7 +288,7 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     other = yield from _token(known, args.against)
     yield protocol.SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
     if strength is not None:
-        unit = Intervention("direction", layer, None, strength, direction)
+        unit = protocol.Intervention("direction", layer, None, strength, direction)
         yield protocol.Intervene(node, (unit,), args.scope, begin=args.begin)
 
 
@@ -340,12 +328,12 @@ def _intervened(read: protocol.Intervened) -> Iterator[Block]:
 
 
 TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
-    AttentionRead: (
+    protocol.AttentionRead: (
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
     protocol.LensRead: ("Lens", lambda read, known: lens.document(read, known.path(read.node))),
-    AttributionRead: (
+    protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
@@ -353,9 +341,9 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
     protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
     protocol.ActivationsPatched: ("Activation patching", lambda read, known: patching.patched(read)),
     protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: patching.over_pairs(read)),
-    DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
-    StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
-    GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
+    protocol.DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
+    protocol.StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
+    protocol.GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
     protocol.ScoreRead: (
         "Why a head looks there",
         lambda read, known: scores.document(read, known.path(read.node), *known.compared),
