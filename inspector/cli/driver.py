@@ -121,9 +121,7 @@ class Summary:
                 self.prefilled = self.latest = record
                 self.first_token_ms = (time.perf_counter() - self._begun) * 1000
                 window = self.facts.context_window if self.facts else None
-                if (
-                    self._runs and len(record.tokens) != window
-                ):  # there is room for the token that a run begins with
+                if self._runs and len(record.tokens) != window:  # there is room for the token of a run
                     self._first = record.next.picked
                     return self._add(next(each for each in record.next.candidates if each.id == self._first))
             case protocol.Step():
@@ -304,9 +302,8 @@ def drive(
         if kept is not None:  # beside the facts of a model the settings
             facts = isinstance(record, ModelFacts)
             values: tuple[Any, ...] = (request.load, record, request.settings) if facts else (record,)
-            kept.extend(
-                Entry(each, time.monotonic() - began) for each in values if facts or worth_keeping(each)
-            )
+            passed = time.monotonic() - began
+            kept.extend(Entry(each, passed) for each in values if facts or worth_keeping(each))
         writer.take(record, summary.take(record))
 
     code, failure = OK, None

@@ -217,9 +217,7 @@ def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     """The lesson, where one is named, and the recording; no recording for the demonstration."""
     name = args.trace
-    listed = (
-        _read_lesson(args.lesson, lambda: catalogue.find(args.lesson)) if args.lesson is not None else None
-    )
+    listed = None if args.lesson is None else _read_lesson(args.lesson, lambda: catalogue.find(args.lesson))
     if name is None:
         return listed, listed.trace if listed is not None else None
     if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):

@@ -184,12 +184,9 @@ def _texts(text: str) -> tuple[int, ...]:
     given = tuple(flags.whole(part.strip()) for part in text.split(","))
     if len(given) > 3:
         raise argparse.ArgumentTypeError("give a length, a count and a seed")
-    if not 2 <= given[0] <= protocol.HALF_TOKENS or not all(
-        1 <= count <= protocol.MOST_TEXTS for count in given[1:2]
-    ):
-        raise argparse.ArgumentTypeError(
-            f"give 1 to {protocol.MOST_TEXTS} texts of twice 2 to {protocol.HALF_TOKENS} tokens"
-        )
+    most, tokens = protocol.MOST_TEXTS, protocol.HALF_TOKENS
+    if not 2 <= given[0] <= tokens or not all(1 <= count <= most for count in given[1:2]):
+        raise argparse.ArgumentTypeError(f"give 1 to {most} texts of twice 2 to {tokens} tokens")
     return given
 
 

@@ -98,9 +98,8 @@ class Known(Report):
         if not 0 < abs(number) <= count or not index:
             what, first = ("prompt token", "p2") if in_prompt else ("step", "1")
             given = f"--at {'p' * in_prompt}{number}"
-            there = (
-                f"Give one from {first} to {'p' * in_prompt}{count}, or leave --at out for the next token."
-            )
+            last = f"{'p' * in_prompt}{count}"
+            there = f"Give one from {first} to {last}, or leave --at out for the next token."
             none = "There are no steps: add --steps, or name a prompt token, such as p2."
             raise PromptError(f"{given} is no {what} that has a token before it.", there if count else none)
         return self.nodes[index - 1]
@@ -111,14 +110,16 @@ class Known(Report):
         width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
         match record:
             case Failure():
-                said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
                 title = TABLES[LACKED[record.command]][0]
-                yield from (title, *(f"  {line}" for line in plain_lines([said], width)), "")
+                said = f"Not shown: {visible(record.message)} {visible(record.hint)}"
+                shown: Iterable[Block] = [sentence(said)]
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
                 shown = document(record, self) if checks_hold(record) else ()
-                proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-                yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
+            case _:
+                return
+        proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
+        yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""

@@ -131,16 +131,15 @@ def opening_lines(begun: TrainingBegun) -> list[str]:
     settings, ms = begun.settings, begun.tokenizer_ms
     made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
     taken_up = f", after {count(begun.step)} steps" if begun.step else ""
-    return [
-        f"{'text':<12}{visible(begun.text)}: {count(begun.tokens)} tokens, "
-        f"and {count(begun.held_out_tokens)} held out",
-        f"{'tokenizer':<12}{count(begun.vocabulary)} tokens, {made}",
-        f"{'model':<12}llama, {settings.layers} layers of width {settings.width}, "
-        f"{amount(begun.parameters)} parameters{taken_up}",
-        f"{'training':<12}{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, "
-        f"seed {settings.seed}; loss in nats, as a mean over tokens",
-        "",
-    ]
+    facts = {
+        "text": f"{visible(begun.text)}: {count(begun.tokens)} tokens, and {count(begun.held_out_tokens)} held out",
+        "tokenizer": f"{count(begun.vocabulary)} tokens, {made}",
+        "model": f"llama, {settings.layers} layers of width {settings.width}, {amount(begun.parameters)} parameters"
+                 f"{taken_up}",
+        "training": f"{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, seed "
+                    f"{settings.seed}; loss in nats, as a mean over tokens",
+    }  # fmt: skip
+    return [*(f"{name:<12}{text}" for name, text in facts.items()), ""]
 
 
 def step_line(record: TrainedStep, look: TrainingLook, begun: TrainingBegun) -> str:
