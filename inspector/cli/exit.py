@@ -8,12 +8,9 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from os import _exit
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import NoReturn, TextIO
 
 from engine.errors import EngineError
-
-if TYPE_CHECKING:
-    from inspector.blocks.blocks import Column
 
 OK, FAULT, BAD_INPUT, NOT_SHOWN, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN, UNDECIDED = 3, 4
@@ -49,12 +46,14 @@ def write(lines: Iterable[str]) -> int:
     return OK
 
 
-def table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """The lines of a table, as wide as it is."""
-    from inspector.blocks.blocks import Table, TableRow
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a table, as wide as it is; a column whose head begins with > is aligned at the right."""
+    from inspector.blocks.blocks import Column, Table, TableRow
     from inspector.blocks.paint import plain_lines
+    from inspector.display import visible
 
-    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
+    columns = [Column(head.removeprefix(">"), "right" if head[:1] == ">" else "left") for head in heads]
+    return plain_lines([Table(tuple(columns), [TableRow(tuple(map(visible, row))) for row in rows])])
 
 
 def leave_at_once(code: int) -> NoReturn:

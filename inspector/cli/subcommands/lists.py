@@ -73,7 +73,6 @@ def run_models(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from inspector.blocks.blocks import Column
     from inspector.display import truncate, visible
     from inspector.documents.disk_models import COLUMNS, cells
 
@@ -87,9 +86,9 @@ def run_models(args: Namespace) -> int:
         )  # fmt: skip
         return _listed(values, (), True)
     found = list(models)
-    columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
+    heads = ["name", "family", *(f">{name}" for name in COLUMNS[1:])]
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
-    write(table(columns, rows) if found else ())
+    write(table(heads, rows) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -142,16 +141,12 @@ def run_sessions(args: Namespace) -> int:
     if args.jsonl or not found:
         values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
         return _listed(values, [f"No session is saved in {sessions.folder()}."], args.jsonl)
-    from inspector.blocks.blocks import Column
-    from inspector.display import visible
-
-    columns = Column("name"), Column("last written"), Column(" tokens", "right"), Column("     size", "right")
     rows = (
-        (visible(each.name), f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
+        (each.name, f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
          f"{each.size / 1024:,.0f} K", _about(each))
         for each in found
     )  # fmt: skip
-    return write(table((*columns, Column("prompt")), rows))
+    return write(table(("name", "last written", "> tokens", ">     size", "prompt"), rows))
 
 
 def _about(session: sessions.SavedSession) -> str:
@@ -243,7 +238,6 @@ class ListedPlugin(Struct, frozen=True):
 
 def list_plugins(jsonl: bool) -> int:
     """Run `inspector --plugins`: the views that installed packages bring."""
-    from inspector.blocks.blocks import Column
     from inspector.views import plugins
 
     found = [
@@ -255,9 +249,9 @@ def list_plugins(jsonl: bool) -> int:
         )
         for each in plugins()
     ]
-    columns = (Column("name"), Column("package"), Column("keys"), Column("what it shows"))
+    heads = ("name", "package", "keys", "what it shows")
     rows = [(each.name, each.package, each.keys, each.about) for each in found]
-    return _listed(found, table(columns, rows) if rows else ["No package brings a view."], jsonl)
+    return _listed(found, table(heads, rows) if rows else ["No package brings a view."], jsonl)
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:

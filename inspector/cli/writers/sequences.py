@@ -8,13 +8,12 @@ from msgspec import Struct
 
 from engine import protocol
 from engine.protocol import LaneEnd, Record
-from inspector.blocks.blocks import Column, Fact, number
+from inspector.blocks.blocks import Fact
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
 from inspector.cli.exit import table
 from inspector.cli.writers.generation import Report
-from inspector.display import visible
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
@@ -115,14 +114,13 @@ class BatchReport(Report):
 
 def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
     """A line a lane, in the order of the prompts."""
-    numbers = map(number, ("row", "prompt", "padding", "tokens", "first", "last"))
     rows = []
     for lane in batch.lanes:
         times = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
         counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
         end = ending(lane) if lane.ended else "cancelled"
-        rows.append((*map(str, counts), *times, end, visible(completion(lane, request))))
-    return table((*numbers, Column("ends"), Column("text")), rows)
+        rows.append((*map(str, counts), *times, end, completion(lane, request)))
+    return table((">row", ">prompt", ">padding", ">tokens", ">first", ">last", "ends", "text"), rows)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
@@ -176,9 +174,8 @@ def ranking_table(search: BeamSearch) -> Iterator[str]:
         rows.append(("greedy", greedy))
     if not rows:
         return
-    numbers = number("score"), number("logprob"), number("tokens")
     cells = (
-        (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, visible(each.text))
+        (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, each.text)
         for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
     )
-    yield from table((Column("rank"), *numbers, Column("ends"), Column("text")), cells)
+    yield from table(("rank", ">score", ">logprob", ">tokens", "ends", "text"), cells)
