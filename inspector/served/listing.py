@@ -45,12 +45,15 @@ def outcome(exchange: Exchange) -> str:
     return f"{number:,} tokens" if number else f"{len(reply.text):,} characters"
 
 
-def listed_line(exchange: Exchange) -> str:
-    """A request and its reply in one line."""
+HEADS = (">number", "time", "kind", "reply", "asked")
+"""Heads of a list of requests."""
+
+
+def listed_row(exchange: Exchange) -> tuple[str, ...]:
+    """A request and its reply in the list."""
     words, kind = asked(exchange)
     when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
-    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
-    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
+    return str(exchange.number), when, kind, outcome(exchange), truncate(visible(words), _WORDS)
 
 
 class ListedRequest(Struct, frozen=True, tag_field="event"):

@@ -24,7 +24,7 @@ from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings, place
-from inspector.cli.exit import OK, note, output, write
+from inspector.cli.exit import OK, note, output, table, write
 from inspector.cli.writers.json_lines import json_line
 from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.keys import key_for
@@ -285,7 +285,7 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.served.listing import listed_line, listed_request
+    from inspector.served.listing import HEADS, listed_request, listed_row
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
@@ -297,7 +297,7 @@ def run_open(args: Namespace) -> int:
         return _check(args, exchanges)
     if len(exchanges) > 1:
         lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
-        write(lines if args.jsonl else map(listed_line, exchanges))
+        write(lines if args.jsonl else table(HEADS, map(listed_row, exchanges)))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:
