@@ -87,8 +87,15 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     values, load = given(args), load_settings(args)
     with flag_errors():
         if "logit_bias" in values:
-            values["logit_bias"] = _of_tokens(values["logit_bias"], load)
-        settings = check(replace(_settings(values), grammar=grammar_from(args)))
+            from inspector.state.merges import token_id  # loads the tokenizer's library
+
+            biases: Sequence[tuple[int | str, float]] = values["logit_bias"]
+            ids = (token if isinstance(token, int) else token_id(token, load) for token, _ in biases)
+            values["logit_bias"] = tuple(zip(ids, (bias for _, bias in biases), strict=True))
+        preset = Presets().values(values["preset"]) if "preset" in values else {}
+        seed = {"seed": random.SystemRandom().randrange(2**32)}
+        made = Settings(**{**seed, **preset, **known(Settings, values)})
+        settings = check(replace(made, grammar=grammar_from(args)))
     messages, options, notes = chat_from(args)
     # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
@@ -106,15 +113,6 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
         options=options,
         given=values,
     )
-
-
-def _of_tokens(
-    biases: Sequence[tuple[int | str, float]], load: LoadSettings
-) -> tuple[tuple[int, float], ...]:
-    """Biases of tokens by their ids: texts are looked up with the model's tokenizer, which is read from the disk."""
-    from inspector.state.merges import token_id  # loads the tokenizer's library
-
-    return tuple((token if isinstance(token, int) else token_id(token, load), bias) for token, bias in biases)
 
 
 def load_settings(args: argparse.Namespace) -> LoadSettings:
@@ -136,11 +134,6 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are fields of a struct."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
-
-
-def _settings(values: Mapping[str, Any]) -> Settings:
-    preset = Presets().values(values["preset"]) if "preset" in values else {}
-    return Settings(**{"seed": random.SystemRandom().randrange(2**32), **preset, **known(Settings, values)})
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
