@@ -111,7 +111,7 @@ def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **
         request: The model, the settings and the prompt.
         report: Makes what is written.
         then: Commands after the prompt.
-        how: As for `run` and `drive`.
+        how: As for `run`.
     """
     return run(request, writer(request, report), then, **how)
 

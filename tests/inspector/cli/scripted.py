@@ -130,17 +130,17 @@ class ScriptedRun:
         self.out: io.StringIO = io.StringIO()
         self.err: io.StringIO = io.StringIO()
 
-    def go(self) -> driver.Outcome:
-        """Run it."""
+    def go(self) -> int:
+        """Run it; returns the exit status."""
 
         def make(emit: Callable[[Received], None]) -> ScriptedBackend:
             self.backend.emit = emit
             return self.backend
 
         writer = self.writer(self.request, self.out, self.err)
-        outcome = driver.drive(self.request, writer, self.then, make)
+        status = driver.run(self.request, writer, self.then, make)
         assert self.backend.closed == 1
-        return outcome
+        return status
 
     @property
     def kinds(self) -> list[str]:

@@ -10,7 +10,6 @@ from engine import protocol
 from engine.protocol import RaceEnded
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
-from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_race_parser, show_time_parser
 from inspector.cli.writers.generation import PlainText, writer
@@ -36,7 +35,7 @@ class RaceRun(ScriptedRun):
 
 def test_the_flags_reach_the_engine() -> None:
     run = RaceRun("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
     assert run.backend.sent[-1] == protocol.Race(16, 76)
     assert isinstance(configure := run.backend.sent[1], protocol.Configure)
@@ -54,7 +53,7 @@ def test_without_a_prompt_it_is_the_screens() -> None:
 
 def test_the_table_has_medians_of_windows_and_the_sums() -> None:
     run = RaceRun()
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     head, *rows = run.lines[:13]
     assert head.split()[:4] == ["tokens", "cache", "no", "cache"]
     assert len(rows) == 12
@@ -82,7 +81,7 @@ def test_a_difference_is_said_with_its_place() -> None:
 
 def test_a_single_step_is_enough() -> None:
     run = RaceRun(answers=[OPENED, steps()[0], RaceEnded(1, 10.0, 17.0, (), 0.0)])
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.lines[1].split()[0] == "17"
 
 
@@ -96,7 +95,7 @@ def test_json_lines_hold_every_step() -> None:
 def test_an_interrupt_ends_with_what_there_is() -> None:
     run = RaceRun(answers=[OPENED])
     run.backend.interrupt = protocol.Race
-    assert run.go().code == 130
+    assert run.go() == 130
     assert run.out.getvalue() == ""
     assert "race        cancelled" in run.err.getvalue()
     lines = RaceRun("--jsonl", answers=[OPENED])

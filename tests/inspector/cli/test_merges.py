@@ -14,7 +14,7 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.tokenizers.tracer import TokenizerTracer, on_disk
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Outcome, drive
+from inspector.cli.driver import run as run_commands
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
 from inspector.cli.writers.generation import writer
@@ -42,7 +42,7 @@ def written(
         return backend
 
     made = writer(request, TextApart("text", ladders, not summary), out, Terminal())
-    assert drive(request, made, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
+    assert run_commands(request, made, [protocol.TakeApart("text")], make, loads=False) == 0
     return out.getvalue()
 
 

@@ -13,7 +13,6 @@ import pytest
 from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.generation import writer
@@ -65,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Path) -> None:
     run = Run(file, "--kv-bits", "8", "--model", "some/model")
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill"]
     assert run.backend.sent[-1] == protocol.Prefill("Once upon a time,", False, None, True)
     assert (run.request.load.kv_bits, run.request.load.model) == (8, "some/model")
@@ -177,11 +176,11 @@ def test_a_single_token_has_no_score(file: Path) -> None:
 def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
     run = Run(file, "--jsonl")
     run.backend.interrupt = protocol.Prefill
-    assert run.go().code == 130
+    assert run.go() == 130
     assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("ScoreSummary", False)
     table = Run(file)
     table.backend.interrupt = protocol.Prefill
-    assert table.go().code == 130
+    assert table.go() == 130
     assert "of which none was scored before it was stopped" in table.out.getvalue()
 
 

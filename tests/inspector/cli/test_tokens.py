@@ -16,7 +16,7 @@ from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Outcome, drive
+from inspector.cli.driver import run as run_commands
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
 from inspector.cli.writers.generation import PlainText, writer
@@ -50,7 +50,7 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
     to = out or io.StringIO()
     cut = protocol.CutText(request.load, request.prompt)
     made = writer(request, CountedTokens(not summary), to, Terminal())
-    assert drive(request, made, [cut], make, loads=False) == Outcome(0)
+    assert run_commands(request, made, [cut], make, loads=False) == 0
     assert backend.sent == [cut]
     return to.getvalue()
 

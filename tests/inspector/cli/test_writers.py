@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.recording.file import LoadSettingsUsed, SettingsUsed
-from inspector.cli.driver import Outcome, Summary
+from inspector.cli.driver import Summary
 from inspector.cli.writers.diff import DiffReading
 from inspector.cli.writers.generation import (
     ERASE,
@@ -32,7 +32,7 @@ from tests.inspector.cold import cold_start
 
 def test_plain_text_streams_and_sums_up() -> None:
     run = Run(script(), jsonl=False)
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     assert run.out.getvalue() == " there was a little girl\n"
     lines = dict(line.split(maxsplit=1) for line in run.err.getvalue().splitlines())
     assert lines["model"].startswith("pocket: llama, 8 layers, 7.34 M parameters")
@@ -178,7 +178,7 @@ def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
 
 def test_each_record_is_a_line_with_the_settings_where_a_recording_has_them() -> None:
     run = Run(script())
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     kinds = [event["event"] for event in run.events]
     assert kinds[:4] == ["LoadSettings", "ModelFacts", "Settings", "FlagNotes"]
     assert kinds[4] == "PromptOpened"
