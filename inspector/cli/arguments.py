@@ -18,7 +18,7 @@ from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, free, read_at_most, shorter, typed
 from engine.grammar_settings import Grammar, choices
 from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
-from engine.setting import check
+from engine.setting import Declared, check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors, unescaped
 from inspector.config.presets import Presets
@@ -115,14 +115,23 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     )
 
 
-def load_settings(args: argparse.Namespace) -> LoadSettings:
-    """Check the flags of the model and its cache.
+def settings_from(kind: type[Declared], values: Mapping[str, Any]) -> Declared:
+    """Check the flags of some settings.
+
+    Args:
+        kind: Class of the settings.
+        values: Of the flags; those that are none of these settings are left out.
 
     Raises:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check(LoadSettings(**known(LoadSettings, given(args))))
+        return check(kind(**known(kind, values)))
+
+
+def load_settings(args: argparse.Namespace) -> LoadSettings:
+    """Check the flags of the model and its cache; raises as `settings_from`."""
+    return settings_from(LoadSettings, given(args))
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:

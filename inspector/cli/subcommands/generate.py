@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.errors import EngineError, PromptError
 from engine.protocol import Command
-from engine.setting import check
 from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
@@ -108,9 +107,8 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
             hint = "Add --draft lookup, or --draft-model MODEL."
             raise EngineError("--num-draft-tokens has no effect without a draft.", hint)
         return None
-    settings = SpeculationSettings(args.draft or "model", args.draft_model or "")
-    with flags.flag_errors():
-        return check(settings if number is None else replace(settings, num_draft_tokens=number))
+    values = {"draft": args.draft or "model", "draft_model": args.draft_model or ""}
+    return arguments.settings_from(SpeculationSettings, arguments.given(args) | values)
 
 
 # ---- inspector beam --------------------------------------------------------------------------
@@ -139,18 +137,11 @@ def run_beam(args: Namespace) -> int:
     from inspector.cli.writers.generation import report
     from inspector.cli.writers.sequences import BeamReport
 
-    request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
+    request, search = (
+        arguments.request_from(args),
+        protocol.SearchBeams(arguments.settings_from(BeamSettings, arguments.given(args))),
+    )
     return report(request, BeamReport(), [search])
-
-
-def beam_settings(args: Namespace) -> BeamSettings:
-    """Check what the flags ask of a beam search.
-
-    Raises:
-        EngineError: A value is out of range.
-    """
-    with flags.flag_errors():
-        return check(BeamSettings(**arguments.known(BeamSettings, arguments.given(args))))
 
 
 # ---- inspector batch -------------------------------------------------------------------------

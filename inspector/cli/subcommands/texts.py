@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
 from engine.protocol import CutText, DiffText, Failure, OpenLockstep, TakeApart
-from engine.setting import check
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
@@ -73,8 +72,7 @@ def score_request_from(args: Namespace) -> CliRequest:
     """
     shown = args.jsonl or args.output is not None
     candidates = arguments.given(args).get("candidates", MOST if shown else 1)
-    with flags.flag_errors():
-        settings = check(Settings(candidates=candidates))
+    settings = arguments.settings_from(Settings, {"candidates": candidates})
     text = lambda: arguments.given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
     return replace(_request(args, args.chat_template, "--chat-template", text), settings=settings, echo=True)
 

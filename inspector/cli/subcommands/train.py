@@ -10,11 +10,11 @@ from pathlib import Path
 from engine.errors import EngineError, PathError
 from engine.files import message_and_hint, shorter, typed
 from engine.protocol import BeginTraining, ResumeTraining, Train
-from engine.setting import check, settings_of
+from engine.setting import settings_of
 from engine.settings import MOST_STEPS, LoadSettings, Settings, TrainingSettings
 from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import CliRequest, given, known
+from inspector.cli.arguments import CliRequest, given, settings_from
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -88,8 +88,7 @@ def _settings(args: Namespace) -> TrainingSettings:
     if args.batch is not None:
         values["rows"], values["row_tokens"] = args.batch
     try:
-        with flags.flag_errors():
-            return check(TrainingSettings(**known(TrainingSettings, values)))
+        return settings_from(TrainingSettings, values)
     except EngineError as error:
         message = error.message.replace("--rows:", "--batch:").replace("--row-tokens:", "--batch:")
         raise EngineError(message, error.hint) from None

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.settings import BeamSettings
 from inspector.cli import main as cli
-from inspector.cli.arguments import request_from
+from inspector.cli.arguments import given, request_from, settings_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.generate import beam_parser, beam_settings
+from inspector.cli.subcommands.generate import beam_parser
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.sequences import BeamReport
 from tests.inspector.cli.scripted import ScriptedRun, as_record, interrupted
@@ -48,7 +48,7 @@ class Run(ScriptedRun):
 
     def __init__(self, *argv: str, greedy: protocol.Hypothesis = GREEDY) -> None:
         args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
-        self.settings = beam_settings(args)
+        self.settings = settings_from(BeamSettings, given(args))
         answers = {protocol.SearchBeams: script(greedy)}
         then = [protocol.SearchBeams(self.settings)]
         made = lambda asked, out, err: writer(asked, BeamReport(), out=out, err=err)  # noqa: E731
