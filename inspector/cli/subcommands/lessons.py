@@ -133,8 +133,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         sys.stdin.reconfigure(errors="replace")
 
     def tell(text: str, end: str = "\n") -> None:
-        out.write(f"{text}{end}")
-        out.flush()
+        print(text, end=end, file=out, flush=True)
 
     def ask(prompt: str) -> str | None:
         tell(prompt, "")

@@ -101,15 +101,13 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
     if directories:
         raise EngineError("--get downloads into the hub's cache.", "Leave the directories out.")
-    out, shown = output(), sys.stderr is not None and sys.stderr.isatty() and not jsonl
+    shown = sys.stderr is not None and sys.stderr.isatty() and not jsonl
 
     def tell(progress: DownloadProgress) -> None:
         if jsonl:
-            out.write(json_line({"event": "DownloadProgress", **asdict(progress)}))
-            out.flush()
+            _listed([{"event": "DownloadProgress", **asdict(progress)}], (), True)
         elif shown:
-            sys.stderr.write(f"{ERASE}{far(progress)}")
-            sys.stderr.flush()
+            print(f"{ERASE}{far(progress)}", end="", file=sys.stderr, flush=True)
 
     try:
         path = download(spec, tell, lambda: False)

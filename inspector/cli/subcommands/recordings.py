@@ -166,6 +166,10 @@ def dimensions(text: str) -> tuple[int, int]:
 
 def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
+    from inspector.documents.exports import EXPORTS
+    from inspector.export.documents import FORMATS
+    from inspector.export.lesson_page import page
+    from inspector.export.recording import line, read
     from inspector.scales import size
 
     listed, trace = _source(args)
@@ -175,12 +179,22 @@ def run_export(args: Namespace) -> int:
     if name == "html" and trace is not None and listed is None:
         listed = _read_lesson(str(trace), lambda: catalogue.of_recording(trace))
     if name == "html" and listed is not None:
-        document = _lesson(args, listed, trace or listed.trace)
+        if args.node is not None:
+            raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
+        lesson, recorded = listed.lesson, trace or listed.trace
+        document = _read_lesson(str(listed.path), lambda: page(lesson, recorded, EXPORTS))
     elif args.lesson is not None:
         hint = "Add --to html, or leave --lesson out."
         raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
     else:
-        document = _session(args, name, DEMONSTRATION if trace is None else trace)
+        recording = read(trace or DEMONSTRATION)
+        recording.parts = EXPORTS
+        if args.node is not None:
+            line(recording, args.node)
+        picture = name == "svg"
+        document = (
+            screen.picture(recording, args.size, args.light) if picture else FORMATS[name].make(recording)
+        )
     if out is None:
         output().write(document)
         return OK
@@ -189,29 +203,6 @@ def run_export(args: Namespace) -> int:
         file.write(raw)
     note(f"{out}: {size(len(raw))}")
     return OK
-
-
-def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.documents.exports import EXPORTS
-    from inspector.export.documents import FORMATS
-    from inspector.export.recording import line, read
-
-    recording = read(trace)
-    recording.parts = EXPORTS
-    if args.node is not None:
-        line(recording, args.node)
-    if name == "svg":
-        return screen.picture(recording, args.size, args.light)
-    return FORMATS[name].make(recording)
-
-
-def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
-    from inspector.documents.exports import EXPORTS
-    from inspector.export.lesson_page import page
-
-    if args.node is not None:
-        raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
-    return _read_lesson(str(listed.path), lambda: page(listed.lesson, trace, EXPORTS))
 
 
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
