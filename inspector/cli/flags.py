@@ -120,8 +120,8 @@ def add(to: argparse._ActionsContainer, flags: Flags) -> None:
         to: The parser or group.
         flags: The help of each. `--output -o FILE` is a flag with two names and a value; without a value it is a
             switch. N is a whole number. A name without hyphens is an argument, which may be left out if its value is in
-            brackets. Beside the help may be what else `add_argument` takes. A name with a colon begins a group, with
-            its description; of the flags in a mapping one may be given.
+            brackets. Beside the help may be what else `add_argument` takes; a default ends the help. A name with a
+            colon begins a group, with its description; of the flags in a mapping one may be given.
     """
     into = to
     for spelling, help in flags.items():
@@ -140,6 +140,8 @@ def add(to: argparse._ActionsContainer, flags: Flags) -> None:
             how = {"metavar": value, "type": whole if value == "N" else None}
             if value.startswith("["):
                 how = {"metavar": value[1:-1], "nargs": "?"}
+        if more.get("default") not in (None, ()):
+            text += f" (default: {more['default']})"
         into.add_argument(*names, help=text, **how | more)
 
 

@@ -166,7 +166,7 @@ def batch_parser() -> flags.Parser:
         **flags.SYSTEM, **flags.TEMPLATE,
         "--chat-template-config JSON": "variables for the chat template, as a JSON object",
         "batch:": "",
-        "--batch-size N": (f"prompts at once; the others wait for a free lane (default: {SIZE})", {"default": SIZE}),
+        "--batch-size N": ("prompts at once; the others wait for a free lane", {"default": SIZE}),
         "--static": "keep the rows of lanes that have ended until all have: this shows what a batch without a queue "
                     "wastes",
         "--compare": "also run each prompt alone, and compare the token ids and the time",

@@ -53,7 +53,7 @@ def replay_parser() -> flags.Parser:
         "trace [FILE]": "a recording, a name that `inspector sessions` lists, or batch or second-model, which come "
                         "with the program (default: the demonstration)",
         "--play": "play it from its beginning; otherwise it opens at its end",
-        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": 1.0}),
+        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": "1"}),
         "--follow": "follow a recording that another program is writing; you can look around, and change nothing",
         "--no-save": "do not save what you add when you continue live",
         **flags.THEME,
@@ -118,7 +118,6 @@ def run_replay(args: Namespace) -> int:
 
 Found = TypeVar("Found")
 STDOUT = "-"
-SIZE = (120, 40)
 SMALLEST, LARGEST = (40, 10), (500, 300)
 
 
@@ -140,7 +139,7 @@ def export_parser() -> flags.Parser:
         "--lesson LESSON": "for a web page: the lesson that was recorded in it, by its number, name or .md file",
         "--force": "replace the file if it exists",
         "picture of the screen:": "",
-        "--size COLUMNSxROWS": ("size of the terminal (default: 120x40)", {"type": dimensions, "default": SIZE}),
+        "--size COLUMNSxROWS": ("size of the terminal", {"type": dimensions, "default": "120x40"}),
         "--light": "use the light theme",
     })  # fmt: skip
 

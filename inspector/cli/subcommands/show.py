@@ -55,7 +55,7 @@ def show_parser() -> flags.Parser:
         "--at STEP": ("the token to explain: the number of a step, as on the screen, -1 for the last one; or of a "
                       "prompt token with a p before it, such as p5 (default: the token that comes next)",
                       {"type": _place}),
-        "--steps N": ("generate this many tokens first (default: 0)", {"default": 0}),
+        "--steps N": ("generate this many tokens first", {"default": 0}),
         "--token TOKEN": "explain the logit of this token by contributions, gradients or steering; give its id or text "
                          "(default: the token taken next)",
         "--against | --alone": {
@@ -67,9 +67,9 @@ def show_parser() -> flags.Parser:
         "--off UNIT,...": ("switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with "
                            "names that count from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales "
                            "one instead", {"type": _units, "default": ()}),
-        "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole context "
-                    "(default: token)", {"choices": ("token", "context"), "default": "token"}),
-        "--from N": ("with --scope context: change the model from this token on, counted from 0 (default: 0)",
+        "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole "
+                    "context", {"choices": ("token", "context"), "default": "token"}),
+        "--from N": ("with --scope context: change the model from this token on, counted from 0",
                      {"dest": "begin", "default": 0}),
         "--steer | --pairs": {
             f"--steer {flags.STEER}": "steer by a direction from a file (view: steering); with a STRENGTH also show "
@@ -81,8 +81,7 @@ def show_parser() -> flags.Parser:
                       "middle layer)", {"type": _positive}),
         "--save-direction FILE": "save the direction made from --pairs",
         "lens and heads:": "",
-        "--positions N": (f"positions that the lens shows, up to the token (default: {LENS})",
-                          {"type": _positive, "default": LENS}),
+        "--positions N": ("positions that the lens shows, up to the token", {"type": _positive, "default": LENS}),
         "--texts LENGTH,COUNT,SEED": ("for heads: score the heads also on COUNT texts of LENGTH random tokens, each "
                                       "repeated once, drawn with SEED (default: 50,10,0)",
                                       {"type": _texts, "default": ()}),
@@ -93,13 +92,12 @@ def show_parser() -> flags.Parser:
                    "(default: the one with the most weight)",
         "--versus N": "compare with the scores of this token, counted as in --key (default: the mean over all keys)",
         "gradients:": "",
-        "--method": ("take gradient x input, or integrated gradients (default: integrated)",
+        "--method": ("take gradient x input, or integrated gradients",
                      {"choices": ("input", "integrated"), "default": "integrated"}),
         "--baseline BASELINE": ("where the path of integrated gradients begins: mean, first or zero (the mean "
-                                "embedding, the first token's, zeros), or the text of one token (default: mean)",
-                                {"default": "mean"}),
-        "--gradient-steps N": ("steps of the path at first; they are tripled until the shares are complete (default: "
-                               "32)", {"type": _positive, "default": 32}),
+                                "embedding, the first token's, zeros), or the text of one token", {"default": "mean"}),
+        "--gradient-steps N": ("steps of the path at first; they are tripled until the shares are complete",
+                               {"type": _positive, "default": 32}),
         "--hold-experts": "in a mixture of experts, keep the text's own experts along the whole path, which asks "
                           "another question",
         "patching:": "",
@@ -107,7 +105,7 @@ def show_parser() -> flags.Parser:
                          "less that of --against (default: the two tokens whose logits differ most between the texts)",
         "--patch-pairs FILE": 'patch each pair of a file, and show the means: JSON lines with "text", "source", '
                               '"token" and "other"',
-        "--part": ("patch whole layers, or the outputs of their attention or MLP (default: layer)",
+        "--part": ("patch whole layers, or the outputs of their attention or MLP",
                    {"choices": ("layer", "attention", "mlp"), "default": "layer"}),
         "--facing PLACE:PLACE,...": ("which tokens of the two texts correspond, counted from 0, such as "
                                      "0-4:0-4,5:7,6-8:8-10 (default: the blocks that both have)",
@@ -295,10 +293,9 @@ def show_race_parser() -> flags.Parser:
     return flags.command_parser("show race", show_race_parser.__doc__, flags.EXIT_STATUS, {
         **flags.jsonl("table"),
         "race:": "",
-        "--from N": (f"tokens of context at the first measured step (default: {default.first})",
-                     {"dest": "first", "default": default.first}),
-        "--to N": ("tokens of context after the last step, at most the context window (default: "
-                   f"{default.last})", {"dest": "last", "default": default.last}),
+        "--from N": ("tokens of context at the first measured step", {"dest": "first", "default": default.first}),
+        "--to N": ("tokens of context after the last step, at most the context window",
+                   {"dest": "last", "default": default.last}),
         **flags.PROMPT,
         "sampling:": "",
         **flags.named(*(each.name for each in FIELDS if each.name not in UNUSED)),
@@ -323,7 +320,7 @@ BEFORE = 16
 MEASURING: flags.Flags = {
     **flags.jsonl("tables"), **flags.PROMPT,
     "before that:": "",
-    "--max-tokens -m N": (f"tokens to decode before what is measured (default: {BEFORE})",
+    "--max-tokens -m N": ("tokens to decode before what is measured",
                           {"type": BY_NAME["max_tokens"].parse, "default": BEFORE}),
     **flags.named("temp", "top_p", "seed"),
     **flags.LOAD,
@@ -334,11 +331,10 @@ MEASURING: flags.Flags = {
 def show_time_parser() -> flags.Parser:
     """Measure one step: each part of the model, evaluated on its own, and prefill and decode against the machine's
     roofline."""
-    repeats = protocol.Profile().repeats
     return flags.command_parser("show time", show_time_parser.__doc__, flags.EXIT_STATUS, {
         **flags.jsonl("tables"),
         "time:": "",
-        "--repeats N": (f"how often to measure the step (default: {repeats})", {"default": repeats}),
+        "--repeats N": ("how often to measure the step", {"default": protocol.Profile().repeats}),
         "--metal-trace FILE": "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace",
         **MEASURING,
     })  # fmt: skip

@@ -41,7 +41,7 @@ def train_parser() -> flags.Parser:
         **_declared("steps", "rate", "seed", "every"),
         "output:": "",
         "--output -o DIR": "directory for the checkpoints (default: a new one in the program's own folder)",
-        "--save-every N": (f"steps between two checkpoints (default: {SAVE_EVERY})", {"default": SAVE_EVERY}),
+        "--save-every N": ("steps between two checkpoints", {"default": SAVE_EVERY}),
         "--resume DIR": "continue from a checkpoint, or from the last one in the directory of a training",
         **flags.jsonl("lines"),
     })  # fmt: skip
