@@ -223,33 +223,17 @@ def list_keys(jsonl: bool) -> int:
     return _listed((*listed, *problems), _key_lines(listed, own.problems), jsonl)
 
 
-class ListedPlugin(Struct, frozen=True):
-    """One view of another package."""
-
-    name: str
-    package: str
-    keys: str
-    """The keys that open it; empty if it can't be used."""
-    about: str
-    """A sentence about it, or what is wrong."""
-
-
 def list_plugins(jsonl: bool) -> int:
-    """Run `inspector --plugins`: the views that installed packages bring."""
+    """Run `inspector --plugins`: the views that installed packages bring, with their keys or what is wrong."""
     from inspector.views import plugins
 
-    found = [
-        ListedPlugin(
-            each.name,
-            each.package,
-            ", ".join(action.way for action in each.tool.actions) if each.tool is not None else "",
-            each.tool.actions[0].told if each.tool is not None else each.problem,
-        )
-        for each in plugins()
-    ]
-    heads = ("name", "package", "keys", "what it shows")
-    rows = [(each.name, each.package, each.keys, each.about) for each in found]
-    return _listed(found, table(heads, rows) if rows else ["No package brings a view."], jsonl)
+    found = []
+    for each in plugins():
+        keys = ", ".join(action.way for action in each.tool.actions) if each.tool is not None else ""
+        about = each.tool.actions[0].told if each.tool is not None else each.problem
+        found.append({"name": each.name, "package": each.package, "keys": keys, "about": about})
+    lines = table(("name", "package", "keys", "what it shows"), (each.values() for each in found))
+    return _listed(found, lines if found else ["No package brings a view."], jsonl)
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TextIO
 
 from msgspec import Struct
@@ -85,7 +85,9 @@ class Report:
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
         """Figures by name, for standard error."""
-        return figures(summary, request, self.names)
+        made = _made_with(request)
+        lines = figures(summary, request)
+        return [line for line in lines if not self.names or line[0] in self.names or line in made]
 
 
 def writer(
@@ -210,42 +212,43 @@ def for_terminal(text: str) -> str:
     return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
 
 
-def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -> list[Fact]:
+def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     """The summary as names and values.
 
     Args:
         summary: Where the run ended; what it never came to is left out.
         request: Its seed is one of the figures, and so is what else the text is made with.
-        only: The names that are wanted, beside what the text was made with; empty for all.
     """
-    lines = []
     if summary.facts is not None:
-        lines.append(("model", _model(summary.facts)))
+        yield "model", _model(summary.facts)
     if (prefilled := summary.prefilled) is not None:
         tokens = f"{len(prefilled.tokens)} tokens", prompt_rate(prefilled.prompt_tps)
-        lines.append(("prompt", ", ".join(filter(None, tokens))))
+        yield "prompt", ", ".join(filter(None, tokens))
         cold = f", {COLD}" if prefilled.cold else ""
-        lines.append(("first token", milliseconds(prefilled.ttft_ms) + cold))
-    if (tpot := summary.tpot) is None:
-        lines += [("each token", f"{milliseconds(summary.cold_ms)}, {COLD}")] if summary.cold_ms else []
-    else:
+        yield "first token", milliseconds(prefilled.ttft_ms) + cold
+    first = f"{milliseconds(summary.cold_ms)}, {COLD}" if summary.cold_ms else ""
+    if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        first = f"; without the first, {milliseconds(summary.cold_ms)}, {COLD}" if summary.cold_ms else ""
-        lines.append(
-            ("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{first}")
-        )
-    made = [(each.name, each.words) for each in requested(request.settings, request.load) if each != NO_CACHE]
-    lines += made  # without a KV cache, the figure of the cache says so
+        without = f"; without the first, {first}" if first else ""
+        yield "each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{without}"
+    elif first:
+        yield "each token", first
+    yield from _made_with(request)
     if summary.speculation.rounds:
-        lines += _speculation(summary.speculation)
-    lines.append(("finished", _finish(summary)))
+        yield from _speculation(summary.speculation)
+    yield "finished", _finish(summary)
     if (latest := summary.latest) is not None:
-        lines.append(("KV cache", _kv(latest.kv)))
-        lines.append(("memory", f"{size(latest.memory.peak_bytes)} at its peak"))
-    lines.append(("sampling", _sampling(summary, request.settings)))
-    lines.append(("seed", str(request.settings.seed)))
-    return [line for line in lines if not only or line[0] in only or line in made]
+        yield "KV cache", _kv(latest.kv)
+        yield "memory", f"{size(latest.memory.peak_bytes)} at its peak"
+    yield "sampling", _sampling(summary, request.settings)
+    yield "seed", str(request.settings.seed)
+
+
+def _made_with(request: CliRequest) -> list[Fact]:
+    """The methods beside the model and its sampler; without a KV cache, the figure of the cache says so."""
+    made = requested(request.settings, request.load)
+    return [(each.name, each.words) for each in made if each != NO_CACHE]
 
 
 def _sampling(summary: Summary, settings: Settings) -> str:
