@@ -17,7 +17,7 @@ from msgspec.structs import fields, replace
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, free, read_at_most, shorter, typed
 from engine.grammar_settings import Grammar, choices
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
+from engine.protocol import ChatOptions, Message, ModelFacts, Prefill
 from engine.setting import Declared, check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors, unescaped
@@ -33,24 +33,18 @@ GREETING = "hello"
 """The screen's prompt on any other model: mlx_lm.generate's own default."""
 
 
+NO_PROMPT = Prefill("", False)
+
+
 class CliRequest(Struct):
     """The request of the command line."""
 
     load: LoadSettings
     settings: Settings
-    prompt: str
-    chat: bool | None
-    """Through the chat template, if the model has one; None for as the model's prompts usually are."""
-    system: str | None = None
-    echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    prefill: Prefill = NO_PROMPT
     jsonl: bool = False
     notes: tuple[str, ...] = ()
     """Flags that have no effect together with the others: one sentence each."""
-    messages: tuple[Message, ...] = ()
-    """A whole conversation; the prompt is then its last user's message."""
-    options: ChatOptions = NO_OPTIONS
-    """Other variables of the chat template."""
     given: Mapping[str, Any] | None = None
     """The values of the flags; the settings that they don't name are the model's. None if none is."""
 
@@ -100,19 +94,9 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
-    return CliRequest(
-        load=load,
-        settings=settings,
-        prompt=prompt,
-        chat=chat,
-        system=args.system_prompt,
-        echo=False if unseen and args.prompt_logprobs is None else args.prompt_logprobs,
-        jsonl=getattr(args, "jsonl", False),
-        notes=notes,
-        messages=messages,
-        options=options,
-        given=values,
-    )
+    echo = False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
+    prefill = Prefill(prompt, chat, args.system_prompt, echo, messages=messages, options=options)
+    return CliRequest(load, settings, prefill, getattr(args, "jsonl", False), notes, values)
 
 
 def settings_from(kind: type[Declared], values: Mapping[str, Any]) -> Declared:

@@ -283,9 +283,8 @@ def run(
             yield protocol.Load(request.load)
             yield protocol.Configure(request.settings)  # the model's own are known now
             yield from first
-        if loads and (request.prompt or request.messages):
-            prompt = request.prompt, request.chat, request.system, request.echo
-            yield protocol.Prefill(*prompt, messages=request.messages, options=request.options)
+        if loads and (request.prefill.text or request.prefill.messages):
+            yield request.prefill
         yield from then
         yield from after(summary)
 

@@ -112,16 +112,16 @@ def run_screen(args: argparse.Namespace) -> int:
         )
     from inspector.views import TOOLS, with_second_model, with_steering
 
-    tools = TOOLS if second is None else with_second_model(second)
+    prefill, tools = request.prefill, TOOLS if second is None else with_second_model(second)
     return run_app(
         request.load,
         request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        system=request.system,
-        echo=request.echo,
-        messages=request.messages,
-        options=request.options,
+        prompt=prefill.text,
+        chat=prefill.chat,
+        system=prefill.system,
+        echo=prefill.echo,
+        messages=prefill.messages,
+        options=prefill.options,
         given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
         save=saved_in(args),

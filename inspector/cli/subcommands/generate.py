@@ -224,7 +224,9 @@ def _cut(args: Namespace, text: str) -> list[str]:
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
     """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
-    return replace(arguments.request_from(one), prompt=texts[0] if args.draws is not None else "")
+    request = arguments.request_from(one)
+    text = texts[0] if args.draws is not None else ""
+    return replace(request, prefill=replace(request.prefill, text=text))
 
 
 def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
@@ -233,7 +235,8 @@ def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iter
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    like = protocol.LanePrompt("", request.chat, request.system, request.options)
+    prompt = request.prefill
+    like = protocol.LanePrompt("", prompt.chat, prompt.system, prompt.options)
     each = tuple(replace(like, text=text) for text in texts)
     prompts = lanes(texts, like, request.settings) if args.lines else each
     tokens = request.settings.max_tokens

@@ -334,7 +334,7 @@ def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
 
     load = loaded_for(args, exchanges)
     checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), args.jsonl)
-    request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
+    request = CliRequest(load, Settings(), jsonl=args.jsonl)
     return run(request, checks, after=checks.commands, forgives=checks.forgives)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
-from engine.protocol import CutText, DiffText, Failure, OpenLockstep, TakeApart
+from engine.protocol import CutText, DiffText, Failure, OpenLockstep, Prefill, TakeApart
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
@@ -74,10 +74,12 @@ def score_request_from(args: Namespace) -> CliRequest:
     candidates = arguments.given(args).get("candidates", MOST if shown else 1)
     settings = arguments.settings_from(Settings, {"candidates": candidates})
     text = lambda: arguments.given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
-    return replace(_request(args, args.chat_template, "--chat-template", text), settings=settings, echo=True)
+    return _request(args, args.chat_template, "--chat-template", text, settings)
 
 
-def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) -> CliRequest:
+def _request(
+    args: Namespace, chat: bool, flag: str, text: Callable[[], str], settings: Settings
+) -> CliRequest:
     """The request of the flags, with the conversation that they name, or else the text that they give.
 
     Args:
@@ -85,18 +87,13 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
         chat: Whether the text goes through the chat template.
         flag: That says so.
         text: Reads it.
+        settings: Of the sampler.
     """
     load, (messages, options, notes) = arguments.load_settings(args), arguments.chat_from(args)
+    whole, filled = last_of(messages) if messages else text(), chat or bool(messages)
+    prefill = Prefill(whole, filled, args.system_prompt, True, messages=messages, options=options)
     return CliRequest(
-        load=load,
-        settings=Settings(),
-        prompt=last_of(messages) if messages else text(),
-        chat=chat or bool(messages),
-        system=args.system_prompt,
-        jsonl=args.jsonl,
-        notes=(*notes, *(() if chat or messages else arguments.idle(args, flag))),
-        messages=messages,
-        options=options,
+        load, settings, prefill, args.jsonl, notes if filled else notes + arguments.idle(args, flag)
     )
 
 
@@ -162,7 +159,7 @@ def run_diff(args: Namespace) -> int:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     how = args.prompt, "inspector diff A B", "compare", "--text"
     texts = [arguments.given_text(file, *how) for file in args.text or [None]]
-    request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
+    request = CliRequest(load, Settings(), jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
     return report(request, reading, [second, *reads], told=_of_text) or reading.status
@@ -257,14 +254,15 @@ def run_tokens(args: Namespace) -> int:
     from inspector.state.merges import taken_apart
 
     asked, listed = tokens_request_from(args), not args.summary
-    cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
+    prompt = asked.prefill
+    cut = CutText(asked.load, prompt.text, bool(prompt.chat), prompt.system, prompt.messages, prompt.options)
     if not args.merges and args.beside is None:
         return report(asked, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
-    text = tokens.TextApart(asked.prompt, args.merges, listed)
+    text = tokens.TextApart(prompt.text, args.merges, listed)
     apart = [TakeApart(text.text, each) for each in models]
-    if asked.chat or not all(each.model == "pocket" or each.model.endswith(".json") for each in models):
-        template = [cut] if asked.chat else []  # which writes the text
+    if prompt.chat or not all(each.model == "pocket" or each.model.endswith(".json") for each in models):
+        template = [cut] if prompt.chat else []  # which writes the text
         after = lambda summary: [replace(each, text=text.text) for each in apart]  # noqa: E731
         return report(asked, text, template, loads=False, after=after)
     written = writer(asked, text)  # each tokenizer is known from one file: no engine is needed
@@ -283,4 +281,4 @@ def tokens_request_from(args: Namespace) -> CliRequest:
     piped = args.prompt is None and sys.stdin is not None and not sys.stdin.isatty()
     file = arguments.STDIN if args.file is None and piped else args.file
     text = lambda: arguments.given_text(file, args.prompt, "inspector tokens", "cut")  # noqa: E731
-    return _request(args, args.chat, "--chat", text)
+    return _request(args, args.chat, "--chat", text, Settings())

@@ -78,7 +78,7 @@ def run_train(args: Namespace) -> int:
     else:
         begin = BeginTraining(_settings(args))
         directory = _new_directory(args.output)
-    request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
+    request = CliRequest(LoadSettings(), Settings(), jsonl=args.jsonl)
     then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
     return report(request, TrainingLooks(), then, loads=False, awaits=True)
 

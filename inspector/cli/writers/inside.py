@@ -7,6 +7,8 @@ from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from engine import protocol
 from engine.errors import PromptError
 from engine.protocol import CaptureFacts, Command, Failure, PatchPair, Record
@@ -223,7 +225,7 @@ def _patching(
         raise PromptError("Activations come from another text.", hint)
     token, against = yield from _given_tokens(args, known, node)
     own, text = after(known.timeline, node), unescaped(args.source)
-    yield protocol.Prefill(text, request.chat, request.system, echo=False, options=request.options)
+    yield replace(request.prefill, text=text, echo=False, messages=())
     source = known.nodes[-1]
     telling = pair(own, after(known.timeline, source))
     if None in (token, against) and telling is None:

@@ -169,9 +169,8 @@ class Run(ScriptedRun):
 
     def __init__(self, answers: Answers, jsonl: bool = True, **settings: Any) -> None:
         asked = Settings(seed=7, **settings)
-        request = CliRequest(
-            LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",)
-        )
+        prompt = protocol.Prefill("Once upon a time,", False)
+        request = CliRequest(LoadSettings(), asked, prompt, jsonl, ("a note",))
         super().__init__(request, answers, [protocol.Run()])
 
 

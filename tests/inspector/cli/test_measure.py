@@ -45,7 +45,7 @@ def test_the_flags_reach_the_engine() -> None:
 def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(show_race_parser(), [])
     assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
-    assert request_from(args, default_prompt=True).prompt == "Once upon a time"
+    assert request_from(args, default_prompt=True).prefill.text == "Once upon a time"
 
 
 # ---- what is written --------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def written(
     *taken: protocol.TakenApart, jsonl: bool = False, ladders: bool = True, summary: bool = False
 ) -> str:
     """What the writer makes of tokenizers."""
-    request = CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+    request = CliRequest(LoadSettings(), Settings(), protocol.Prefill("text", False), jsonl)
     out = io.StringIO()
     answers: Sequence[protocol.Record] = taken
     backend = ScriptedBackend({protocol.TakeApart: answers})

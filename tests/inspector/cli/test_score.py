@@ -75,7 +75,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
 
 def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     def prompt(*argv: str) -> str:
-        return score_request_from(parsed(score_parser(), argv)).prompt
+        return score_request_from(parsed(score_parser(), argv)).prefill.text
 
     assert prompt("-p", r"Once upon\na time") == "Once upon\na time"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))

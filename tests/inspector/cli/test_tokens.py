@@ -48,7 +48,7 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
         return backend
 
     to = out or io.StringIO()
-    cut = protocol.CutText(request.load, request.prompt)
+    cut = protocol.CutText(request.load, request.prefill.text)
     made = writer(request, CountedTokens(not summary), to, Terminal())
     assert run_commands(request, made, [cut], make, loads=False) == 0
     assert backend.sent == [cut]
@@ -56,7 +56,7 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
 
 
 def asked(jsonl: bool = False) -> CliRequest:
-    return CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+    return CliRequest(LoadSettings(), Settings(), protocol.Prefill("text", False), jsonl)
 
 
 # ---- the flags ----------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
 ) -> None:
     file = tmp_path / "text.txt"
     file.write_text("from a file\\n", encoding="utf-8")
-    assert run("-p", r"a\nb").prompt == "a\nb"
-    assert run(str(file)).prompt == "from a file\\n"
+    assert run("-p", r"a\nb").prefill.text == "a\nb"
+    assert run(str(file)).prefill.text == "from a file\\n"
     for argv in ((), ("-",), ("-p", "-")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("é".encode())))
-        assert run(*argv).prompt == "é"
+        assert run(*argv).prefill.text == "é"
     request = run("-p", "x", "--chat", "--system-prompt", "s", "--model", "m", "--trust-remote-code")
-    assert (request.chat, request.system, request.notes) == (True, "s", ())
+    assert (request.prefill.chat, request.prefill.system, request.notes) == (True, "s", ())
     assert request.load == LoadSettings(model="m", trust_remote_code=True)
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
 
