@@ -19,11 +19,12 @@ from msgspec.structs import fields
 
 from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
+from engine.protocol import Prefill
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
 from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import given, known, request_from
+from inspector.cli.arguments import NO_PROMPT, given, known, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
 from inspector.cli.subcommands.generate import SPECULATION, STEERING, speculation_from
 from inspector.cli.subcommands.texts import second_model_flags, second_model_from
@@ -112,16 +113,11 @@ def run_screen(args: argparse.Namespace) -> int:
         )
     from inspector.views import TOOLS, with_second_model, with_steering
 
-    prefill, tools = request.prefill, TOOLS if second is None else with_second_model(second)
+    tools = TOOLS if second is None else with_second_model(second)
     return run_app(
         request.load,
         request.settings,
-        prompt=prefill.text,
-        chat=prefill.chat,
-        system=prefill.system,
-        echo=prefill.echo,
-        messages=prefill.messages,
-        options=prefill.options,
+        prefill=request.prefill,
         given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
         save=saved_in(args),
@@ -234,6 +230,7 @@ def run_app(
     load: LoadSettings | None = None,
     settings: Settings | None = None,
     *,
+    prefill: Prefill = NO_PROMPT,
     theme: str | None = None,
     **given: Any,
 ) -> int:
@@ -242,6 +239,7 @@ def run_app(
     Args:
         load: The model.
         settings: Of the sampler.
+        prefill: The prompt.
         theme: Its colours; None for the last one.
         given: As for `InspectorApp`.
     """
@@ -249,8 +247,10 @@ def run_app(
     from inspector.recordings import sessions
 
     app = InspectorApp(
-        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "", **given
-    )
+        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "",
+        prompt=prefill.text, chat=prefill.chat, system=prefill.system, echo=prefill.echo,
+        messages=prefill.messages, options=prefill.options, **given,
+    )  # fmt: skip
     before = {number: signal.getsignal(number) for number in ENDING}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from engine.errors import EngineError, PromptError
 from engine.files import free, replacing, typed
 from engine.models_on_disk.models import all_places
-from engine.protocol import Command, Configure, Failure, Record
+from engine.protocol import Command, Configure, Failure, Prefill, Record
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
@@ -297,17 +297,9 @@ def run_open(args: Namespace) -> int:
     screen.check_terminal(instead="Without one, compare its reply with --check.")
     from inspector.views import with_request
 
-    return screen.run_app(
-        load,
-        request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        messages=request.messages,
-        options=request.options,
-        save=screen.saved_in(args),
-        tools=with_request(opened),
-        theme=args.theme,
-    )
+    prefill = Prefill(request.prompt, request.chat, messages=request.messages, options=request.options)
+    save, tools = screen.saved_in(args), with_request(opened)
+    return screen.run_app(load, request.settings, prefill=prefill, save=save, tools=tools, theme=args.theme)
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
