@@ -29,8 +29,6 @@ DOCUMENTS = ("html", "md", "csv", "txt", "svg")
 """Kinds of documents that a recording is written as."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
-
-
 Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
 """Flags, or groups of them, as `add` takes them."""
 
@@ -110,7 +108,7 @@ def unescaped(text: str) -> str:
     return text.replace("\\n", "\n").replace("\\t", "\t")
 
 
-# ---- flags ----------------------------------------------------------------------------
+# ---- flags --------------------------------------------------------------------------------------
 
 
 def add(to: argparse._ActionsContainer, flags: Flags) -> None:
