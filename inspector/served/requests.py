@@ -139,9 +139,8 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
         PromptError: It is no request for text.
     """
     if not asks_for_text(body):
-        raise PromptError(
-            f"{source} has neither messages nor a prompt.", "Give the body of a request for text."
-        )
+        hint = "Give the body of a request for text."
+        raise PromptError(f"{source} has neither messages nor a prompt.", hint)
     chat = "messages" in body
     messages, tools = conversation_of(source, body) if chat else ((), "")
     variables = body.get("chat_template_kwargs")
