@@ -61,7 +61,7 @@ def run_learn(args: Namespace) -> int:
     place = _place(args) if args.course is not None else None
     listed = place.listed if place is not None else catalogue.find(args.lesson)
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
-    if beat is not None and beat >= beats:
+    if beat is not None and not 0 <= beat < beats:
         hint = f"It has {beats}: --from 1 to {beats}."
         raise EngineError(f"{listed.lesson.title} has no card {args.beat}.", hint)
     if args.plain and place is not None:
@@ -247,10 +247,8 @@ def _check(args: Namespace) -> int:
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
-    if lesson is None:
-        return _report(args, faults, 0)
-    if faults or args.static:
-        return _report(args, faults, len(lesson.beats))
+    if lesson is None or faults or args.static:
+        return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         tried = args.seeds or SEEDS
