@@ -145,7 +145,7 @@ class DiffReading(Report):
     measures = "second model: "
 
     def __init__(self, texts: int = 1, bounds: Bounds = NO_BOUNDS) -> None:
-        self.figures = Divergences()
+        self._spans: list[LockstepSpan] = []
         self._texts, self._read = texts, 0
         self._bounds = bounds
         self.memory: LockstepMemory | None = None
@@ -165,10 +165,15 @@ class DiffReading(Report):
                 self._read += 1
                 self.ended = record if self._read == self._texts else None
             case LockstepRead():
-                self.figures.add(record.spans)
+                self._spans += record.spans
                 self.total = record.total
                 self.ms += record.ms
                 self.other_ms += record.other_ms
+
+    @property
+    def figures(self) -> Divergences:
+        """The figures of what was read so far."""
+        return Divergences(self._spans)
 
     @property
     def judged(self) -> list[Judged]:
@@ -184,7 +189,8 @@ class DiffReading(Report):
 
     def end(self, summary: Summary) -> DiffSummary:
         """The figures as values."""
-        made, ids, ordered = self.figures, self.figures.by_ids, sorted(self.figures.kl)
+        made = self.figures
+        ids, ordered = made.by_ids, sorted(made.kl)
         theirs, mine = made.perplexities if ids else (None, None)
         shares = {f"p{100 * share:g}": percentile(ordered, share) for share in PERCENTILES if ordered}
         return DiffSummary(
