@@ -79,7 +79,7 @@ def test_a_generation_under_a_grammar_ends_with_it_and_tells_of_it() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     end, steps = events[-1], of_kind(events, Step)
-    assert (end["reason"], end["detail"]) == ("grammar", "regex (yes|no), [a-z]{3}")
+    assert (end["reason"], end["detail"]) == ("grammar", "regex ␣(yes|no), [a-z]{3}")
     assert re.fullmatch(" (yes|no), [a-z]{3}", end["text"])
     [settings] = (event["settings"] for event in events if event["event"] == "Settings")
     assert settings["grammar"]["text"] == " (yes|no), [a-z]{3}"
