@@ -705,7 +705,7 @@ class Contributions(_Result[protocol.AttributionRead]):
     def heads(self) -> dict[str, float]:
         """The same for each attention head, as far as heads can be told apart."""
         every = (each for part in part_rows(self.record) for each in head_rows(self.record, part))
-        return {each.name: each.value for each in every if each.kind == "head"}
+        return {each.name: each.value for each in every if each.head != -1}
 
     def _repr_html_(self) -> str:
         return notebook(attribution.document(self.record))

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rich.style import Style
+from textual.geometry import clamp
 
 from engine.protocol import (
     TRIANGLE_TOKENS,
@@ -127,15 +127,18 @@ class AttentionView(InsideView[AttentionRead]):
         """True if they are squeezed into the panel."""
         self.fits = True
         """True if each of their rows and columns has a cell of its own."""
-        self._chosen: Head | None = None
+        self._wanted: Head | None = None
+        """The head that was chosen; it stays at other tokens, where there may be none such."""
+        self.at: tuple[Head, AttentionLayer] | None = None
+        """The head that is looked at, the nearest that the answer has, and its layer: see `look`."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer; without a head the same one as before."""
         layer, *head = place
-        number = head[0] - 1 if head else self._chosen.head if self._chosen is not None else 0
-        self._chosen, self.triangle, self.order = Head(layer - 1, number), False, 0
+        number = head[0] - 1 if head else self._wanted.head if self._wanted is not None else 0
+        self._wanted, self.triangle, self.order = Head(layer - 1, number), False, 0
 
     def heat_of_text(self) -> OfferedHeat | None:
         """The weights of the chosen head from the selected token, or the one that was looked at last."""
@@ -151,7 +154,7 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _found(self, read: AttentionRead) -> tuple[Head, AttentionLayer] | None:
         """The chosen head, or the nearest that an answer has, and its layer; at first one that looks at something."""
-        self._chosen = wanted = self._chosen or most_focused(read)
+        self._wanted = wanted = self._wanted or most_focused(read)
         if wanted is None or not read.layers:
             return None
         layer = min(read.layers, key=lambda each: abs(each.layer - wanted.layer))
@@ -160,8 +163,7 @@ class AttentionView(InsideView[AttentionRead]):
     @property
     def chosen(self) -> Head | None:
         """The head that is looked at."""
-        found = self._found(self.answer) if self.answer is not None else None
-        return found[0] if found is not None else None
+        return self.at[0] if self.at is not None else None
 
     @property
     def single(self) -> Head | None:
@@ -175,7 +177,8 @@ class AttentionView(InsideView[AttentionRead]):
         if self._sorts and self.scores:
             self._sorts, best = False, ranked(self.scores, self.order)[0]
             if ORDERS[self.order].score(best) is not None:
-                self._chosen = Head(best.layer, best.head)
+                self._wanted = Head(best.layer, best.head)
+        self.at = self._found(self.answer) if self.answer is not None else None
         if (head := self.single) is not None:
             self.timeline.of(Answers).head = head
 
@@ -204,12 +207,9 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path with the token: the one on show, or one that ended before."""
-        if (answer := answers.get((self.end, *head))) is not None:
-            return answer
-        for item in self.timeline.items[max(0, self.timeline.slot - 1) :]:
-            if (answer := answers.get((item.node, *head))) is not None:
-                return answer
-        return None
+        nodes = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
+        found = [answers.get((node, *head)) for node in nodes]
+        return next((answer for answer in found if answer is not None), None)
 
     @property
     def _scores_key(self) -> Hashable:
@@ -235,9 +235,8 @@ class AttentionView(InsideView[AttentionRead]):
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:
-        found = self._found(answer) if answer is not None else None
-        if self.triangle and found is not None:
-            head, read = found[0], self._over(self._triangles, *found[0])
+        if self.triangle and (head := self.chosen) is not None:
+            read = self._over(self._triangles, *head)
             known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
             long, short = f"Where {head.name} looks from each token{known}", f"{head.name}, all tokens"
             return first_fitting(self.area.width - TITLED, long, f"{short}{known}", short)
@@ -252,9 +251,9 @@ class AttentionView(InsideView[AttentionRead]):
         return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
     def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float], Collection[int]]:
-        if (found := self._found(answer)) is None:
+        if self.at is None:
             return "", (), ()
-        head, layer = found
+        head, layer = self.at
         title = attention_from(head.name, self.path, self.timeline.selected, self.area.width - TITLED)
         return title, weights_of(layer, head.head, answer.tokens), ()
 
@@ -268,9 +267,9 @@ class AttentionView(InsideView[AttentionRead]):
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        if (found := self._found(answer)) is None:
+        if self.at is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
-        chosen, layer = found
+        chosen, layer = self.at
         main = [*self._main(answer, chosen, on)]
         if self.triangle and (width < SIDE or height < LOW):
             return Painter(on).draw([*main, QUIET], width, height)
@@ -313,12 +312,12 @@ class AttentionView(InsideView[AttentionRead]):
     def _absent(self, answers: Replies[Any], key: Hashable, runs: str, on: Canvas) -> Drawn:
         """The reason why an answer about the whole path isn't there; `runs` says what is computed for it."""
         answer = answers.get(key)
-        texts: list[tuple[str, Style]] = [(runs, on.rich_style)]
-        if not self.live:
-            live = f"Press esc, then {key_for('go_live')} to continue live."
-            texts = [("This was not recorded.", on.rich_style), (live, on.ink("muted"))]
         why = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
-        return noticed(why or texts, middle=True)
+        if not why:
+            why = [(runs if self.live else "This was not recorded.", on.rich_style)]
+            if not self.live:
+                why.append((f"Press esc, then {key_for('go_live')} to continue live.", on.ink("muted")))
+        return noticed(why, middle=True)
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -326,21 +325,20 @@ class AttentionView(InsideView[AttentionRead]):
         """Choose the same head of a later layer, or of an earlier one; in a ranking the head before or after."""
         if self.order and self.scores and not self.triangle:
             best = [Head(each.layer, each.head) for each in ranked(self.scores, self.order)]
-            place = best.index(self._chosen) - by if self._chosen in best else 0
-            self._chosen = best[max(0, min(len(best) - 1, place))]
-        elif self.answer is not None and (found := self._found(self.answer)) is not None:
-            layers = list(
-                dict.fromkeys(layer.layer for layer in self.answer.layers)
-            )  # some have several attentions
-            place = layers.index(found[0].layer) + by
-            self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], found[0].head)
+            place = best.index(self._wanted) - by if self._wanted in best else 0
+            self._wanted = best[clamp(place, 0, len(best) - 1)]
+        elif self.answer is not None and self.at is not None:
+            layers = [
+                *dict.fromkeys(layer.layer for layer in self.answer.layers)
+            ]  # some have several attentions
+            place = clamp(layers.index(self.at[0].layer) + by, 0, len(layers) - 1)
+            self._wanted = Head(layers[place], self.at[0].head)
 
     def turn_head(self, by: int) -> None:
         """Choose the next head of the layer, its mean or its maximum; after the last comes the first."""
-        if self.answer is not None and (found := self._found(self.answer)) is not None:
-            head, layer = found
-            own = columns(layer)
-            self._chosen = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
+        if self.at is not None:
+            head, own = self.at[0], columns(self.at[1])
+            self._wanted = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
 
     def sort(self) -> None:
         """Sort the heads in the next order; the first of them is chosen."""
