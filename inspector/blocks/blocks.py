@@ -133,7 +133,6 @@ class Column(Struct, frozen=True):
         ease: The cells of a drawing that are worth more than a column of priority 1.
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
-        sums: Whether it is about the other columns, and isn't counted as one.
         least: The cells that its texts may be cut to before others are left out; 0 for all that they take.
     """
 
@@ -146,7 +145,6 @@ class Column(Struct, frozen=True):
     ease: int = 0
     ends: tuple[tuple[str, ...], ...] = ()
     top: float | None = None
-    sums: bool = False
     least: int = 0
 
 
@@ -190,11 +188,7 @@ class Table(Struct, frozen=True):
         rest: From the indices of the rows that are shown to a row about the others; None for nothing to say.
         keep: The indices of rows in the order in which they are kept; empty for the order of the rows.
         least: The rows that are shown at least.
-        tall: The lines of a row at most, if there is room.
         whole: Whether all rows are drawn, and scrolled to.
-        across: The index of the selected column of a table of drawings, which shows the columns around it.
-        nouns: Names of rows and columns, for such a table, to say which are shown.
-        upward: Whether its rows are counted from the bottom.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
         priority: See `Sentence`.
     """
@@ -206,11 +200,7 @@ class Table(Struct, frozen=True):
     rest: Callable[[Collection[int]], TableRow | None] | None = None
     keep: Sequence[int] = ()
     least: int = 3
-    tall: int = 1
     whole: bool = False
-    across: int | None = None
-    nouns: tuple[str, str] = ("", "")
-    upward: bool = False
     curve: str = ""
     priority: int = KEEP
 
@@ -260,11 +250,13 @@ class Drawn(Struct, frozen=True):
         draw: From the painter, the cells of a row and the number of lines to the rows.
         lines: The least and the most.
         priority: See `Sentence`.
+        roomy: The lines that it takes beyond these if no block needs them.
     """
 
     draw: Callable[[Any, int, int], list[Any]]
     lines: tuple[int, int]
     priority: int = KEEP
+    roomy: int = 0
 
 
 class Beside(Struct, frozen=True):

@@ -37,7 +37,7 @@ from inspector.blocks.blocks import (
     in_words,
     plain,
 )
-from inspector.blocks.shades import Inks, Shades, stretches
+from inspector.blocks.shades import Inks, Shades
 from inspector.display import first_fitting, pad, truncate
 from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, in_sight, spread
 from inspector.widgets.rows import Row, fact_rows, heat_style, wrapped
@@ -127,12 +127,12 @@ class Painter:
         sizes, mosts = [least for _, least, _ in needs], [most for _, _, most in needs]
         spare = height - sum(sizes)
         for place, (block, least, most) in enumerate(needs):
-            if spare < 0 and isinstance(block, Drawn):  # all of it is scrolled: no need for a small drawing
-                sizes[place] = max(least, min(most, height // 2))
-            elif isinstance(block, Table):
-                mosts[place] += (block.tall - 1) * (most - 1)
-                if block.at is not None and block.across is None:
-                    sizes[place] = min(least, height)  # the selected row is in sight
+            if isinstance(block, Drawn):
+                mosts[place] += block.roomy
+                if spare < 0:  # all of it is scrolled: no need for a small drawing
+                    sizes[place] = max(least, min(most, height // 2))
+            elif isinstance(block, Table) and block.at is not None:
+                sizes[place] = min(least, height)  # the selected row is in sight
         if sum(mosts) <= height:
             sizes, spare = mosts, height - sum(mosts)
         while spare > 0 and (growing := [place for place, size in enumerate(sizes) if size < mosts[place]]):
@@ -224,43 +224,30 @@ class Painter:
         columns, count, at = _fitted(table, width), len(table.rows), table.at or 0
         below = [self._row(table, columns, table.foot, width, below=True)] if table.foot is not None else []
         room = max(1, height - table.headed - len(below))
-        if table.across is not None and room > 2:
-            own = [each.place - 1 for each in columns[1:] if not each.column.sums]
-            of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
-            rows_seen: Sequence[int] = in_sight(count, room - (count > room), at)
-            if table.upward:
-                rows_seen = [count - 1 - place for place in rows_seen]
-            if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
-                room -= 1
-                below.append([Segment(part, self.on.ink("warn"))])
         if table.rest is not None and (count > room or table.rest(range(count)) is not None):
             room = max(1, room - 1)
-        tall = max(1, min(table.tall, room // max(1, count)))
-        seen: Collection[int] = in_sight(count, room // tall, at)
+        seen: Collection[int] = in_sight(count, room, at)
         if table.keep:
             seen = sorted(table.keep[:room])
         if table.rest is not None and (rest := table.rest(seen)) is not None:
             below.insert(0, self._row(table, columns, rest, width, below=True))
         rows: list[Row] = []
         if table.headed:
-            cut = table.at is not None and table.across is None and len(seen) < count
-            rows.append(
-                self._head(table, columns, f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else "")
-            )
-        for place in seen:
-            row = self._row(table, columns, table.rows[place], width, place == table.at)
-            rows += [row, *[[Segment(" " * row[0].cell_length), *row[1:]]] * (tall - 1)]
+            cut = table.at is not None and len(seen) < count
+            part = f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else ""
+            rows.append(self._head(table, columns, part))
+        rows += [self._row(table, columns, table.rows[at], width, at == table.at) for at in seen]
         return [*rows, *below]
 
     def _head(self, table: Table, columns: Sequence[Fitted], part: str) -> Row:
         """The names of the columns; which rows are shown instead of the first one, or of two."""
         first, muted = columns[0], self.on.ink("muted")
         long = cell_len(part) > first.cells and len(columns) > 1
-        cells = first.cells + (columns[1].gap + columns[1].cells if long else 0)
+        cells = first.cells + (2 + columns[1].cells if long else 0)
         name = pad(part or first.head, cells, first.column.align == "right" and not long)
         row = [Segment(" " * _mark(table) + name, muted)]
         for each in columns[2 if long else 1 :]:
-            row.append(Segment(" " * each.gap))
+            row.append(Segment("  "))
             if isinstance(each.scale, Spread):
                 below, above = (
                     next((text for text in (*texts, arrow) if cell_len(text) <= cells), "")
@@ -271,8 +258,7 @@ class Painter:
                 )
                 row += self._around_axis(pad(below, each.scale.left, True), pad(above, each.scale.right))
             else:
-                style = self.on.ink("strong") if each.place == table.across else muted
-                row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), style))
+                row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), muted))
         return row
 
     def _row(
@@ -284,30 +270,21 @@ class Painter:
         selected: bool = False,
         below: bool = False,
     ) -> Row:
-        accent, framed = self.on.ink("accent"), selected and table.across is not None
         mark = 0 if below else _mark(table)
-        made: Row = [Segment("▶ " if selected else "  ", accent)] if mark else []
+        made: Row = [Segment("▶ " if selected else "  ", self.on.ink("accent"))] if mark else []
         if below and columns:
             columns = [columns[0]._replace(cells=columns[0].cells + _mark(table)), *columns[1:]]
         for number, each in enumerate(each for each in columns if each.place < len(row.cells)):
             cell = row.cells[each.place]
-            if framed and each.place == table.across:
-                made.append(Segment("▐", accent))
-            elif framed and columns[number - 1].place == table.across:
-                made.append(Segment("▌", accent))
-            elif number:
-                made.append(Segment(" " * each.gap))
+            if number:
+                made.append(Segment("  "))
             if isinstance(cell, Sentence):
                 room = width - Segment.get_line_length(made)
                 form = next((form for form in cell.forms if cell_len(plain(form)) <= room), "")
                 made += self._sentence(Sentence((form,), cell.tone), room)[0]
                 break
-            made += self._cell(
-                cell, each, self._tone("strong" if framed and not number else each.column.tone or row.tone)
-            )
-        if framed and columns[-1].place == table.across:
-            made.append(Segment("▌", accent))
-        if not selected or framed:
+            made += self._cell(cell, each, self._tone(each.column.tone or row.tone))
+        if not selected:
             return made
         ground, own = Style(bgcolor=self.on.ink("row").bgcolor), (None, self.on.rich_style.bgcolor)
         return [
@@ -329,8 +306,7 @@ class Painter:
             case Dot() if isinstance(scale, DotScale):
                 return scale.drawn(self.on, cells, cell)
             case Strip():
-                shares = stretches(cell.shares(), self.shades.in_a_cell * cells)
-                return self.shades.strip(shares, cells)
+                return self.shades.strip(cell.shares(), cells)
             case Text(gutter=gutter) if gutter:
                 branch = Segment(gutter, self.on.ink("primary"))
                 text = Text(cell.text, cell.tone, cell.short)
@@ -392,7 +368,6 @@ class Fitted(NamedTuple):
         cells: Its width.
         head: Its name.
         scale: What its drawings are measured by; None for texts.
-        gap: Cells before it.
         short: 2 for short cells.
         whole: The width at which no text is cut.
     """
@@ -402,21 +377,18 @@ class Fitted(NamedTuple):
     cells: int
     head: str
     scale: Spread | DotScale | BarScale | None = None
-    gap: int = 2
     short: int = 0
     whole: int = 0
 
 
 def _mark(table: Table) -> int:
-    return 2 if table.at is not None and table.across is None else 0
+    return 2 if table.at is not None else 0
 
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
     """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
     short, then others of low priority go, then drawings shrink, then texts. What is left brings back columns that fit
     in it, then goes to texts that were cut, then to drawings."""
-    if table.across is not None:
-        return _fitted_across(table, table.across, width)
     room = width - _mark(table)
     for short in (0, 1, 2):
         every = [*_needs(table, short)]
@@ -448,22 +420,9 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
         more = max(0, min(spare // (len(drawings) - number), each.column.cells[1] - sizes[each.place]))
         sizes[each.place], spare = sizes[each.place] + more, spare - more
     return [
-        each._replace(
-            cells=sizes[each.place],
-            scale=_scale(table, each.place, sizes[each.place]),
-            gap=2 if number else 0,
-        )
-        for number, each in enumerate(left)
+        each._replace(cells=sizes[each.place], scale=_scale(table, each.place, sizes[each.place]))
+        for each in left
     ]
-
-
-def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
-    """The first column, and as many of the others as fit around the selected one, all of the same width."""
-    first, *others = _needs(table, 0)
-    label, (least, most) = first.cells + 1, others[0].column.cells
-    cells = max(least, min(most, (width - label - 1) // len(others) - 1))
-    shown = in_sight(len(others), max(1, (width - label - 1) // (cells + 1)), across - 1)
-    return [first._replace(cells=label, gap=0), *(others[at]._replace(cells=cells, gap=1) for at in shown)]
 
 
 def _needs(table: Table, short: int) -> Iterator[Fitted]:

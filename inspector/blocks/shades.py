@@ -66,16 +66,10 @@ class Shades:
         """The color of each step."""
         for step in range(1, len(scales.SHARES) + 1) if on.colorful else ():
             self._colors.append(rgb_style(ground=scales.HEAT[step, on.dark][1]).bgcolor)
-        self.in_a_cell = 2 if on.colorful else 1
-        """Shares that a cell of a strip has room for."""
 
     def strip(self, shares: Sequence[float], cells: int) -> Row:
-        """A strip of some cells, blank after the last share.
-
-        Args:
-            shares: At most `in_a_cell` for each cell.
-            cells: Its width.
-        """
+        """A strip of some cells, blank after the last share; shares that have no cell of their own share one."""
+        shares = stretches(shares, 2 * cells if self.colorful else cells)
         if not self.colorful:
             return [Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._base)]
         row: Row = []
