@@ -44,7 +44,7 @@ from inspector.main.inside_view import (
 )
 from inspector.scales import KL_BITS, percent
 from inspector.session.requests import Replies
-from inspector.state.candidates import told_here
+from inspector.state.candidates import ranked, told_here
 from inspector.state.inside import interventions_words, joined, steered_words, tried_key
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
@@ -171,10 +171,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     # ---- asking ---------------------------------------------------------------------------------
 
-    def question(self) -> tuple[Hashable, Command]:
-        return self._question_in("token")
-
-    def _question_in(self, scope: Scope) -> tuple[Hashable, Command]:
+    def question(self, scope: Scope = "token") -> tuple[Hashable, Command]:
         command = SweepHeads(self.node, self._followed, heads=() if self._large else None, scope=scope)
         return (self.node, self._followed, scope, None), command
 
@@ -182,9 +179,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def _followed(self) -> int | None:
         """The token whose logit is followed: the slot's own, at the last token the most probable one; in a recording
         another candidate if that one's was not recorded."""
-        best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
-        chosen = self.timeline.selected or best
-        own = chosen.id if chosen is not None else None
+        own = next(iter(ranked(self.timeline)), None)
         known = [key[1] for key in self.answers.about(self.node)]
         if self.live or own in known:
             return own
@@ -211,13 +206,12 @@ class SwitchOff(InsideView[HeadsSwept]):
     def _sweep(self) -> HeadsSwept | None:
         """The known sweep of the token, in the present scope or else in the other one: that of layers and parts, with
         the heads of those layers that were asked for."""
-        scopes: tuple[Scope, ...] = ("token", "context") if self.scope == "token" else ("context", "token")
-        for scope in scopes:
+        for scope in sorted(("token", "context"), key=lambda each: each != self.scope):
             of = self.node, self._followed, scope
             if (whole := self.answers.get((*of, None))) is None:
                 continue
             layers = sorted(key for key in self.answers.about(*of) if key[3] is not None)
-            found = (whole, *(more for key in layers if (more := self.answers.get(key)) is not None))
+            found = (whole, *filter(None, map(self.answers.get, layers)))
             if self._joined is None or self._joined[0] != found:
                 self._joined = found, reduce(joined, found)
             return self._joined[1]
@@ -242,20 +236,17 @@ class SwitchOff(InsideView[HeadsSwept]):
     def interventions(self) -> tuple[Intervention, ...]:
         """The interventions to try: those together, as far as the model has them, or else the unit at the cursor."""
         units = {*self.units}
-        marked = {unit: factor for unit, factor in self.together.items() if unit in units}
-        return tuple(
-            replace(unit, scale=factor) for unit, factor in (marked or {self.unit: self.factor}).items()
-        )
+        marked = [(unit, factor) for unit, factor in self.together.items() if unit in units]
+        return tuple(replace(unit, scale=factor) for unit, factor in marked or [(self.unit, self.factor)])
 
     @property
     def lacks_heads(self) -> int | None:
         """The layer of the cursor, if its heads were not switched off yet though there are some."""
         if (swept := self.swept) is None or not self._large:
             return None
-        layer = self.unit.layer
-        kinds = {unit.kind for unit in self.units if unit.layer == layer}
-        refused = self.answers.failure((self.node, swept.token, swept.scope, layer))  # none can be told apart
-        return layer if "attention" in kinds and "head" not in kinds and refused is None else None
+        kinds = {unit.kind for unit in self.units if unit.layer == self.unit.layer} & {"attention", "head"}
+        refused = self.answers.failure((self.node, swept.token, swept.scope, self.unit.layer))
+        return self.unit.layer if kinds == {"attention"} and refused is None else None
 
     def ask(self) -> None:
         """See `InsideView`; once the units are known, what the chosen ones do."""
@@ -291,10 +282,8 @@ class SwitchOff(InsideView[HeadsSwept]):
         )
 
     def situation(self) -> str:
-        if self.answer is not None and (going := under_way(self.answers)):
-            return going
-        words = ""
-        if self.trial is not None and self.effect is None:
+        words = under_way(self.answers) if self.answer is not None else ""
+        if not words and self.trial is not None and self.effect is None:
             words = told(self.tried, self.trial[0], self.app.size.width - 2)
         return words or super().situation()
 
@@ -326,12 +315,9 @@ class SwitchOff(InsideView[HeadsSwept]):
 
         A cell is the effect of switching off that unit alone.
         """
-        measure, at = self.measure, (self.unit.layer, column_of(self.unit))
-        values = {
-            (each.intervention.layer, column_of(each.intervention)): measure.value(each)
-            for each in swept.units
-        }
-        marked = {(unit.layer, column_of(unit)) for unit in self.together}
+        measure, at = self.measure, _cell(self.unit)
+        values = {_cell(each.intervention): measure.value(each) for each in swept.units}
+        marked = {*map(_cell, self.together)}
         every = sorted({column for _, column in values})
         across = width - LABEL
         cell = max(1, min(WIDEST, across // len(every)))
@@ -398,7 +384,7 @@ class SwitchOff(InsideView[HeadsSwept]):
             return
         self.tried.drop()
         if swept.scope != self.scope:
-            self.answers.want(*self._question_in("context"))
+            self.answers.want(*self.question("context"))
         elif layer is not None:
             question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
             self.answers.want((self.node, swept.token, swept.scope, layer), question)
@@ -427,15 +413,16 @@ def column_of(unit: Intervention) -> tuple[int, int]:
     return ORDER.index(unit.kind), unit.head or 0
 
 
+def _cell(unit: Intervention) -> tuple[int, tuple[int, int]]:
+    return unit.layer, column_of(unit)
+
+
 def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
     """The unit of a layer whose column is the nearest to that of another unit."""
     kind, head = column_of(like)
-
-    def distance(unit: Intervention) -> tuple[int, int]:
-        own = column_of(unit)
-        return abs(own[0] - kind), abs(own[1] - head)
-
-    return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
+    own = {column_of(unit): unit for unit in units if unit.layer == layer}
+    column = min(own, key=lambda column: (abs(column[0] - kind), abs(column[1] - head)), default=None)
+    return own[column] if column is not None else None
 
 
 def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
@@ -456,16 +443,14 @@ def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
 
 def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:
     """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
-    begin, end, narrow = LABEL, LABEL + sum(cells.values()), min(cells.values())
-    line = [" "] * (end + NUMBERED)
-    every, accent = -(-NUMBERED // narrow), range(0)
+    begin, narrow = LABEL, min(cells.values())
+    line, every, accent = [" "] * (LABEL + sum(cells.values()) + NUMBERED), -(-NUMBERED // narrow), range(0)
     for (index, head), wide in cells.items():
         kind = ORDER[index]
         name = NAMES.get(kind, f"h{head + 1}")
         if wide >= NUMBERED:
-            name = pad(
-                truncate(name if len(name) < wide else SHORT.get(kind, name), wide - 1), wide, right=True
-            )
+            name = name if len(name) < wide else SHORT.get(kind, name)
+            name = pad(truncate(name, wide - 1), wide, right=True)
             accent = range(begin, begin + wide) if (index, head) == cursor else accent
         elif index:
             name = name[0].upper()
@@ -473,6 +458,9 @@ def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, 
             name = "" if head % every else f"{head + 1}"
         line[begin : begin + len(name)] = name
         begin += wide
-    text, muted = "".join(line), on.ink("muted")
-    before = Segment(text[: accent.start], muted), Segment(text[accent.start : accent.stop], on.ink("accent"))
-    return [*before, Segment(text[accent.stop : end], muted)]
+    text, muted, first, last = "".join(line[:begin]), on.ink("muted"), accent.start, accent.stop
+    return [
+        Segment(text[:first], muted),
+        Segment(text[first:last], on.ink("accent")),
+        Segment(text[last:], muted),
+    ]
