@@ -39,30 +39,38 @@ Form = str | tuple[str | Text, ...]
 """A sentence, or its pieces. `\\n` in it begins a new line."""
 
 
-class Sentence(Struct, frozen=True):
+class BlockBase(Struct, frozen=True, kw_only=True):
+    """The base of all blocks.
+
+    Args:
+        priority: If there is no room for all blocks, those of the lowest priority are left out first.
+    """
+
+    priority: int = KEEP
+
+
+class Sentence(BlockBase, frozen=True):
     """The first of several forms of a sentence that fits.
 
     Args:
         forms: The longest first. If none fits, the last takes as many lines as it needs.
         tone: Its style.
         lines: The lines that a form must fit on.
-        priority: If there is no room for all blocks, those of the lowest priority are left out first.
     """
 
     forms: tuple[Form, ...]
     tone: Tone = ""
     lines: int = 1
-    priority: int = KEEP
 
 
 def sentence(*forms: Form, tone: Tone = "", lines: int = 1, priority: int = KEEP) -> Sentence:
     """A sentence of these forms; see `Sentence`."""
-    return Sentence(forms, tone, lines, priority)
+    return Sentence(forms, tone, lines, priority=priority)
 
 
 def sentences(texts: Iterable[str], tone: Tone = "muted", priority: int = KEEP) -> Iterator[Sentence]:
     """A sentence for each text that isn't empty."""
-    return (Sentence((text,), tone, 1, priority) for text in texts if text)
+    return (Sentence((text,), tone, priority=priority) for text in texts if text)
 
 
 def plain(form: Form) -> str:
@@ -177,7 +185,7 @@ class Rows(Sequence[TableRow]):
         return Rows(self._of[place], self._make) if isinstance(place, slice) else self._make(self._of[place])
 
 
-class Table(Struct, frozen=True):
+class Table(BlockBase, frozen=True):
     """Rows under the names of their columns.
 
     Args:
@@ -190,7 +198,6 @@ class Table(Struct, frozen=True):
         least: The rows that are shown at least.
         whole: Whether all rows are drawn, and scrolled to.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
-        priority: See `Sentence`.
     """
 
     columns: tuple[Column, ...]
@@ -202,7 +209,6 @@ class Table(Struct, frozen=True):
     least: int = 3
     whole: bool = False
     curve: str = ""
-    priority: int = KEEP
 
     @property
     def headed(self) -> bool:
@@ -220,46 +226,36 @@ def number(head: str, priority: int = KEEP, tone: Tone = "", short: str = "") ->
 Fact = tuple[str, str]
 
 
-class Facts(Struct, frozen=True):
+class Facts(BlockBase, frozen=True):
     """Names, each with a sentence, below a blank line."""
 
     facts: tuple[Fact, ...]
-    priority: int = KEEP
 
 
-class HeatText(Struct, frozen=True):
+class HeatText(BlockBase, frozen=True):
     """A text whose pieces are colored by value: each with a share from -1 to 1, and words about it.
 
     It is drawn on pages alone: the screen has a text of its own, which takes the shares.
     """
 
     pieces: tuple[tuple[str, float, str], ...]
-    priority: int = 0
 
 
-class Legend(Struct, frozen=True):
-    """The meaning of the colors of strips."""
-
-    priority: int = KEEP
-
-
-class Drawn(Struct, frozen=True):
+class Drawn(BlockBase, frozen=True):
     """Rows that no other block can draw; a page leaves them out.
 
     Args:
         draw: From the painter, the cells of a row and the number of lines to the rows.
         lines: The least and the most.
-        priority: See `Sentence`.
         roomy: The lines that it takes beyond these if no block needs them.
     """
 
     draw: Callable[[Any, int, int], list[Any]]
     lines: tuple[int, int]
-    priority: int = KEEP
     roomy: int = 0
 
 
-class Beside(Struct, frozen=True):
+class Beside(BlockBase, frozen=True):
     """Two documents side by side, or one below the other if there are too few cells.
 
     Args:
@@ -269,7 +265,6 @@ class Beside(Struct, frozen=True):
         cells: The least and the most cells of the side.
         share: Of the cells that the side has between these.
         brief: Shown instead of the side if it is not beside the main document: above it if there is room for both.
-        priority: See `Sentence`.
     """
 
     main: Sequence[Block]
@@ -278,10 +273,9 @@ class Beside(Struct, frozen=True):
     cells: tuple[int, int]
     brief: Sequence[Block] = ()
     share: float = 0.4
-    priority: int = KEEP
 
 
-Block = Sentence | Table | Facts | HeatText | Legend | Drawn | Beside
+Block = Sentence | Table | Facts | HeatText | Drawn | Beside
 
 
 # ---- where nothing is drawn ---------------------------------------------------------------------

@@ -26,8 +26,6 @@ from inspector.blocks.blocks import (
     Drawn,
     Facts,
     Form,
-    HeatText,
-    Legend,
     Sentence,
     Shaded,
     Strip,
@@ -163,7 +161,7 @@ class Painter:
                     both = self._all(main, width), self._all(side, width)
                     return max(each[0] for each in both), max(each[1] for each in both)
                 return self._all((*main, *(brief or side)), width)
-        return (0, 0) if isinstance(block, HeatText) else (1, 1)
+        return 0, 0
 
     def _all(self, blocks: Sequence[Block], width: int) -> tuple[int, int]:
         pairs = [self._lines(each, width) for each in blocks]
@@ -178,8 +176,6 @@ class Painter:
             case Facts(facts=facts) if facts:
                 name = self.on.ink("muted")
                 return [[], *fact_rows(facts, min(width, READABLE), name, self.on.rich_style)]
-            case Legend():
-                return [self.shades.legend(width)]
             case Drawn():
                 return block.draw(self, width, height)
             case Beside():
@@ -413,12 +409,11 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
             if widest is None or sizes[widest.place] <= least:
                 break
             sizes[widest.place], spare = sizes[widest.place] - 1, spare + 1
-    for each in left:
-        more = max(0, min(spare, each.whole - sizes[each.place]))
-        sizes[each.place], spare = sizes[each.place] + more, spare - more
-    for number, each in enumerate(drawings):
-        more = max(0, min(spare // (len(drawings) - number), each.column.cells[1] - sizes[each.place]))
-        sizes[each.place], spare = sizes[each.place] + more, spare - more
+    grows = [(each.place, each.whole, 1) for each in left]
+    grows += [(each.place, each.column.cells[1], len(drawings) - n) for n, each in enumerate(drawings)]
+    for place, most, among in grows:
+        more = max(0, min(spare // among, most - sizes[place]))
+        sizes[place], spare = sizes[place] + more, spare - more
     return [
         each._replace(cells=sizes[each.place], scale=_scale(table, each.place, sizes[each.place]))
         for each in left

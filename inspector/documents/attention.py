@@ -20,7 +20,6 @@ from inspector.blocks.blocks import (
     Column,
     Drawn,
     HeatText,
-    Legend,
     Rows,
     Strip,
     Table,
@@ -233,6 +232,8 @@ LABEL = 4
 TALL = 3
 """Lines of a layer at most."""
 STRIPS = sentence("Each strip is the text up to this token: where a head looks.", tone="muted", priority=2)
+LEGEND = Drawn(lambda painter, width, height: [painter.shades.legend(width)], (1, 1))
+"""The meaning of the colors of strips."""
 QUIET = sentence(
     "Attention is not an explanation: it shows where a head looks, not what decides.", tone="muted"
 )
@@ -242,7 +243,7 @@ def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
     """A row for each layer, the last one on top, and a column for each head, then their mean and maximum."""
     layers = len(read.layers)
     yield Drawn(partial(_maps, read, chosen), (min(layers, 3) + 1, layers + 1), roomy=(TALL - 1) * layers)
-    yield from (GAP, STRIPS, Legend())
+    yield from (GAP, STRIPS, LEGEND)
 
 
 def _maps(read: AttentionRead, chosen: Head, painter: Painter, width: int, height: int) -> list[Row]:
@@ -313,7 +314,7 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
         Column("bits" if last else "share", "right", cells=(8, 8)), Column(cells=(10, 10), priority=2, top=top),
     )  # fmt: skip
     yield Table(shown, Rows(best, row), at)
-    yield from (GAP, STRIPS, Legend())
+    yield from (GAP, STRIPS, LEGEND)
 
 
 # ---- one head -----------------------------------------------------------------------------------

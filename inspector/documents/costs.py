@@ -86,7 +86,7 @@ def parts(profiled: Profiled, roofline: RooflineMeasured | None = None) -> Itera
     yield Table((Column(), number("", tone="strong"), number("", tone="muted"), BARS), rows, whole=True)
     yield Facts((*_reading(roofline), ("how", profiled.how)))
     if roofline is not None:
-        yield Drawn(partial(_roof, roofline), (8, 14), 1)
+        yield Drawn(partial(_roof, roofline), (8, 14), priority=1)
 
 
 def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
