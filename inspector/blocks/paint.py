@@ -48,6 +48,8 @@ READABLE = 104
 """Cells of a line of sentences at most."""
 ENDLESS = 1_000_000
 """Lines of a terminal that scrolls."""
+CURSOR = "▶ "
+"""The mark of the selected row."""
 DOT, BAND, ZERO = "●", "░", "┊"
 
 
@@ -217,8 +219,9 @@ class Painter:
     # ---- tables ---------------------------------------------------------------------------------
 
     def _table(self, table: Table, width: int, height: int) -> list[Row]:
-        columns, count, at = _fitted(table, width), len(table.rows), table.at or 0
-        below = [self._row(table, columns, table.foot, width, below=True)] if table.foot is not None else []
+        columns, count, at, mark = _fitted(table, width), len(table.rows), table.at or 0, _mark(table)
+        under = [*(each._replace(cells=each.cells + mark) for each in columns[:1]), *columns[1:]]
+        below = [self._row(under, table.foot, width)] if table.foot is not None else []
         room = max(1, height - table.headed - len(below))
         if table.rest is not None and (count > room or table.rest(range(count)) is not None):
             room = max(1, room - 1)
@@ -226,13 +229,15 @@ class Painter:
         if table.keep:
             seen = sorted(table.keep[:room])
         if table.rest is not None and (rest := table.rest(seen)) is not None:
-            below.insert(0, self._row(table, columns, rest, width, below=True))
+            below.insert(0, self._row(under, rest, width))
         rows: list[Row] = []
         if table.headed:
             cut = table.at is not None and len(seen) < count
             part = f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else ""
             rows.append(self._head(table, columns, part))
-        rows += [self._row(table, columns, table.rows[at], width, at == table.at) for at in seen]
+        for place in seen:
+            cursor = CURSOR if place == table.at else " " * mark
+            rows.append(self._row(columns, table.rows[place], width, cursor))
         return [*rows, *below]
 
     def _head(self, table: Table, columns: Sequence[Fitted], part: str) -> Row:
@@ -245,31 +250,16 @@ class Painter:
         for each in columns[2 if long else 1 :]:
             row.append(Segment("  "))
             if isinstance(each.scale, Spread):
-                below, above = (
-                    next((text for text in (*texts, arrow) if cell_len(text) <= cells), "")
-                    for arrow, cells, texts in (
-                        ("◂", each.scale.left, [f"{end} ◂" for end in each.column.ends[0]]),
-                        ("▸", each.scale.right, [f"▸ {end}" for end in each.column.ends[1]]),
-                    )
-                )
-                row += self._around_axis(pad(below, each.scale.left, True), pad(above, each.scale.right))
+                left, right = each.scale.left, each.scale.right
+                below = first_fitting(left, *(f"{end} ◂" for end in each.column.ends[0]), "◂", "")
+                above = first_fitting(right, *(f"▸ {end}" for end in each.column.ends[1]), "▸", "")
+                row += self._around_axis(pad(below, left, True), pad(above, right))
             else:
                 row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), muted))
         return row
 
-    def _row(
-        self,
-        table: Table,
-        columns: Sequence[Fitted],
-        row: TableRow,
-        width: int,
-        selected: bool = False,
-        below: bool = False,
-    ) -> Row:
-        mark = 0 if below else _mark(table)
-        made: Row = [Segment("▶ " if selected else "  ", self.on.ink("accent"))] if mark else []
-        if below and columns:
-            columns = [columns[0]._replace(cells=columns[0].cells + _mark(table)), *columns[1:]]
+    def _row(self, columns: Sequence[Fitted], row: TableRow, width: int, cursor: str = "") -> Row:
+        made: Row = [Segment(cursor, self.on.ink("accent"))] if cursor else []
         for number, each in enumerate(each for each in columns if each.place < len(row.cells)):
             cell = row.cells[each.place]
             if number:
@@ -280,7 +270,7 @@ class Painter:
                 made += self._sentence(Sentence((form,), cell.tone), room)[0]
                 break
             made += self._cell(cell, each, self._tone(each.column.tone or row.tone))
-        if not selected:
+        if cursor != CURSOR:
             return made
         ground, own = Style(bgcolor=self.on.ink("row").bgcolor), (None, self.on.rich_style.bgcolor)
         return [
@@ -350,9 +340,9 @@ class DotScale(NamedTuple):
 
     def _at(self, value: float, cells: int) -> int:
         span = self.high - self.low
-        if not math.isfinite(value) or not span:
-            return 0 if math.isnan(value) or value <= 0 or not span else cells - 1
-        return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))
+        if not span or math.isnan(value):
+            return 0
+        return round(max(0.0, min(1.0, (value - self.low) / span)) * (cells - 1))
 
 
 class Fitted(NamedTuple):
@@ -378,7 +368,7 @@ class Fitted(NamedTuple):
 
 
 def _mark(table: Table) -> int:
-    return 2 if table.at is not None else 0
+    return len(CURSOR) if table.at is not None else 0
 
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
