@@ -366,13 +366,12 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
         total: Where, and what.
         names: The names of its parts, by path.
     """
-    parts = [
-        names.get(path, visible(path)) + (f" × {factor:.3g}" if factor != 1 else "")
-        for path, factor in zip(total.parts, total.factors, strict=True)
-    ]
-    if len(parts) == 1:
-        times_it = f", × {total.factors[0]:.3g}" if total.factors[0] != 1 else ""
-        return f"added to the stream{times_it}"
+    scaled = [f" × {factor:.3g}" if factor != 1 else "" for factor in total.factors]
+    if len(scaled) == 1:
+        return f"added to the stream{scaled[0].replace(' ', ', ', 1)}"
+    parts = (
+        names.get(path, visible(path)) + factor for path, factor in zip(total.parts, scaled, strict=True)
+    )
     return f"{' and '.join(parts)} added"
 
 
@@ -480,9 +479,8 @@ def about(line: Line, opens: Sequence[str] = ()) -> Iterator[Block]:
     """
     kind = f"  {visible(line.part.kind)}" if line.part is not None else ""
     title = [Text(line.path or line.label, "strong"), Text(kind, "muted")]
-    yield sentence(
-        *((*title, Text("  ⏎ " if each else "", "accent"), Text(each, "muted")) for each in opens or ("",))
-    )
+    ways = ((Text("  ⏎ " if each else "", "accent"), Text(each, "muted")) for each in opens or ("",))
+    yield sentence(*((*title, *way) for way in ways))
     yield from sentences([EXPLAINED.get(line.sort, "")], "")
     yield from sentences([f"hooks: {line.hooks}" if line.hooks else "", _facts(line)])
 
@@ -506,17 +504,10 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
     """The modules of the session's model, and of the second one."""
     answers, opened = of.timeline.of(Answers), of.timeline.of(SecondModelSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, B)")):
-        read = (
-            answers.get(ModelModules, (False, (facts.path, facts.weight_bytes)))
-            if facts is not None
-            else None
-        )
-        if isinstance(read, ModelModules):
-            yield Exhibit(
-                "map",
-                f"What the model is made of{which}",
-                partial(elements, [*document(read, MOST)], tables="plain map"),
-            )
+        key = (facts.path, facts.weight_bytes) if facts is not None else None
+        if isinstance(read := answers.get(ModelModules, (False, key)), ModelModules):
+            make = partial(elements, [*document(read, MOST)], tables="plain map")
+            yield Exhibit("map", f"What the model is made of{which}", make)
 
 
 MODULES_PART = ExportPart("map", _exhibits)
