@@ -131,6 +131,12 @@ class AttentionView(InsideView[AttentionRead]):
         """The head that was chosen; it stays at other tokens, where there may be none such."""
         self.at: tuple[Head, AttentionLayer] | None = None
         """The head that is looked at, the nearest that the answer has, and its layer: see `look`."""
+        self.scored: HeadsScored | None = None
+        """The scores of all heads over the path or the standard texts; None until they are known."""
+        self.read: TriangleRead | None = None
+        """The weights of the head from all tokens."""
+        self.whole: tuple[Replies[Any], Hashable, Command] | None = None
+        """What is shown instead of the maps: the answers that it is among, its key, and its question."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
 
@@ -174,13 +180,22 @@ class AttentionView(InsideView[AttentionRead]):
     def look(self) -> None:
         """See `InsideView`; the first head of another order is chosen once their scores are known."""
         super().look()
+        self.scored = self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
         if self._sorts and self.scores:
             self._sorts, best = False, ranked(self.scores, self.order)[0]
             if ORDERS[self.order].score(best) is not None:
                 self._wanted = Head(best.layer, best.head)
         self.at = self._found(self.answer) if self.answer is not None else None
+        self.read = self.whole = None
         if (head := self.single) is not None:
             self.timeline.of(Answers).head = head
+        if self.triangle and head is not None:
+            self.read = self._over(self._triangles, *head)
+            node = self.read.node if self.read is not None else self.end
+            self.whole = self._triangles, (node, *head), ReadTriangle(self.end, *head)
+        elif self.order and not self.triangle:
+            node = self.scored.node if self.scored is not None else self.end
+            self.whole = self._scores, (self.texts or node,), ScoreHeads(self.end, self.texts)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -189,10 +204,9 @@ class AttentionView(InsideView[AttentionRead]):
 
     def ask(self) -> None:
         super().ask()
-        if self.order and self._scored is None:
-            self._scores.want(self._scores_key, ScoreHeads(self.end, self.texts))
-        if self.triangle and (head := self.single) and self._over(self._triangles, *head) is None:
-            self._triangles.want((self.end, *head), ReadTriangle(self.end, *head))
+        if self.whole is not None:
+            answers, key, question = self.whole
+            answers.want(key, question)
 
     def drop(self) -> None:
         for answers in (self.answers, self._triangles, self._scores):
@@ -207,26 +221,16 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path with the token: the one on show, or one that ended before."""
-        nodes = [self.end, *(item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :])]
+        nodes: list[int] = [self.end]
+        if answers.any:
+            nodes += [item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :]]
         found = [answers.get((node, *head)) for node in nodes]
         return next((answer for answer in found if answer is not None), None)
 
     @property
-    def _scores_key(self) -> Hashable:
-        """The key of the scores that are wanted."""
-        scored = self._scored
-        return (self.texts or (scored.node if scored is not None else self.end),)
-
-    @property
-    def _scored(self) -> HeadsScored | None:
-        """The scores of all heads over the path or the standard texts; None until they are known."""
-        return self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
-
-    @property
     def scores(self) -> tuple[HeadScore, ...]:
-        """These, if their checks passed."""
-        scored = self._scored
-        return scored.heads if scored is not None and scored.facts.failed is None else ()
+        """The scores, if their checks passed."""
+        return self.scored.heads if self.scored is not None and self.scored.facts.failed is None else ()
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -236,13 +240,14 @@ class AttentionView(InsideView[AttentionRead]):
 
     def heading(self, answer: AttentionRead | None) -> str:
         if self.triangle and (head := self.chosen) is not None:
-            read = self._over(self._triangles, *head)
-            known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
+            known, read = "", self.read
+            if read is not None:
+                known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits"
             long, short = f"Where {head.name} looks from each token{known}", f"{head.name}, all tokens"
             return first_fitting(self.area.width - TITLED, long, f"{short}{known}", short)
         if self.order:
             known = ""
-            if (scored := self._scored) is not None:
+            if (scored := self.scored) is not None:
                 known = f", over {f'{scored.tokens:,}' if self.texts is None else 'random'} tokens"
             return f"Heads sorted by: {ORDERS[self.order].name}{known}"
         if answer is None or not answer.layers:
@@ -258,12 +263,8 @@ class AttentionView(InsideView[AttentionRead]):
         return title, weights_of(layer, head.head, answer.tokens), ()
 
     def situation(self) -> str:
-        width = self.app.size.width - 2
-        if self.triangle and (head := self.single) is not None:
-            read = self._over(self._triangles, *head)
-            return told(self._triangles, (read.node if read else self.end, *head), width)
-        if self.order and not self.triangle:
-            return told(self._scores, self._scores_key, width)
+        if self.whole is not None:
+            return told(*self.whole[:2], self.app.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -274,7 +275,7 @@ class AttentionView(InsideView[AttentionRead]):
         if self.triangle and (width < SIDE or height < LOW):
             return Painter(on).draw([*main, QUIET], width, height)
         known = None
-        if self._scores.any and (scored := self._scored) is not None:
+        if (scored := self.scored) is not None:
             own = (each for each in self.scores if (each.layer, each.head) == chosen)
             known = next(((each, scored) for each in own), None)
         first = min(self.candidates, key=attrgetter("rank"), default=None)
@@ -285,39 +286,30 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas) -> Iterable[Block]:
         """The maps, the ranking or the weights from all tokens; or the reason why they aren't there."""
-        if self.triangle:
-            if (head := self.single) is None:
-                said = "A single head can be shown from all tokens: choose one with [ or ]."
-                return [noticed([(said, on.ink("muted"))], middle=True)]
-            read = self._over(self._triangles, *head)
-            if read is None or read.facts.failed is not None:
-                runs = "The whole path goes through the model again."
-                return [self._absent(self._triangles, (read.node if read else self.end, *head), runs, on)]
-            return [Drawn(partial(self._triangle, read), (6, read.tokens + 5))]
-        if self.order:
-            if not self.scores or (scored := self._scored) is None:
-                runs = "Repeated random tokens go through the model."
-                if self.texts is None:
-                    runs = "The whole path goes through the model again."
-                return [self._absent(self._scores, self._scores_key, runs, on)]
-            return ranking(answer, scored, self.order, chosen)
-        return maps(answer, chosen)
+        if self.triangle and self.single is None:
+            said = "A single head can be shown from all tokens: choose one with [ or ]."
+            return [noticed([(said, on.ink("muted"))], middle=True)]
+        if self.whole is None:
+            return maps(answer, chosen)
+        answers, key, _ = self.whole
+        found = answers.get(key)
+        why = why_missing(on, found.facts if found is not None else None, answers.failure(key))
+        if self.read is not None and not why:
+            return [Drawn(partial(self._triangle, self.read), (6, self.read.tokens + 5))]
+        if self.scored is not None and self.scores and not self.triangle:
+            return ranking(answer, self.scored, self.order, chosen)
+        runs = "The whole path goes through the model again."
+        if self.texts is not None and not self.triangle:
+            runs = "Repeated random tokens go through the model."
+        live = f"Press esc, then {key_for('go_live')} to continue live."
+        unrecorded = ("This was not recorded.", on.rich_style), (live, on.ink("muted"))
+        return [noticed(why or ([(runs, on.rich_style)] if self.live else [*unrecorded]), middle=True)]
 
     def _triangle(self, read: TriangleRead, painter: Painter, width: int, height: int) -> list[Row]:
         drawn = Triangle(read, self.timeline.items, len(self.path) - 1, painter, self.squeezed)
         rows = drawn.rows(width, height)
         self.fits = drawn.fits
         return rows
-
-    def _absent(self, answers: Replies[Any], key: Hashable, runs: str, on: Canvas) -> Drawn:
-        """The reason why an answer about the whole path isn't there; `runs` says what is computed for it."""
-        answer = answers.get(key)
-        why = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
-        if not why:
-            why = [(runs if self.live else "This was not recorded.", on.rich_style)]
-            if not self.live:
-                why.append((f"Press esc, then {key_for('go_live')} to continue live.", on.ink("muted")))
-        return noticed(why, middle=True)
 
     # ---- keys -----------------------------------------------------------------------------------
 
