@@ -65,17 +65,13 @@ def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
     Raises:
         PromptError: A line is no pair, or there are none or too many.
     """
-    pairs: list[PatchPair] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            if len(pairs) == MOST_PAIRS:
-                raise PromptError(
-                    f"{name} has more than {MOST_PAIRS} pairs.", "Give fewer, in several files."
-                )
-            pairs.append(_pair_of(line, f"Line {number} of {name}"))
-    if not pairs:
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
         raise PromptError(f"{name} has no pairs.", _SHAPE)
-    return tuple(pairs)
+    pairs = tuple(_pair_of(line, f"Line {number} of {name}") for number, line in lines[:MOST_PAIRS])
+    if len(lines) > MOST_PAIRS:
+        raise PromptError(f"{name} has more than {MOST_PAIRS} pairs.", "Give fewer, in several files.")
+    return pairs
 
 
 _SHAPE = (
