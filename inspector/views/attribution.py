@@ -128,9 +128,8 @@ class Contributions(InsideView[AttributionRead]):
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: AttributionRead | None) -> str:
-        told = answer.tokens if answer is not None else ()
-        known = [(each.id, each.text) for each in told]
-        ids = [each.id for each in told] or self.tokens
+        known = [(each.id, each.text) for each in answer.tokens] if answer is not None else []
+        ids = [id for id, _ in known] or self.tokens
         if not ids:
             return "Contributions"
         names = [quoted(label_of(self.timeline, id, known)) for id in ids]
