@@ -283,12 +283,9 @@ class Painter:
         match cell:
             case Bar() if isinstance(scale, Spread):
                 return self._around_axis(*bar_texts(cell.value, cell.thin, scale))
-            case Bar() if isinstance(scale, BarScale):
-                share = abs(cell.value) / scale.top if scale.top else 0.0
-                style = self.on.data(share if column.top else 0.5)
-                if scale.signed:
-                    style = self.on.ink("primary" if cell.value >= 0 else "warn")
-                return [Segment(bar(share, cells), style)]
+            case Bar() if isinstance(scale, float):
+                share = cell.value / scale if scale else 0.0
+                return [Segment(bar(share, cells), self.on.data(share if column.top else 0.5))]
             case Dot() if isinstance(scale, DotScale):
                 return scale.drawn(self.on, cells, cell)
             case Strip():
@@ -312,13 +309,6 @@ class Painter:
 
 
 # ---- the columns that there is room for ---------------------------------------------------------
-
-
-class BarScale(NamedTuple):
-    """The scale of a column of bars without an axis: the value of a full bar, and whether some are below zero."""
-
-    top: float
-    signed: bool
 
 
 class DotScale(NamedTuple):
@@ -353,7 +343,7 @@ class Fitted(NamedTuple):
         column: The column.
         cells: Its width.
         head: Its name.
-        scale: What its drawings are measured by; None for texts.
+        scale: What its drawings are measured by, the value of a full bar without an axis; None for texts.
         short: 2 for short cells.
         whole: The width at which no text is cut.
     """
@@ -362,7 +352,7 @@ class Fitted(NamedTuple):
     column: Column
     cells: int
     head: str
-    scale: Spread | DotScale | BarScale | None = None
+    scale: Spread | DotScale | float | None = None
     short: int = 0
     whole: int = 0
 
@@ -412,16 +402,13 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
 
 def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
+    cut = len(table.rows) > table.least
+    below = (table.foot, table.rest(range(table.least)) if cut and table.rest is not None else None)
     for place, column in enumerate(table.columns):
         cells = whole = column.cells[0]
         head = column.short if short and column.short else column.head
         if not column.cells[1]:
-            rest = (
-                table.rest(range(table.least))
-                if table.rest is not None and len(table.rows) > table.least
-                else None
-            )
-            rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
+            rows = (*table.rows, *filter(None, below))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
             whole = max(map(_width, (head, *texts)))
             cells = min(whole, column.least or whole)
@@ -447,22 +434,22 @@ def _text(cell: Cell, short: int) -> str:
     return ""
 
 
-def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale | None:
+def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | float | None:
     """The scale of the drawings of a column; None for texts and strips."""
     column = table.columns[place]
     if column.top is not None:
-        return BarScale(column.top, False)
+        return float(column.top)
     first = table.rows[0].cells[place : place + 1] if table.rows else ()
     if not first or isinstance(first[0], Strip | Text | Shaded) or (isinstance(first[0], str) and first[0]):
         return None
     drawn = [row.cells[place] for row in table.rows if place < len(row.cells)] if column.cells[1] else []
     if dots := [cell for cell in drawn if isinstance(cell, Dot)]:
         values = [value for dot in dots for value in (dot.value, dot.low, dot.high) if math.isfinite(value)]
-        return DotScale(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
+        return DotScale(min([0.0, *values]), max([0.0, *values]))
     bars = [cell.value for cell in drawn if isinstance(cell, Bar)]
     if column.ends:
         return spread(bars, cells)
-    return BarScale(max(map(abs, bars)), min(bars) < 0) if bars else None
+    return float(max(bars)) if bars else None
 
 
 # ---- sentences ----------------------------------------------------------------------------------
