@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -177,12 +177,8 @@ class Rows(Sequence[TableRow]):
     def __len__(self) -> int:
         return len(self._of)
 
-    @overload
-    def __getitem__(self, place: int) -> TableRow: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[TableRow]: ...
-    def __getitem__(self, place: int | slice) -> TableRow | Sequence[TableRow]:
-        return Rows(self._of[place], self._make) if isinstance(place, slice) else self._make(self._of[place])
+    def __getitem__(self, place: Any) -> Any:
+        return self._make(self._of[place])
 
 
 class Table(BlockBase, frozen=True):
