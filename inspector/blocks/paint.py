@@ -199,18 +199,17 @@ class Painter:
         return [*self.draw(block.main, width, max(height, LEAST_MAIN)), [], *brief]
 
     def _sentence(self, block: Sentence, width: int) -> list[Row]:
-        form, tone = _fitting(block, width), self._tone(block.tone)
+        form = _fitting(block, width)
         lines = _lines_of(form, width)
         if isinstance(form, str) or lines != plain(form).split("\n"):
-            return [[Segment(line, tone)] for line in lines]
+            return [[Segment(line, self._tone(block.tone))] for line in lines]
         rows: list[Row] = [[]]
         for piece in form:
             if piece == "\n":
                 rows.append([])
-            elif isinstance(piece, Text):
-                rows[-1].append(Segment(piece.text, self._tone(piece.tone) if piece.tone else tone))
             else:
-                rows[-1].append(Segment(piece, tone))
+                text, tone = (piece, "") if isinstance(piece, str) else (piece.text, piece.tone)
+                rows[-1].append(Segment(text, self._tone(tone or block.tone)))
         return rows
 
     def _tone(self, tone: str) -> Style:

@@ -268,14 +268,12 @@ class Answers(CapabilityState):
         """
         subject = _SUBJECTS.get(kind, KEYS[kind])
         kept = sorted(self._kept[kind].items(), key=lambda each: each[1][1])
-        found: OrderedDict[Hashable, Any] = OrderedDict()
+        found: dict[Hashable, Any] = {}
         for (of_second, _), (answer, came) in kept:
             if of_second is second and came > self._tree and _shown(answer):
                 about = subject(answer)
-                if isinstance(answer, HeadsSwept) and about in found:
-                    answer = joined(found[about], answer)
-                found[about] = answer
-                found.move_to_end(about)
+                before = found.pop(about, None)
+                found[about] = joined(before, answer) if isinstance(before, HeadsSwept) else answer
         return list(found.values())
 
     @classmethod
