@@ -177,25 +177,20 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
 def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: str) -> Iterator[Line]:
     """A direct part with what is in it."""
     holders: list[ModulePart] = []
-    for each in _within(block.parts, part):
+    within = [each for each in block.parts if each is part or each.path.startswith(f"{part.path}.")]
+    mixed = next((each.experts for each in within if each.experts), None)
+    for each in within:
         holders = [holder for holder in holders if holder.depth < each.depth]
-        parent = holders[-1] if holders else None
-        own = each is part
-        mixed = next((inner.experts for inner in _within(block.parts, part) if own and inner.experts), None)
-        label = "mixture of experts" if mixed else label_of(each, parent)
+        label, says, own = label_of(each, holders[-1] if holders else None), description(each), each is part
+        if own and mixed:
+            label, says = "mixture of experts", f"{mixed.active} of {mixed.experts} for each token"
         yield Line(
             gutter if own else gutter.replace("├─╮", "│ │").replace("├─┤", "│ │"),
-            "  " * (each.depth - 1) + label,
-            f"{mixed.active} of {mixed.experts} for each token" if mixed else description(each), shape_of(each),
-            each.parameters * len(layers), each.bytes * len(layers), each,
-            _path(block, layers, each.path), layers, strong=own, inside=part.role, hooked=_hooked(block, part, each),
+            "  " * (each.depth - 1) + label, says, shape_of(each),
+            each.parameters * len(layers), each.bytes * len(layers), each, _path(block, layers, each.path), layers,
+            strong=own, inside=part.role, hooked=_hooked(block, part, each, mixed is not None),
         )  # fmt: skip
         holders.append(each)
-
-
-def _within(parts: Sequence[ModulePart], part: ModulePart) -> Iterator[ModulePart]:
-    """A part, and those in it."""
-    return (each for each in parts if each is part or each.path.startswith(f"{part.path}."))
 
 
 # ---- hooks ----------------------------------------------------------------------------------------
@@ -214,18 +209,19 @@ NAMED: dict[str, tuple[HookPart, ...]] = {
 """The same by the attribute that holds a module: what it returns; of the last matrix of an MLP what it is given."""
 
 
-def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[HookPart, ...]:
+def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart, mixed: bool) -> tuple[HookPart, ...]:
     """The hooks that are found at a module of a layer.
 
     Args:
         block: The block of the layer.
         part: Its direct part.
         each: A module in that, or itself.
+        mixed: Whether the part has experts.
     """
     if each.norm is not None and each is part:
         readers = {other.role for other in block.parts if other.depth == 1 and other.reads == part.path}
         return ("first norm",) if "attention" in readers else ("second norm",) if "mlp" in readers else ()
-    if any(inner.experts for inner in _within(block.parts, part)):
+    if mixed:
         mixes = each.experts is not None or each.name in ("gate", "router")
         return OWN["mlp"] if each is part else ("experts",) if mixes else ()
     if each.rope is not None and each.heads is None:

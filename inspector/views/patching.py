@@ -387,9 +387,8 @@ class Patching(InsideView[ActivationsPatched]):
 
     def change_source(self) -> None:
         """Take the next source."""
-        found = self.sources
         if self.source is not None:
-            self._chosen = found[(found.index(self.source) + 1) % len(found)]
+            self._chosen = self.sources[(self.sources.index(self.source) + 1) % len(self.sources)]
             self.faced = self.cursor = None
 
     def change_part(self) -> None:

@@ -254,9 +254,8 @@ class SteeringView(InsideView[StrengthsSwept]):
         return self.tried.get(self.trial[0]) if self.trial is not None else None
 
     def drop(self) -> None:
-        self.made.drop()
-        self.tried.drop()
-        super().drop()
+        for answers in (self.made, self.tried, self.answers):
+            answers.drop()
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -266,8 +265,6 @@ class SteeringView(InsideView[StrengthsSwept]):
     def situation(self) -> str:
         if self.made.waiting or self.tried.waiting:
             return under_way(self.made) or "Computing"
-        if self.answer is None and (going := under_way(self.answers)):
-            return going
         return super().situation() if self.trial is not None else ""
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
