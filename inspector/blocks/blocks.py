@@ -310,14 +310,12 @@ def in_words(table: Table) -> Table:
         for place, each in enumerate(table.columns)
     ]
 
-    def row(of: TableRow | None) -> TableRow | None:
-        if of is None:
-            return None
+    def row(of: TableRow) -> TableRow:
         cells = (words(cell) if isinstance(cell, Dot) else cell for cell in of.cells)
         return TableRow(tuple(cell for place, cell in enumerate(cells) if place in kept), of.tone)
 
     every = [*table.rows]
     if table.rest is not None and (rest := table.rest(range(len(every)))) is not None:
         every.append(rest)
-    rows = [made for each in every if (made := row(each)) is not None]
-    return Table(tuple(columns[place] for place in kept), rows, foot=row(table.foot), curve=table.curve)
+    foot = row(table.foot) if table.foot is not None else None
+    return Table(tuple(columns[place] for place in kept), [*map(row, every)], foot=foot, curve=table.curve)
