@@ -156,6 +156,8 @@ class MainScreen(KeyedScreen[None]):
         """The theme that the widgets were styled in."""
         self._covered = False
         """True while a dialog lies over this one."""
+        self._notices: list[Region] = []
+        """Where the notices are."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
@@ -200,9 +202,16 @@ class MainScreen(KeyedScreen[None]):
         self.show()
 
     def _laid_out(self, _: Screen[Any]) -> None:
-        """The panels may have another room than the one they were arranged for."""
+        """The panels may have another room than the one they were arranged for, and a notice another place.
+
+        Textual does not paint a widget that only moved if its map was read after a new one was mounted
+        (`Compositor.full_map`): a notice stayed painted where the next one had pushed it away from.
+        """
         if self._text.is_attached:
             self._panel_layout.apply()
+        if (notices := [notice.region for notice in self.query("Toast")]) != self._notices:
+            self._notices = notices
+            self.refresh()
 
     def _begin(self, begins: Preferences) -> None:
         """Have everything as it was left."""

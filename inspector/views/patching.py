@@ -340,7 +340,10 @@ class Patching(InsideView[ActivationsPatched]):
             return [("The counterfactual prompt is being read.", on.rich_style)]
         if self.answer is None and self.path and self.live and self.telling is None:
             why = "Patching puts what the model computed for another prompt into this one, place by place."
-            advice = "There is no other prompt or branch yet: {patching.edit} edits this text; change a word of it."
+            advice = (
+                "There is no other prompt or branch without interventions yet: {patching.edit} edits this text; change "
+                "a word of it."
+            )
             if self.source is not None:
                 why = "It isn't known what one of the two paths predicts here."
                 advice = "Choose another token with ← →, or another source with {patching.source}."
