@@ -13,7 +13,6 @@ from engine.protocol import (
     HookPart,
     LayerBlock,
     LayerSum,
-    MlpFacts,
     ModelModules,
     ModulePart,
     Role,
@@ -296,10 +295,14 @@ def _does(part: ModulePart) -> str:
         return rope_words(part.rope)
     if part.norm is not None:
         return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
-    mlp = mlp_words(part, part.mlp) if part.mlp is not None else ""
+    mlp = ""
+    if (facts := part.mlp) is not None:
+        sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
+        way = " → ".join(f"{size[0]:,}" for size in sizes if size)
+        mlp = ", ".join(filter(None, (visible(facts.activation) or "gated" * facts.gated, way)))
     if part.experts is not None:
         return f"{part.experts.experts}{f', each {mlp}' if mlp else ''}"
-    if part.mlp is not None:
+    if facts is not None:
         return mlp
     if part.role == "embedding" and part.name not in NAMES:
         return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
@@ -326,14 +329,6 @@ def rope_words(facts: RopeFacts) -> str:
     stretched = ", stretched by a table" if facts.table and facts.base is not None else ""
     scaled = f", scale {facts.scale:.3g}" if facts.scale != 1 else ""
     return f"{base}, {facts.dims} of a head{stretched}{scaled}"
-
-
-def mlp_words(part: ModulePart, facts: MlpFacts) -> str:
-    """The activation of an MLP, and its sizes."""
-    kind = visible(facts.activation) or ("gated" if facts.gated else "")
-    sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
-    way = " → ".join(f"{size[0]:,}" for size in sizes if size)
-    return f"{kind}, {way}" if kind else way
 
 
 def shape_of(part: ModulePart) -> str:

@@ -100,14 +100,11 @@ def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
     for check in more.facts.checks:
-        checks[check.name] = max(checks.get(check.name, check), check, key=_excess)
+        worse = (checks.get(check.name, check), check)
+        checks[check.name] = max(worse, key=lambda each: each.error / (each.bound or 1.0))
     facts = replace(whole.facts, checks=tuple(checks.values()), ms=whole.facts.ms + more.facts.ms)
     run = whole.tokens_run + more.tokens_run
     return replace(whole, units=tuple(sorted(units.values(), key=_place)), facts=facts, tokens_run=run)
-
-
-def _excess(check: Check) -> float:
-    return check.error / check.bound if check.bound else check.error
 
 
 def _place(unit: protocol.SweptUnit) -> tuple[int, int, int]:

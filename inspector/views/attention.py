@@ -135,7 +135,7 @@ class AttentionView(InsideView[AttentionRead]):
         """The scores of all heads over the path or the standard texts; None until they are known."""
         self.read: TriangleRead | None = None
         """The weights of the head from all tokens."""
-        self.whole: tuple[Replies[Any], Hashable, Command] | None = None
+        self.over_path: tuple[Replies[Any], Hashable, Command] | None = None
         """What is shown instead of the maps: the answers that it is among, its key, and its question."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
@@ -186,16 +186,16 @@ class AttentionView(InsideView[AttentionRead]):
             if ORDERS[self.order].score(best) is not None:
                 self._wanted = Head(best.layer, best.head)
         self.at = self._found(self.answer) if self.answer is not None else None
-        self.read = self.whole = None
+        self.read = self.over_path = None
         if (head := self.single) is not None:
             self.timeline.of(Answers).head = head
         if self.triangle and head is not None:
             self.read = self._over(self._triangles, *head)
             node = self.read.node if self.read is not None else self.end
-            self.whole = self._triangles, (node, *head), ReadTriangle(self.end, *head)
+            self.over_path = self._triangles, (node, *head), ReadTriangle(self.end, *head)
         elif self.order and not self.triangle:
             node = self.scored.node if self.scored is not None else self.end
-            self.whole = self._scores, (self.texts or node,), ScoreHeads(self.end, self.texts)
+            self.over_path = self._scores, (self.texts or node,), ScoreHeads(self.end, self.texts)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -204,8 +204,8 @@ class AttentionView(InsideView[AttentionRead]):
 
     def ask(self) -> None:
         super().ask()
-        if self.whole is not None:
-            answers, key, question = self.whole
+        if self.over_path is not None:
+            answers, key, question = self.over_path
             answers.want(key, question)
 
     def drop(self) -> None:
@@ -263,8 +263,8 @@ class AttentionView(InsideView[AttentionRead]):
         return title, weights_of(layer, head.head, answer.tokens), ()
 
     def situation(self) -> str:
-        if self.whole is not None:
-            return told(*self.whole[:2], self.app.size.width - 2)
+        if self.over_path is not None:
+            return told(*self.over_path[:2], self.app.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
@@ -289,9 +289,9 @@ class AttentionView(InsideView[AttentionRead]):
         if self.triangle and self.single is None:
             said = "A single head can be shown from all tokens: choose one with [ or ]."
             return [noticed([(said, on.ink("muted"))], middle=True)]
-        if self.whole is None:
+        if self.over_path is None:
             return maps(answer, chosen)
-        answers, key, _ = self.whole
+        answers, key, _ = self.over_path
         found = answers.get(key)
         why = why_missing(on, found.facts if found is not None else None, answers.failure(key))
         if self.read is not None and not why:

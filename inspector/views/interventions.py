@@ -23,7 +23,7 @@ from engine.protocol import (
     SweepHeads,
     SweptUnit,
 )
-from inspector.blocks.blocks import GAP, Block, Drawn, sentence, sentences
+from inspector.blocks.blocks import GAP, Drawn, sentence, sentences
 from inspector.blocks.heat_map import LABEL, NUMBERED, HeatMap, Scale, figure
 from inspector.blocks.paint import Painter
 from inspector.display import first_fitting, pad, quoted, token_label, truncate
@@ -296,19 +296,16 @@ class SwitchOff(InsideView[HeadsSwept]):
         room = height - len(said) - (3 if short else max(UNDER, height // 3))
         lines = max(3, min(depth + 3, room))
         mapped = Drawn(lambda painter, width, height: self._map(on, answer, width, height), (lines, lines))
-        return Painter(on).draw([*said, mapped, GAP, *self._effect(on), *missing], width, height)
+        live = f"not recorded. {key_for('go_live')} continues live"
+        waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
+        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
+        below = [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
+        return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
     def _instead(self, on: Canvas) -> Notice:
         if self.answer is None and self.intervened:
             return self.not_intervened(on, "Parts are switched off at")
         return super()._instead(on)
-
-    def _effect(self, on: Canvas) -> Sequence[Block]:
-        """The effect of the chosen units, or why it isn't there."""
-        live = f"not recorded. {key_for('go_live')} continues live"
-        waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
-        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
-        return [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
 
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
