@@ -199,8 +199,7 @@ class Painter:
         return [*self.draw(block.main, width, max(height, LEAST_MAIN)), [], *brief]
 
     def _sentence(self, block: Sentence, width: int) -> list[Row]:
-        form = _fitting(block, width)
-        lines = _lines_of(form, width)
+        form, lines = _fitting(block, width)
         if isinstance(form, str) or lines != plain(form).split("\n"):
             return [[Segment(line, self._tone(block.tone))] for line in lines]
         rows: list[Row] = [[]]
@@ -454,19 +453,15 @@ def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | float | 
 # ---- sentences ----------------------------------------------------------------------------------
 
 
-def _lines_of(form: Form, width: int) -> list[str]:
-    """A form in lines; blanks are kept in a line that fits."""
-    lines = plain(form).split("\n")
-    return [part for line in lines for part in ([line] if cell_len(line) <= width else wrapped(line, width))]
-
-
-def _fitting(block: Sentence, width: int) -> Form:
-    """The first form that fits, or the last."""
+def _fitting(block: Sentence, width: int) -> tuple[Form, list[str]]:
+    """The first form that fits, or the last, and its lines; blanks are kept in a line that fits."""
     for form in block.forms:
-        lines = _lines_of(form, width)
+        lines: list[str] = []
+        for line in plain(form).split("\n"):
+            lines += [line] if cell_len(line) <= width else wrapped(line, width)
         if len(lines) <= block.lines and (block.lines > 1 or lines == [plain(form)]):
-            return form
-    return block.forms[-1]
+            break
+    return form, lines
 
 
 def _filled(row: Row, width: int) -> Row:
