@@ -215,9 +215,9 @@ def _role_words(order: Order, scored: HeadsScored) -> str:
         return f"No {role} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
     more = f" and {above - LISTED} more" if above > LISTED else ""
     listed = ", ".join(heads[: min(above, LISTED)])
-    if scored.texts is None:  # its work on one text makes it no head of a kind
-        return f"{role.capitalize()} attention on this text: {listed}{more}."
-    return f"{role.capitalize()} head{'s' * (above > 1)}: {listed}{more}."
+    # its work on one text makes it no head of a kind
+    what = "attention on this text" if scored.texts is None else f"head{'s' * (above > 1)}"
+    return f"{role.capitalize()} {what}: {listed}{more}."
 
 
 def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:

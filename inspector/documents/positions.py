@@ -50,10 +50,8 @@ class PositionTrial(Struct, frozen=True):
 
     def question(self, node: int) -> tuple[Hashable, TryPosition]:
         """The key of the trial at a token, equal to that of its answer, and the command."""
-        return (
-            (node, self.change, self.offset, self.later),
-            TryPosition(node, self.change, self.offset, until=self.until),
-        )
+        command = TryPosition(node, self.change, self.offset, until=self.until)
+        return (node, self.change, self.offset, self.later), command
 
     @property
     def given(self) -> int:
