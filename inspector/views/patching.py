@@ -183,11 +183,10 @@ class Patching(InsideView[ActivationsPatched]):
 
     def heat_of_text(self) -> OfferedHeat | None:
         """The share that each token of the map restores, at the layer that was looked at last."""
-        read, tree = self.answers.newest(), self.timeline.tree
-        if read is None or read.node not in tree.nodes:
+        if (newest := self.newest()) is None:
             return None
-        item = tree.nodes[read.node]
-        return restored(read, self._at(read)[0], quoted_label(item))
+        read, path = newest
+        return restored(read, self._at(read)[0], quoted_label(path[-1]))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
@@ -566,8 +565,6 @@ class CounterfactualDialog(Dialog[str]):
         super().__init__()
         self._text, self._ids, self._lookup = text, ids, lookup
         self._timer: Timer | None = None
-        self._asked = ""
-        """The text whose pieces are shown, or will be: the field also reports what was put into it."""
 
     def body(self) -> Iterable[Widget]:
         yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
@@ -580,7 +577,6 @@ class CounterfactualDialog(Dialog[str]):
         editor = self.query_one("#counterfactual-text", SafeTextArea)
         editor.load_text(self._text)
         editor.move_cursor(editor.document.end)
-        self._changed()
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
@@ -602,8 +598,7 @@ class CounterfactualDialog(Dialog[str]):
             self._ask()
 
     def _ask(self) -> None:
-        if not self.left and self.typed and self.typed != self._asked:
-            self._asked = self.typed
+        if not self.left and self.typed:
             self._lookup.ask(PreviewPrompt(self.typed, False, most=MOST_CUT), self._answered)
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
