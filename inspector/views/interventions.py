@@ -152,8 +152,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         self.measure = MEASURES[0]
         """The measure that the map is coloured by."""
         self.swept: HeadsSwept | None = None
-        """The sweep of the token, if it passed its checks. This and the next two follow from what is chosen: see
+        """The sweep of the token, if it passed its checks. This and the next three follow from what is chosen: see
         `look`."""
+        self.units: list[Intervention] = []
+        """All units, layer by layer."""
         self.unit = Intervention("layer", 0)
         """The unit under the cursor."""
         self.trial: tuple[Hashable, Intervene] | None = None
@@ -196,9 +198,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         """See `InsideView`; with the heads that were asked for, and the question about the chosen units."""
         super().look()
         self.found(self._sweep() if self.path else None, self.failure)
-        self.swept = self.trial = None
+        self.swept, self.units, self.trial = None, [], None
         if self.answer is not None and self.failed is None and self.answer.units:
             self.swept = self.answer
+            self.units = [each.intervention for each in self.swept.units]
             self.unit = self._unit(self.swept)
             trial = Intervene(self.node, self.interventions, self.scope)
             self.trial = tried_key(trial), trial
@@ -219,18 +222,10 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def _unit(self, swept: HeadsSwept) -> Intervention:
         """The chosen unit, or one like it; the first time the head, or else the unit, that did most."""
-        units = [each.intervention for each in swept.units]
-        if self._chosen in units:
-            return self._chosen
-        if self._chosen is not None and (near := nearest(units, self._chosen.layer, self._chosen)):
+        if self._chosen is not None and (near := nearest(self.units, self._chosen.layer, self._chosen)):
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
         return max(heads or swept.units, key=self.measure.strength).intervention
-
-    @property
-    def units(self) -> list[Intervention]:
-        """All units, layer by layer."""
-        return [each.intervention for each in self.swept.units] if self.swept is not None else []
 
     @property
     def interventions(self) -> tuple[Intervention, ...]:
