@@ -322,14 +322,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         part = "heads", heads, sum(not kind for kind, _ in every)
         layers = range(swept.units[-1].intervention.layer + 1)
         mapped = HeatMap(measure.scale, layers, lambda *place: values.get(place), at, marked)
-        drawn = measure.scale.legend(on, cell < NUMBERED)
-        says = first_fitting(
-            width - sum(entry.cell_length for entry in drawn),
-            f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.says} ",
-            f"{measure.name} from ", "",
-        )  # fmt: skip
+        says = [f"{what}{measure.says} " for what in ("Number and colour: ", "Colour: ", "")]
+        legend = measure.scale.legend(on, cell, width, *says, f"{measure.name} from ", "")
         rows = mapped.draw(on, [_names(on, cells, at[1])], cells, part, width, height - 1)
-        return [*rows, [Segment(says, on.ink("muted")), *drawn]]
+        return [*rows, legend]
 
     # ---- keys -----------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from engine.protocol import (
 from engine.recording import as_json
 from engine.tree import aligned, facing
 from inspector.blocks.blocks import sentence, sentences
-from inspector.blocks.heat_map import LABEL, NUMBERED, SHARES, HeatMap
+from inspector.blocks.heat_map import LABEL, SHARES, HeatMap
 from inspector.blocks.paint import Painter
 from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
 from inspector.documents.patching import NAMES, alignment, difference, over_pairs
@@ -276,8 +276,8 @@ class Patching(InsideView[ActivationsPatched]):
         if height < 9:
             return [*self._map(answer, on, width, max(3, height - 2)), below[0], *top, *below[1:]]
         room = min(height - len(top) - 2, len(answer.layers) + 3)
-        says = "Share of the difference restored: " if width >= 76 else "Share: "
-        legend = [Segment(says, on.ink("muted")), *SHARES.legend(on, self._cells(answer, width) < NUMBERED)]
+        says = "Share of the difference restored: ", "Share: "
+        legend = SHARES.legend(on, self._cells(answer, width), width, *says)
         return [*top, *self._map(answer, on, width, max(3, room)), legend, *below]
 
     def _cells(self, answer: ActivationsPatched, width: int) -> int:
