@@ -75,7 +75,7 @@ class Contributions(InsideView[AttributionRead]):
         self.at = 0
         """The index of the row that is looked at."""
         self._made_of: tuple[AttributionRead, frozenset[int], bool] | None = None
-        """What the rows were made of: large models have thousands of heads."""
+        """The answer and the choices that the rows were made of: large models have thousands of heads."""
 
     def begin(self) -> None:
         """Take a logit of the selected token apart: against the highlighted candidate, if that is a different one."""

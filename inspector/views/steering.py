@@ -436,7 +436,7 @@ class DirectionDialog(Dialog[Source]):
             self._remark(visible(str(error)), wrong=True)
 
     def _source(self) -> Source:
-        """What was given.
+        """The source as it was given.
 
         Raises:
             EngineError: What is wrong with it.
