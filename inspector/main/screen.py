@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from io import StringIO
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -46,7 +46,7 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.status import StatusLine
-from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
+from inspector.main.tool import OfferedHeat, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
 from inspector.session.client import Severity
@@ -175,7 +175,12 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
+            for tool in self.table.tools:
+                if tool.panel is not None:
+                    panel = tool.panel()
+                    panel.id = tool.id
+                    panel.add_class("panel", update=False)
+                    yield panel
         yield CaptionLine(id="caption")
         yield NarrationCard()
         yield self.status
@@ -1062,11 +1067,3 @@ class MainScreen(KeyedScreen[None]):
     async def quit(self) -> None:
         """Leave."""
         await self.app.action_quit()
-
-
-def _tool_panel(tool: Tool) -> Widget:
-    """The widget of a tool's panel."""
-    widget = cast("PanelSpec", tool.panel).make()
-    widget.id = tool.id
-    widget.add_class("panel", update=False)
-    return widget
