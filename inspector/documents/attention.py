@@ -256,8 +256,8 @@ def _maps(read: AttentionRead, chosen: Head, painter: Painter, width: int, heigh
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
     count, room = len(layers), max(1, height - 1)
     seen = [count - 1 - place for place in in_sight(count, room - (count > room), at)]
-    own = "heads", [head for head in shown if head >= 0], len(heads) - len(NAMES)
-    part = part_shown(width, ("layers", seen, count), own) if room > 2 else ""
+    single = "heads", [head for head in shown if head >= 0], len(heads) - len(NAMES)
+    part = part_shown(width, ("layers", seen, count), single) if room > 2 else ""
     room -= bool(part)
     rows: list[Row] = [[Segment(" " * LABEL, on.ink("muted"))]]
     for head in shown:
@@ -269,9 +269,9 @@ def _maps(read: AttentionRead, chosen: Head, painter: Painter, width: int, heigh
         if place == at:
             left, accent = shown.index(heads[here]), on.ink("accent")
             edges[left : left + 2] = Segment("▐", accent), Segment("▌", accent)
-        strips: Row = []
+        strips, own = Row(), columns(layer)
         for edge, head in zip(edges, shown, strict=False):
-            shares = weights_of(layer, head, read.tokens) if head in columns(layer) else ()
+            shares = weights_of(layer, head, read.tokens) if head in own else ()
             strips += [edge, *painter.shades.strip(shares, cells)]
         strips += edges[len(shown) :]
         label = Segment(pad(f"L{layer.layer + 1}", LABEL), on.ink("strong" if place == at else "muted"))

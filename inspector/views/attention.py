@@ -136,7 +136,7 @@ class AttentionView(InsideView[AttentionRead]):
         self.read: TriangleRead | None = None
         """The weights of the head from all tokens."""
         self.over_path: tuple[Replies[Any], Hashable, Command] | None = None
-        """The question whose answer is shown instead of the maps: the answers that it is among, its key, the command."""
+        """The question whose answer is shown instead of the maps: the answers that it is among, key and command."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
 
