@@ -308,7 +308,8 @@ _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The set
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
              "ReadLockstep": "Reading in both models", "FollowSecond": "The step with B",
-             "PartWays": "Continuing each model on its own"}  # fmt: skip
+             "PartWays": "Continuing each model on its own", "Prefill": "Reading the prompt", "TakeStep": "The step",
+             "Run": "The run"}  # fmt: skip
 
 
 def _verified(record: Verified) -> Notice:
