@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from traceback import walk_tb
@@ -45,7 +45,7 @@ from inspector.config.preferences import Preferences, Remembered, SavedBreakpoin
 from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone, copy_on_mac
 from inspector.keys import key_for
-from inspector.main.ahead import ImportsAhead, modules_of
+from inspector.main.ahead import IdleWork, imports, modules_of
 from inspector.main.key_table import KeyTable, key_table
 from inspector.main.screen import MainScreen
 from inspector.main.status import TOLD, notice
@@ -182,7 +182,7 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._ahead = ImportsAhead(modules_of(tools), (program,), (self._read_styles,))
+        self._ahead = IdleWork(self._work_ahead(tools))
         self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
 
     @staticmethod
@@ -288,10 +288,12 @@ class InspectorApp(App[int]):
             return
         await super().on_event(event)
 
-    def _read_styles(self) -> None:
-        """Have the styles of dialogs and views read, before the first of them is opened."""
+    def _work_ahead(self, tools: Sequence[Tool]) -> Iterator[object]:
+        """Prepare what may be opened next, piece by piece: the styles of dialogs and views come first."""
         read_styles(self)
-        self.stylesheet.parse()
+        yield self.stylesheet.parse()
+        yield from imports(modules_of(tools))
+        yield program()
 
     # ---- the engine -------------------------------------------------------------------------
 
@@ -336,8 +338,6 @@ class InspectorApp(App[int]):
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
-        if self.keys.busy:
-            self.keys.look()
         if not self._takes_records():
             return
         if self.inbox.waiting:
