@@ -288,12 +288,14 @@ class InspectorApp(App[int]):
             return
         await super().on_event(event)
 
-    def _work_ahead(self, tools: Sequence[Tool]) -> Iterator[object]:
+    def _work_ahead(self, tools: Sequence[Tool]) -> Iterator[None]:
         """Prepare what may be opened next, piece by piece: the styles of dialogs and views come first."""
         read_styles(self)
-        yield self.stylesheet.parse()
+        self.stylesheet.parse()
+        yield
         yield from imports(modules_of(tools))
-        yield program()
+        program()
+        yield
 
     # ---- the engine -------------------------------------------------------------------------
 

@@ -450,6 +450,6 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
     Action("help", "Help", "Show the keys, and explain what is on show.", lambda own: own.host.help(),
             synonyms="keyboard shortcuts, keys, key bindings, manual, documentation, shortcuts", hint="help",
             worth=13, place=170),
-    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(),
+    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.app.action_quit(),
             synonyms="exit, leave, close the program, end", hint="quit", worth=8, place=180),
 ))  # fmt: skip

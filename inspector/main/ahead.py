@@ -47,7 +47,8 @@ def imports(modules: Iterable[str]) -> Iterator[None]:
     """Import modules one by one, those that weren't."""
     for name in modules:
         if name not in sys.modules:
-            yield _import(name)
+            _import(name)
+            yield
 
 
 def _import(name: str) -> None:

@@ -108,9 +108,9 @@ class Everything:
 
     def _inside(self, tool: Tool) -> Iterator[Findable]:
         """The actions of keys on the screens that a tool opens, without those that only move about there."""
-        views = {found(each.opens): each for each in reversed(tool.actions) if each.opens}
-        screens = [(each, view.ACTIONS) for view, each in reversed(views.items())]
-        for opening, table in screens:
+        views = {found(each.opens): each for each in reversed(tool.opening)}
+        for view, opening in reversed(views.items()):
+            table = view.ACTIONS
             if isinstance(self._top, View) and table in self._top.tables:
                 continue
             for action in table.actions[:-1]:

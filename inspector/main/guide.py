@@ -100,5 +100,4 @@ class CaptionGuide:
 
 def recorded_actions(tool: Tool, own: ToolActions) -> list[Action]:
     """The actions that open a view of a tool that has something to show without an engine."""
-    opening = (each for each in tool.actions if each.opens and each.recorded(own))
-    return [each for each in opening if not refusal(each, own.controller, own)]
+    return [each for each in tool.opening if each.recorded(own) and not refusal(each, own.controller, own)]

@@ -80,12 +80,8 @@ class KeyTable:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools: Sequence[Tool] = tuple(tools)
-        self.situations = {tool.id: tool.situation for tool in tools}
-        """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
-        self.openers = {tool.id: tool.opener for tool in tools}
-        """The action that shows a tool's panel or screen, by the id of the tool: see `Tool.opener`."""
-        self.opening = {tool.id: [each for each in tool.actions if each.opens] for tool in tools}
-        """The actions that open its views, by the id of a tool."""
+        self.named = {tool.id: tool for tool in tools}
+        """The tools by their ids."""
         self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
         """All of them, the topmost first, each with the id of its tool."""
         self._holding = {
@@ -178,7 +174,7 @@ class KeyTable:
         Args:
             id: Of the tool.
         """
-        return next((tool.actions[0].label for tool in self.tools if tool.id == id), "")
+        return self.named[id].actions[0].label if id in self.named else ""
 
     def contexts(
         self, owners: Mapping[str, ToolActions], controller: Controller, arrangement: Arrangement
@@ -354,13 +350,12 @@ def keys_markdown(
         first = (*first, ActionTable(f"On show: {view.label}", (), view.help), *own)
     others = (each for each in table.tables if each not in first)
     groups = sorted(_groups(table), key=lambda group: group[0] != tab)
-    return _page((*first, *(section for _, section in groups), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
+    parts = ["# Keys", *_sections(first), *(section for _, section in groups)]
+    return "\n".join((*parts, *_sections((MOUSE, *others, DIALOGS, OWN, EVERYWHERE)))) + "\n"
 
 
-def _page(tables: Iterable[ActionTable | str]) -> str:
-    parts = (each if isinstance(each, str) else "\n".join(section(each)) for each in tables
-             if isinstance(each, str) or each.told)  # fmt: skip
-    return "\n".join(("# Keys", *parts)) + "\n"
+def _sections(tables: Iterable[ActionTable]) -> Iterator[str]:
+    return ("\n".join(section(each)) for each in tables if each.told)
 
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from io import StringIO
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -30,6 +30,7 @@ from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, noth
 from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
     PANELS,
+    Context,
     KeyTable,
     available,
     keys_markdown,
@@ -46,7 +47,7 @@ from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
 from inspector.main.status import StatusLine
-from inspector.main.tool import OfferedHeat, PanelSpec, Tool, ToolActions, ToolMessage, found
+from inspector.main.tool import OfferedHeat, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
 from inspector.session.client import Severity
@@ -107,8 +108,6 @@ class MainScreen(KeyedScreen[None]):
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
         self._unmade = {tool.id: tool.make for tool in self.table.tools if isinstance(tool.make, str)}
         """Places of the actions that are made when they are first needed, by the id of their tool."""
-        self._hooked = self._with_hooks()
-        """Tools with a hook of their own, by the name of the hook: most have none."""
         self._opened: View | None = None
         """The open view."""
         self.tab = next(iter(TABS))
@@ -129,7 +128,12 @@ class MainScreen(KeyedScreen[None]):
         self._timing = TimingPanel(id="timing", classes="panel")
         self._area = Container(id="panels")
         self._remembered = remembered or Remembered(Preferences())
-        self._begin(self._remembered.values)
+        begins = self._remembered.values
+        self.arrangement.set_alone(begins.alone)
+        self._panel_layout.sizes = dict(begins.sizes)
+        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
+        self._text.set_reactive(TextPanel.metric, begins.metric)
+        self._text.set_reactive(TextPanel.view, begins.view)
         self._bind_all()
         self._stale = self._highlights = False
         self._expects: Timer | None = None
@@ -173,24 +177,18 @@ class MainScreen(KeyedScreen[None]):
             yield self._steps
             yield self._kv
             yield self._timing
-            yield from map(_tool_panel, (tool for tool in self.table.tools if tool.panel is not None))
+            for tool in self.table.tools:
+                if tool.panel is not None:
+                    panel = tool.panel.make()
+                    panel.id = tool.id
+                    panel.add_class("panel", update=False)
+                    yield panel
         yield CaptionLine(id="caption")
         yield NarrationCard()
         yield self.status
         yield KeyLine(id="keyline")
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
-
-    def _with_hooks(self) -> dict[str, list[tuple[str, ToolActions]]]:
-        """The tools whose class has its own method for a hook, by its name, each with its id."""
-        return {
-            hook: [
-                (id, each)
-                for id, each in self.actions.items()
-                if getattr(type(each), hook) is not getattr(ToolActions, hook)
-            ]
-            for hook in ("show", "shown", "takes_alone")
-        }
 
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes later costs a layout."""
@@ -203,15 +201,6 @@ class MainScreen(KeyedScreen[None]):
         """The panels may have another room than the one they were arranged for."""
         if self._text.is_attached:
             self._panel_layout.apply()
-
-    def _begin(self, begins: Preferences) -> None:
-        """Have everything as it was left."""
-        arrangement = self.arrangement
-        arrangement.set_alone(begins.alone)
-        self._panel_layout.sizes = dict(begins.sizes)
-        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
-        self._text.set_reactive(TextPanel.metric, begins.metric)
-        self._text.set_reactive(TextPanel.view, begins.view)
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
@@ -285,9 +274,8 @@ class MainScreen(KeyedScreen[None]):
         if self._text.metric == INSIDE:
             self.colour()
         self._show_records(timeline, heard)
-        for id, tool in self._hooked["show"]:
-            if heard or tool.awake or id in self._shown or id in before:
-                tool.show()
+        for tool in self._seen(heard, before):
+            tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
             caption = "" if timeline.conceals("captions") else self.caption
             held = self.controller.transport.captioned and self.open_view is None
@@ -296,12 +284,21 @@ class MainScreen(KeyedScreen[None]):
         now = self._frame_reads()
         if changed or now != self._framed:  # a tool may have gone elsewhere
             self._frame(now[0], told)
-        for id, tool in self._hooked["shown"]:
-            if heard or tool.awake or id in self._shown or id in before:
-                tool.shown()
+        for tool in self._seen(heard, before):
+            tool.shown()
         self._session = reads[0] if told is None else None
         if (opened := self.open_view) is not None:
             opened.changed()
+
+    def _seen(self, heard: bool = False, before: Collection[str] = ()) -> list[ToolActions]:
+        """The tools that hear of a change.
+
+        Args:
+            heard: Whether all do.
+            before: Ids of the panels that were on screen before.
+        """
+        tools = self.actions.items()
+        return [tool for id, tool in tools if heard or tool.awake or id in self._shown or id in before]
 
     def _show_records(self, timeline: Timeline, heard: bool) -> None:
         """Show the panels of every session, where anything that they show has changed.
@@ -351,7 +348,7 @@ class MainScreen(KeyedScreen[None]):
             self.app.size, self._area.region.size, self.app.screen, self.open_view, self.focused, self.tab,
             self._view,
         )  # fmt: skip
-        return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
+        return session, place, screen, self._contexts
 
     def _frame(self, session: object, told: Narration | None) -> None:
         """Make the frame: the line of keys, the tab with its answers, and the places of the panels.
@@ -379,10 +376,10 @@ class MainScreen(KeyedScreen[None]):
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        said = self.table.situations.get(self.arrangement.current, "")
+        tool = self.table.named.get(self.arrangement.current)
+        said = with_keys(tool.situation) if tool is not None else ""
         narrated = told.situation if told is not None else ""
         where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
-        said = with_keys(said) if said else ""
         self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
 
     def _show_highlighted(self) -> None:
@@ -392,12 +389,10 @@ class MainScreen(KeyedScreen[None]):
         self._highlights = False
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for id, tool in self._hooked["show"]:
-            if tool.awake or id in self._shown:
-                tool.show()
-        for id, tool in self._hooked["shown"]:
-            if tool.awake or id in self._shown:
-                tool.shown()
+        for tool in (seen := self._seen()):
+            tool.show()
+        for tool in seen:
+            tool.shown()
 
     def replayed(self) -> None:
         """Show what a recording showed, and go where its caption points."""
@@ -409,9 +404,8 @@ class MainScreen(KeyedScreen[None]):
 
         A tool shows those by itself from which nothing else follows.
         """
-        for _, tool in self._hooked["takes_alone"]:
-            if tool.awake and tool.takes_alone(records):
-                return
+        if any(tool.awake and tool.takes_alone(records) for tool in self.actions.values()):
+            return
         self.show()
 
     def _narrate(self) -> Narration | None:
@@ -468,29 +462,27 @@ class MainScreen(KeyedScreen[None]):
             for action, first in (("press", True), ("press_last", False))
         )
 
+    @property
+    def _contexts(self) -> Sequence[Context]:
+        """The contexts that hold now."""
+        return self.table.contexts(self.actions, self.controller, self.arrangement)
+
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
         if (opened := self.open_view) is not None:
             found = opened.meaning(key)
             return self._in_tab(key) if found is None and not opened.typing else found
-        return self.table.at(
-            key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
-        )
+        return self.table.at(key, self.tab, self._contexts)
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
         if (opened := self.open_view) is not None and opened.takes_keys:
             return opened.hints()
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
-            self.table.levels(self.tab, contexts, self.actions),
+            self.table.levels(self.tab, self._contexts, self.actions),
             (lambda each: each.id not in self._silent) if self._silent else None,
-            self._able,
+            lambda each: available(self.table.get(each.id, each), self.controller),
         )
-
-    def _able(self, action: Action) -> bool:
-        """True if an action, or the usual one of its id, is not to be greyed."""
-        return available(self.table.get(action.id, action), self.controller)
 
     async def action_press(self, key: str) -> None:
         """Do what a key does now, or say why it can't be done.
@@ -498,17 +490,15 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here, and is left to what else may take it.
         """
-        if (opened := self.open_view) is not None:
-            if not opened.takes_first(key) and self.focused is not None:
-                raise SkipAction  # see `action_press_last`
-            if (found := self.meaning(key)) is None:
-                raise SkipAction
-            await self._do_in_view(opened, found, key)
-            return
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        if (action := self.table.at(key, self.tab, contexts)) is None:
+        opened, found = self.open_view, self.meaning(key)
+        if found is None:
             raise SkipAction
-        await self.do(action.id)
+        if opened is None:
+            await self.do(found.id)
+        elif self.focused is None or opened.takes_first(key):
+            await self._do_in_view(opened, found, key)
+        else:
+            raise SkipAction  # see `action_press_last`
 
     async def action_press_last(self, key: str) -> None:
         """Do what a key does in a view, since it means nothing to the widget that has the focus; or say in which other
@@ -547,8 +537,7 @@ class MainScreen(KeyedScreen[None]):
             id: Of the action.
             instead: Done in its place, where it can be done now.
         """
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
+        (owner, action), (usual_owner, usual) = self.table.now(id, self._contexts, self.actions)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
         refused = waits or refusal(usual, self.controller, usual_owner)
         if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
@@ -585,12 +574,7 @@ class MainScreen(KeyedScreen[None]):
         """
         if (place := self._unmade.pop(tool, None)) is not None:
             self.actions[tool] = found(place)(self)
-            self._hooked = self._with_hooks()
         return self.actions[tool]
-
-    async def perform(self, action: Action) -> None:
-        """Do what an action does now, or say why it can't be done."""
-        await self.do(action.id)
 
     # ---- tabs -------------------------------------------------------------------------------
 
@@ -655,7 +639,7 @@ class MainScreen(KeyedScreen[None]):
     def view(self) -> str:
         """Id of the action whose answer is on show."""
         if (opened := self.open_view) is not None:
-            return opened.opener or self.table.openers.get(opened.TOOL, "")
+            return opened.opener or self.table.named[opened.TOOL].opener
         return self.arrangement.by_id[self._panel_layout.places.answer].view
 
     @property
@@ -949,20 +933,23 @@ class MainScreen(KeyedScreen[None]):
 
     def point(self, id: str, *place: int) -> None:
         """Choose what a view shows, before it is opened."""
-        own = [self.table[id]] if id in self.table else []
-        for each in own if own and own[0].opens else self.table.opening.get(id, ()):
+        if id in self.table and self.table[id].opens:
+            views = [self.table[id]]
+        else:
+            views = self.table.named[id].opening if id in self.table.named else []
+        for each in views:
             self.view_at(each.opens).point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """Shares of the tokens by the view that was opened last, of those that have some."""
         concealed = self.controller.timeline.concealed
-        tools = dict.fromkeys((*reversed(self._looked), *self.actions))
-        offered = (self._heat_of(id) for id in tools if id not in concealed)
-        return next((each for each in offered if each is not None), None)
-
-    def _heat_of(self, tool: str) -> OfferedHeat | None:
-        own, opening = self.actions[tool], self.table.opening.get(tool, ())
-        places = (each.opens for each in opening if each.opens in self._kept or each.recorded(own))
+        tools = [id for id in dict.fromkeys((*reversed(self._looked), *self.actions)) if id not in concealed]
+        places = (
+            each.opens
+            for id in tools
+            for each in self.table.named[id].opening
+            if each.opens in self._kept or each.recorded(self.actions[id])
+        )
         offered = (self.view_at(place).heat_of_text() for place in places)
         return next((each for each in offered if each is not None), None)
 
@@ -1049,15 +1036,3 @@ class MainScreen(KeyedScreen[None]):
             console.print(Segments([*Strip.join(strips), Segment.line()]), end="")
         beside = 16  # cells of the frame's buttons, and as many at the right
         return console.export_svg(title=truncate(title, max(1, area.width - beside)))
-
-    async def quit(self) -> None:
-        """Leave."""
-        await self.app.action_quit()
-
-
-def _tool_panel(tool: Tool) -> Widget:
-    """The widget of a tool's panel."""
-    widget = cast("PanelSpec", tool.panel).make()
-    widget.id = tool.id
-    widget.add_class("panel", update=False)
-    return widget
