@@ -16,7 +16,7 @@ from textual.screen import Screen
 
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
-from inspector.keys import TABS, key_for
+from inspector.keys import FIXED, TABS, key_for
 from inspector.main.actions import SCREEN_TOOL
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.finder import Findable, Index
@@ -36,9 +36,7 @@ FIRST = (
     "help",
 )  # fmt: skip
 """Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
-MOVES = frozenset(
-    ("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "shift+tab", "escape")
-)
+MOVES = FIXED - {"enter"}
 """Keys that move about in a view: the finder does not list them."""
 SCREEN = "Screen"
 SHOWS: Mapping[HookPart, str] = {

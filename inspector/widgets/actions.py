@@ -388,12 +388,12 @@ class Hint(Struct, frozen=True):
         if len(names) > 1 and all(map(str.isdecimal, names)):
             return [(names[0], names[0]), ("-", ""), (names[-1], names[-1])]
         pieces: list[tuple[str, str]] = []
-        for place, name in enumerate(names):
-            text, before = "⇥" if name == "tab" else shown(name), pieces[-1][0] if pieces else ""
+        for before, name in zip(("", *names), names, strict=False):
+            text = "⇥" if name == "tab" else shown(name)
             modifiers, plus, last = text.rpartition("+")
-            if before and plus and last and names[place - 1].startswith(f"{modifiers}+"):
+            if plus and last and before.startswith(f"{modifiers}+"):
                 text = last  # shift+↑↓
-            if before and not (before[-1] in _JOINED and text[0] in _JOINED):
+            if pieces and not (pieces[-1][0][-1] in _JOINED and text[0] in _JOINED):
                 pieces.append((" ", ""))
             pieces.append((text, name))
         return pieces
@@ -429,23 +429,20 @@ def hints_of(
         offers: Whether an action is to be offered now; None if all are.
         enabled: Whether it can do something now; if not it is grey. None if all can.
     """
-    found: list[tuple[int, str, Action]] = []
-    taken: set[int] = set()
+    found: list[tuple[str, Action]] = []
     for level in levels:
-        places = set()
+        taken = {each.place for _, each in found} - {0}
         for owner, each in level:
             if not each.hint or each.place in taken or not (offers is None or offers(each)):
                 continue
             if word := each.hint if isinstance(each.hint, str) else each.hint(owner):
-                found.append((each.place, word, each))
-                places.add(each.place)
-        taken |= places - {0}
-    found.sort(key=itemgetter(0))
+                found.append((word, each))
+    found.sort(key=lambda hinted: hinted[1].place)
     hints = []
-    for word, group in groupby(found, key=itemgetter(1)):
-        same: tuple[Action, ...] = tuple(map(itemgetter(2), group))
+    for word, group in groupby(found, key=itemgetter(0)):
+        same = tuple(each for _, each in group)
         can = enabled is None or all(map(enabled, same))
-        hints.append(Hint(same, word, max(map(attrgetter("worth"), same)), can))
+        hints.append(Hint(same, word, max(each.worth for each in same), can))
     return hints
 
 
@@ -466,17 +463,13 @@ def line(hints: Iterable[Hint], width: int) -> Content:
     shown = []
     for hint in fitting(hints, width):
         style, plain = ("bold $footer-key-foreground", "") if hint.enabled else ("$ink-faint", "$ink-faint")
-        parts, names = [], []
-        for text, name in hint.pieces:
-            part = Content.styled(text, style)
-            if name:
-                part = part.stylize(pressing(name))
-                names.append(name)
-            parts.append(part)
-        word = Content.styled(f" {hint.word}", plain)
-        shown.append(
-            Content("").join((*parts, word.stylize(pressing(names[0])) if len(names) == 1 else word))
+        names = [name for _, name in hint.pieces if name]
+        pieces = [(text, name, style) for text, name in hint.pieces]
+        pieces.append((f" {hint.word}", names[0] if len(names) == 1 else "", plain))
+        parts = (
+            Content.styled(text, ink).stylize(pressing(name) if name else "") for text, name, ink in pieces
         )
+        shown.append(Content("").join(parts))
     return Content(GAP).join(shown)
 
 
@@ -543,20 +536,6 @@ class Keyed:
 
 class KeyedScreen(Screen[Result], Keyed):
     """A screen whose keys are bound to its actions."""
-
-    def bind(self, actions: Iterable[Action], priority: bool) -> None:
-        """Bind the keys of actions instead of what was bound to them before: the action of a key is looked up when it
-        is pressed.
-
-        Args:
-            actions: That have keys of their own, and notes, whose keys widgets take.
-            priority: Whether all of them come before what their keys mean to the widget that has the focus.
-        """
-        for action in actions:
-            for name in names_of(action.id, action.keys) if action.id else ():
-                first = priority or action.priority
-                own = Binding(name, f"press('{name}')", show=False, priority=first)
-                self._bindings.key_to_bindings[name] = [own]
 
     async def perform(self, action: Action) -> None:
         """Do something, or say why it can't be done."""

@@ -91,7 +91,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         super().__init__(name, id, classes)
         read_styles(self.app)
         self._bindings.key_to_bindings.update(_UNUSED)
-        self.bind(self.ACTIONS.actions, self.ACTIONS.priority)
+        for action in self.ACTIONS.actions:  # instead of what was bound to their keys before
+            for name in names_of(action.id, action.keys) if action.id else ():
+                own = Binding(name, f"press('{name}')", priority=self.ACTIONS.priority or action.priority)
+                self._bindings.key_to_bindings[name] = [own]
         self.update_classes(size_classes(self.app, self.app.size), update=False)
 
     @on(events.Resize)
