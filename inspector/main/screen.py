@@ -81,6 +81,7 @@ class MainScreen(KeyedScreen[None]):
     """
 
     AUTO_FOCUS = "#opening"
+    takes_keys = True
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Dialog`)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
 
@@ -204,10 +205,10 @@ class MainScreen(KeyedScreen[None]):
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""
-        self._remembered.keep(self.app.theme, self.left)
+        self._remembered.keep(self.app.theme, self.preferences)
 
     @property
-    def left(self) -> Preferences:
+    def preferences(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
         sizes, pace, text = dict(self._panel_layout.sizes), self.controller.runs.pace, self._text
         view = "off" if text.lent else text.view

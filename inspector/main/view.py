@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -37,12 +37,12 @@ REPLAY = ActionTable(
                hint=lambda own: "pause" if own.playing else "next"),
         Action("run", "Play", "In a replay: play, or pause.", lambda own: own.run_replay(), worth=9,
                hint=lambda own: "" if own.playing else "play"),
-        Action("faster", "Faster", "In a replay: play faster.", lambda own: own.pace_replay(1), worth=4,
-               hint=lambda own: "pace" if own.playing else ""),
-        Action("slower", "Slower", "In a replay: play slower.", lambda own: own.pace_replay(-1), worth=4,
-               hint=lambda own: "pace" if own.playing else ""),
-        Action("take_back", "Back", "In a replay: go back one step.", lambda own: own.rewind_replay(),
-               hint="before", worth=5),
+        Action("faster", "Faster", "In a replay: play faster.", worth=4, hint=lambda own: "pace" if own.playing else "",
+               run=lambda own: own.say(own.controller.transport.change_pace(1))),
+        Action("slower", "Slower", "In a replay: play slower.", worth=4, hint=lambda own: "pace" if own.playing else "",
+               run=lambda own: own.say(own.controller.transport.change_pace(-1))),
+        Action("take_back", "Back", "In a replay: go back one step.", hint="before", worth=5,
+               run=lambda own: own.say(own.controller.transport.back(own.TELLING))),
     ),
     when=lambda own: own.recorded, priority=True, told=False,
 )  # fmt: skip
@@ -128,8 +128,6 @@ class View(Vertical, Keyed):
         """Its place on the terminal."""
         self.said = ""
         """The answer to the last key, shown instead of the situation; printable."""
-        self.takes_keys = False
-        """True if its widgets are there and the first one has the focus: keys that come before that wait."""
         self.is_open = False
         self._stale = False
         self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
@@ -194,9 +192,6 @@ class View(Vertical, Keyed):
         if self.is_open:
             self.deactivate()
 
-    def let_go(self) -> None:
-        """Wait for nothing any more: called once with each closing."""
-
     # ---- what it says while it is closed ------------------------------------------------------
 
     def heat_of_text(self) -> OfferedHeat | None:
@@ -248,14 +243,6 @@ class View(Vertical, Keyed):
     def waiting(self) -> str:
         """The work that waits when it is left, and the key that continues it; empty for none."""
         return ""
-
-    def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:
-        """Call something after the next paint, unless the view was left by then: its widgets may have gone."""
-        return self.call_after_refresh(lambda: None if self.left else callback(*args))
-
-    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have the screen's thread call something, unless this is left by then; called in another thread."""
-        self.app.call_from_thread(lambda: None if self.left else callback(*args))
 
     @on(events.Resize)
     def changed(self) -> None:
@@ -329,7 +316,7 @@ class View(Vertical, Keyed):
     @property
     def recorded(self) -> bool:
         """True if what is shown was recorded: nothing can be started."""
-        return bool(self.MEASURES) and self.host.controller.transport.recorded
+        return bool(self.MEASURES) and self.controller.transport.recorded
 
     @property
     def needs_model(self) -> str:
@@ -339,7 +326,7 @@ class View(Vertical, Keyed):
     @property
     def playing(self) -> bool:
         """True if the recording plays, or is to be followed."""
-        return self.host.controller.transport.running
+        return self.controller.transport.running
 
     def _move(self, answer: Callable[[], str]) -> None:
         """Move the recording on; at its end say what more would need."""
@@ -349,19 +336,11 @@ class View(Vertical, Keyed):
 
     def step_replay(self) -> None:
         """Show what came next, or pause; at the end say what more would need."""
-        self._move(lambda: self.host.controller.transport.step(self.TELLING))
+        self._move(lambda: self.controller.transport.step(self.TELLING))
 
     def run_replay(self) -> None:
         """Play on, or pause; at the end say what more would need."""
-        self._move(self.host.controller.transport.run)
-
-    def rewind_replay(self) -> None:
-        """Show what was there before."""
-        self.say(self.host.controller.transport.back(self.TELLING))
-
-    def pace_replay(self, by: int) -> None:
-        """Play faster, or slower."""
-        self.say(self.host.controller.transport.change_pace(by))
+        self._move(self.controller.transport.run)
 
     # ---- keys -------------------------------------------------------------------------------
 

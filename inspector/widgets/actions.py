@@ -18,7 +18,6 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from textual import events
 from textual.actions import SkipAction
-from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
 from textual.style import Style
@@ -496,11 +495,29 @@ def key_event(key: str) -> events.Key:
     return events.Key(key, typed(key))
 
 
-class Keyed:
-    """A screen, a view or a dialog, whose keys do what tables of actions say."""
+class Keyed(Widget):
+    """A screen, a view or a dialog, whose keys do what tables of actions say; among several bases it comes last."""
 
     ACTIONS: ClassVar[ActionTable]
     """Its own."""
+    takes_keys: bool = False
+    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
+
+    @property
+    def left(self) -> bool:
+        """True if it is closed, or the program ends: nothing may be asked of its widgets."""
+        return False
+
+    def let_go(self) -> None:
+        """Wait for nothing any more: called once with each closing."""
+
+    def after_paint(self, callback: Callable[..., object], *args: object, **kwargs: object) -> bool:
+        """Call something after the next paint, unless this was left by then: its widgets may have gone."""
+        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+
+    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
+        """Have the screen's thread call something, unless this is left by then; called in another thread."""
+        self.app.call_from_thread(lambda: None if self.left else callback(*args))
 
     @property
     def tables(self) -> Sequence[ActionTable]:

@@ -80,8 +80,6 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     _begun: bool = False
     """True if its widgets were filled since it was opened."""
     _dismissed: bool = False
-    takes_keys: bool = False
-    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
     _styled: str = ""
     """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
@@ -166,10 +164,6 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
             self._begun = True
             self.begin()
 
-    def after_paint(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
-        """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
-        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
-
     def set_timer(
         self,
         delay: float,
@@ -218,18 +212,11 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         if self._held is not None:
             self.dismiss(self._held[0])
 
-    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have the screen's thread call something, unless this is left by then; called in another thread."""
-        self.app.call_from_thread(lambda: None if self.left else callback(*args))
-
     async def on_prune(self, event: Prune) -> None:
         """The widgets go next: nothing may work for them any more. Let go, where nothing was dismissed."""
         self.workers.cancel_node(self)
         if not self._dismissed:
             self.let_go()
-
-    def let_go(self) -> None:
-        """Wait for nothing any more: called once, when this is left."""
 
     # ---- keys -------------------------------------------------------------------------------
 
