@@ -36,6 +36,7 @@ from inspector.scales import INSIDE, METRICS
 from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
 from inspector.state.measured import Measured
+from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 if TYPE_CHECKING:
@@ -101,11 +102,11 @@ TRANSPORT = Tool(
             Action("step", hint="pause", worth=12, place=10),
             Action("slower", run=lambda own: own.pace(-1), hint="pace", worth=11, place=20),
             Action("faster", run=lambda own: own.pace(1), hint="pace", worth=11, place=20),
-        ), running=True, told=False),
+        ), when=lambda own: own.timeline.phase is Phase.RUNNING, told=False),
         ActionTable("While a recording is shown", (
             Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
             Action("take_back", hint="back", worth=9, place=55),
-        ), recorded=True, told=False),
+        ), when=lambda own: own.timeline.recorded, told=False),
     ),
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from itertools import groupby, repeat
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
-from inspector.main.layout import Arrangement, PanelPlace, Place
+from inspector.main.layout import PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
@@ -176,24 +176,15 @@ class KeyTable:
         """
         return self.named[id].actions[0].label if id in self.named else ""
 
-    def contexts(
-        self, owners: Mapping[str, ToolActions], controller: Controller, arrangement: Arrangement
-    ) -> list[Context]:
+    def contexts(self, owners: Mapping[str, ToolActions], answer: str) -> list[Context]:
         """The contexts that hold now, the topmost first, each with its owner.
 
         Args:
             owners: The tools' actions.
-            controller: The session on the screen.
-            arrangement: The panels that the user looks at.
+            answer: Id of the panel that is the answer.
         """
-        timeline, held = controller.timeline, []
-        running = timeline.phase is Phase.RUNNING
-        for tool, table in self._contexts:
-            if (table.recorded and not timeline.recorded) or (table.running and not running):
-                continue
-            if table.panel in ("", arrangement.answer) and (table.when is None or table.when(owners[tool])):
-                held.append((owners[tool], table))
-        return held
+        held = ((owners[tool], table) for tool, table in self._contexts if table.panel in ("", answer))
+        return [(owner, table) for owner, table in held if table.when is None or table.when(owner)]
 
     def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
         """The action of a key now; None if it has none.

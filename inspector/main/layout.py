@@ -143,14 +143,11 @@ class Arrangement:
             answer: Id of the panel that is the answer.
             tall: Whether the terminal has many rows.
         """
-        match layout:
-            case Layout.TINY:
-                return frozenset()
-            case Layout.SINGLE:
-                return frozenset({self.current})
-            case Layout.BESIDE:
-                return frozenset({self.text, answer})
-        if self.alone:
+        if layout is Layout.TINY:
+            return frozenset()
+        if layout is Layout.SINGLE:
+            return frozenset({self.current})
+        if self.alone or layout is Layout.BESIDE:
             return frozenset({self.text, answer})
         beside = self.of[Place.STEPS] if tall or layout is Layout.GRID else []
         return frozenset({self.text, answer, *self.of[Place.LOWER], *beside})
@@ -165,9 +162,8 @@ class Arrangement:
         """
         lower = self.of[Place.LOWER]
         roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
-        return (
-            frozenset() if roomy or layout in (Layout.SINGLE, Layout.BESIDE) else frozenset(lower) - {answer}
-        )
+        none = roomy or layout in (Layout.SINGLE, Layout.BESIDE)
+        return frozenset() if none else frozenset(lower) - {answer}
 
 
 BELOW, BELOW_LOW = 16, 12
@@ -205,16 +201,18 @@ class PanelLayout:
     Args:
         screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
         arrangement: The panels that the user looks at.
+        opened: The open view, if any.
     """
 
-    def __init__(self, screen: Screen[None], arrangement: Arrangement) -> None:
+    def __init__(
+        self, screen: Screen[None], arrangement: Arrangement, opened: Callable[[], View | None]
+    ) -> None:
         self.arrangement = arrangement
         self.sizes: dict[str, int] = {}
         """The sizes that the user changed: `config.preferences.SIZES`."""
         self._screen = screen
         self._arranged: tuple[object, ...] | None = None
-        self.opened: Callable[[], View | None] = lambda: None
-        """The open view, if any."""
+        self.opened = opened
         self.waiting = True
         """True if there is no text yet."""
         self.focusing = ""
@@ -259,9 +257,8 @@ class PanelLayout:
     def apply(self) -> None:
         """Arrange the panels if anything about that changed, and focus the current one."""
         arrangement, places, opened = self.arrangement, self.places, self.opened()
-        about_text = self._screen.query_one(f"#{arrangement.text}").has_class(
-            "-spot"
-        )  # a lesson points at it
+        # a lesson points at it
+        about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         height = self._screen.query_one("#panels").region.height
         arranged = (
             places, self.waiting, arrangement.dialog != "", height, frozenset(self.sizes.items()),
@@ -277,11 +274,12 @@ class PanelLayout:
             self.focusing = name
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
 
-    def begin(self) -> None:
-        """Give the screen its first classes, before it has widgets whose styles would be computed again."""
-        self._screen.update_classes(self._classes(self.places.layout), update=False)
-
-    def _classes(self, layout: Layout) -> dict[str, bool]:
+    @property
+    def classes(self) -> dict[str, bool]:
+        """The classes of the screen."""
+        opened, layout = self.opened(), self.places.layout
+        if opened is not None and opened.WHOLE:
+            layout = Layout.STACK
         kinds = {f"-{kind.value}": kind is layout for kind in Layout}
         return {"-waiting": self.waiting, "-trying": self.arrangement.dialog != "", **kinds}
 
@@ -300,14 +298,12 @@ class PanelLayout:
         hidden: Collection[str] = ()
         if opened is not None:  # the view covers the answer, or all panels
             hidden = (places.answer,) if layout is Layout.GRID and not opened.WHOLE else tuple(widgets)
-            layout = Layout.STACK if opened.WHOLE else layout
-        screen.update_classes(self._classes(layout))  # together: each alone has all styles computed again
+        screen.update_classes(self.classes)  # together: each alone has all styles computed again
         for id, widget in widgets.items():
             instead = arrangement.text if self.waiting else "opening"
             of = arrangement.text if id == "opening" else id
             widget.display = of in places.shown and id not in hidden and id != instead
-            if widget.has_class("-line") is not (id in places.lines):
-                widget.set_class(id in places.lines, "-line")
+            widget.set_class(id in places.lines, "-line")
         # Textual fills the grid row by row: the answer follows the text
         steps = [id for id in arrangement.of[Place.STEPS] if id in places.shown]
         first = ("opening", arrangement.text, places.answer, *steps, *arrangement.by_id)

@@ -15,7 +15,6 @@ from textual.binding import Binding, BindingsMap
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Region
-from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
@@ -98,8 +97,7 @@ class MainScreen(KeyedScreen[None]):
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id."""
-        self._panel_layout = PanelLayout(self, self.arrangement)
-        self._panel_layout.opened = lambda: self.open_view
+        self._panel_layout = PanelLayout(self, self.arrangement, lambda: self.open_view)
         self.playback = playback
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
@@ -141,33 +139,23 @@ class MainScreen(KeyedScreen[None]):
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
         """Values that the frame was made from (`_frame_reads`); None if it has to be made again."""
-        self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
-        """The actions that show the answers of the open tab, and the ids of those that can be done now."""
-        self._answers_of: tuple[object, ...] = ()
-        """Session, tab and layout that these answers were found for."""
         self._session: object = None
         """The session in `_frame_reads` that hidden tools were shown last; None if they have to be shown again."""
         self._records: tuple[object, ...] | None = None
         """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in the frame."""
-        self._single = False
-        """True if it shows one panel at a time."""
-        self._shown_at = 0.0
-        """Time of the last showing, in Textual's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
         self._themed = ""
         """The theme that the widgets were styled in."""
-        self._covered = False
-        """True while a dialog lies over this one."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
     def compose(self) -> ComposeResult:
         # before there are widgets: Textual would set the classes with the first layout, and style all of them again
         self.update_classes(size_classes(self.app, self.app.size), update=False)
-        self._panel_layout.begin()
+        self.update_classes(self._panel_layout.classes, update=False)
         self.app.stylesheet.apply(self)
         yield self._header
         yield TabLines(self.press, id="tabs")
@@ -256,7 +244,6 @@ class MainScreen(KeyedScreen[None]):
         if self._expects is not None:
             self._expects.stop()
             self._expects = None
-        self._shown_at = Message().time
         if not (self.is_attached and self._area.is_attached and self._text.is_attached):
             return  # the program is being left, and the panels are going one by one
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
@@ -269,8 +256,7 @@ class MainScreen(KeyedScreen[None]):
         changed = told is not None or reads != self._framed
         heard = told is not None or reads[0] != self._session
         if changed:
-            places = layout.places
-            self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+            self._shown = self.shown
             layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
             self.colour()
@@ -282,9 +268,8 @@ class MainScreen(KeyedScreen[None]):
             held = self.controller.transport.captioned and self.open_view is None
             self.query_one(CaptionLine).put(caption, held)
         self._show_status(told)
-        now = self._frame_reads()
-        if changed or now != self._framed:  # a tool may have gone elsewhere
-            self._frame(now[0], told)
+        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
+            self._frame(told)
         for tool in self._seen(heard, before):
             tool.shown()
         self._session = reads[0] if told is None else None
@@ -351,16 +336,14 @@ class MainScreen(KeyedScreen[None]):
         )  # fmt: skip
         return session, place, screen, self._contexts
 
-    def _frame(self, session: object, told: Narration | None) -> None:
+    def _frame(self, told: Narration | None) -> None:
         """Make the frame: the line of keys, the tab with its answers, and the places of the panels.
 
         Args:
-            session: The first of what the frame reads.
             told: The narration, if any.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
-        places, controller = self._panel_layout.places, self.controller
-        self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+        self._shown = self.shown
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
@@ -368,11 +351,9 @@ class MainScreen(KeyedScreen[None]):
             opened.take_focus()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
-        answers_of = session, self.tab, places.layout
-        if self._framed is None or answers_of != self._answers_of:
-            self._answers_of, views = answers_of, self.views
-            self._answers = views, frozenset([each.id for each in views if available(each, controller)])
-        self.query_one(TabLines).show(self.tab, self.table.on_row(self.view), *self._answers)
+        views = self.views
+        able = frozenset([each.id for each in views if available(each, self.controller)])
+        self.query_one(TabLines).show(self.tab, self.table.on_row(self.view), views, able)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
@@ -380,7 +361,8 @@ class MainScreen(KeyedScreen[None]):
         tool = self.table.named.get(self.arrangement.current)
         said = with_keys(tool.situation) if tool is not None else ""
         narrated = told.situation if told is not None else ""
-        where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
+        single = self._panel_layout.places.layout is Layout.SINGLE
+        where = self.arrangement.panel.name if single else self.controller.transport.whereabouts
         self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
 
     def _show_highlighted(self) -> None:
@@ -413,10 +395,9 @@ class MainScreen(KeyedScreen[None]):
         """Show the narration, and the panel that it is about; returns it."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
-        self.set_class(told is not None, "-narrated")
-        self._panel_layout.projected = told is not None and told.projected
-        self.set_class(self._panel_layout.projected, "-projected")
-        self.set_class(told is not None and told.blank, "-blank")
+        projected = self._panel_layout.projected = told is not None and told.projected
+        blank = told is not None and told.blank
+        self.update_classes({"-narrated": told is not None, "-projected": projected, "-blank": blank})
         spot = told.spotlight if told is not None else ""
         places = {panel.id for panel in self.arrangement.panels}
         timeline = self.controller.timeline
@@ -425,10 +406,7 @@ class MainScreen(KeyedScreen[None]):
         bright = {"text", spot, self.arrangement.dialog}
         for panel in self.arrangement.panels:
             dim = spot in places and panel.id not in bright
-            wanted = {"-spot": panel.id == spot, "-dim": dim}
-            widget = self.query_one(f"#{panel.id}")
-            if any(widget.has_class(name) is not on for name, on in wanted.items()):
-                widget.update_classes(wanted)
+            self.query_one(f"#{panel.id}").update_classes({"-spot": panel.id == spot, "-dim": dim})
         return told
 
     def _silenced(self, told: Narration) -> frozenset[str]:
@@ -466,7 +444,7 @@ class MainScreen(KeyedScreen[None]):
     @property
     def _contexts(self) -> Sequence[Context]:
         """The contexts that hold now."""
-        return self.table.contexts(self.actions, self.controller, self.arrangement)
+        return self.table.contexts(self.actions, self.arrangement.answer)
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
@@ -745,21 +723,13 @@ class MainScreen(KeyedScreen[None]):
         self.update_classes(size_classes(self.app, self.app.size), animate=False)
         self.changed()
 
-    def on_screen_suspend(self) -> None:
-        """Something lies over this one."""
-        self._covered = True
-
     def on_screen_resume(self, event: events.ScreenResume) -> None:
         """Show what changed under the screen that was left; when the program begins, there was none.
 
         That screen may have moved the cursor. At the beginning Textual would style all widgets a second time.
         """
         event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
-        if self._covered:
-            self._covered = False
-            self._stale = self._stale or self._shown_at < event.time
-        if self._stale:
-            self.call_next(self._show_changes)
+        self.show_soon()
 
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it; under a dialog Textual moves the focus from a panel that was hidden."""
@@ -922,10 +892,6 @@ class MainScreen(KeyedScreen[None]):
         """Close the open view."""
         if (opened := self.open_view) is not None and self.is_active:
             opened.dismiss()
-
-    def tell(self, said: str, alert: bool) -> None:
-        """Show what the open view says in the status line."""
-        self.status.tell(said, alert)
 
     def show_keys(self) -> None:
         """Show the line of keys again, if there are other keys."""

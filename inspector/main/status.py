@@ -114,9 +114,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
     place = numbered(item).capitalize() if item is not None else ""
     branches = len(timeline.siblings(timeline.slot))
-    more = ""
-    if branches > 1:
-        more = f" {branches_words(branches)}"
+    more = f" {branches_words(branches)}" if branches > 1 else ""
     mark = _mark(timeline, item.node) if item is not None else ""
     if mark and mark != BOOKMARKED:
         return f"{place}: {mark}"

@@ -286,7 +286,7 @@ class View(Vertical, Keyed):
         line.display = bool(place) and self.area.height >= LEAST_ROWS
         width = self.area.width - 2
         line.update(Content(truncate_words(place, width)) if isinstance(place, str) else place)
-        self.host.tell(self.said or self.situation(), bool(self.said) or failed)
+        self.host.status.tell(self.said or self.situation(), bool(self.said) or failed)
 
     def situation(self) -> str:
         """The state of the work, and the keys that matter now; printable."""

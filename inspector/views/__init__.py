@@ -657,7 +657,7 @@ RECORDINGS = Tool(
             Action("sampling", help="Try other settings, if logits were recorded."),
             Action("go_live", help="Continue live: load the model, compare it with the recording, and step."),
             Action("open", help="Continue live with a model that has moved to another directory."),
-        ), recorded=True),
+        ), when=lambda own: own.timeline.recorded),
     ),
 )  # fmt: skip
 

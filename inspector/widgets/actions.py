@@ -191,13 +191,9 @@ class ActionTable(Struct, frozen=True):
     text: str = ""
     """Further text for the help."""
     when: Callable[[Any], bool] | None = None
-    """True if they hold now, given the owner; None if only the following fields decide that."""
+    """True if they hold now, given the owner; None if they always do."""
     panel: str = ""
     """Id of the answer's panel where they may hold; empty for any."""
-    recorded: bool = False
-    """True if they hold only while a recording is shown."""
-    running: bool = False
-    """True if they hold only during a run."""
     priority: bool = False
     """True if all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
@@ -233,7 +229,9 @@ def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
 # ---- what many owners have --------------------------------------------------------------------
 
 
-def screen_table(title: str, *actions: Action, text: str = "", priority: bool = True) -> ActionTable:
+def screen_table(
+    title: str, *actions: Action, text: str = "", priority: bool = True, told: bool = True
+) -> ActionTable:
     """The table of a view, with what every such screen can do.
 
     Args:
@@ -241,11 +239,12 @@ def screen_table(title: str, *actions: Action, text: str = "", priority: bool = 
         actions: Its own; the last one leaves it.
         text: What the help says besides.
         priority: Whether they come before what the keys mean to the widget that has the focus.
+        told: Whether the help has a section for it.
     """
     *own, leave = actions
     given = {each.id for each in actions}
     shared = (each for each in (FINDER, HELP) if each.id not in given)
-    return ActionTable(title, (*own, *shared, leave), text, priority=priority)
+    return ActionTable(title, (*own, *shared, leave), text, priority=priority, told=told)
 
 
 FINDER = Action(

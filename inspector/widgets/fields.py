@@ -100,15 +100,9 @@ class SafeTextArea(TextArea):
         if len(self.document.text) + len(event.text) > MOST_TYPED:
             event.prevent_default()
             event.stop()
-            self.app.notify(
-                (
-                    f"That is more than {MOST_TYPED:,} characters. Put it into a file: {key_for('prompt')}, "
-                    f"{key_for('prompt.read_file')} read one."
-                ),
-                title="Not pasted",
-                severity="warning",
-                markup=False,
-            )
+            keys = f"{key_for('prompt')}, {key_for('prompt.read_file')}"
+            text = f"That is more than {MOST_TYPED:,} characters. Put it into a file: {keys} read one."
+            self.app.notify(text, title="Not pasted", severity="warning", markup=False)
 
     def get_line(self, line_index: int) -> Text:
         """One line of the document, as it may be drawn."""
