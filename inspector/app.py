@@ -183,7 +183,7 @@ class InspectorApp(App[int]):
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
         self._ahead = IdleWork(self._work_ahead(tools))
-        self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
+        self.keys = KeysInOrder(self, self._hand_on, lambda: self.main.top)
 
     @staticmethod
     def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
@@ -242,8 +242,7 @@ class InspectorApp(App[int]):
     @property
     def top(self) -> Screen[Any] | Widget:
         """The dialog that is on top, or else the open view, or else the main screen."""
-        opened = self.main.open_view if self.screen is self.main else None
-        return self.screen if opened is None else opened
+        return self.main.top
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, with text that can be read on each of its grounds."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from textual.app import App
-from textual.screen import Screen
 
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
@@ -57,7 +56,7 @@ class Everything:
 
     def __init__(self, main: MainScreen) -> None:
         self._main = main
-        self._top = top_of(main)
+        self._top = main.top
 
     def find(self, typed: str = "") -> None:
         """Show the finder.
@@ -149,9 +148,9 @@ class Everything:
             # what is about the screen around a tool's own one lets that stay
             beside = thing.action and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
             kinds = Dialog if beside else Dialog | View
-            while isinstance(top := top_of(self._main), kinds):
+            while isinstance(top := self._main.top, kinds):
                 top.leave()
-                if top_of(self._main) is top:  # it has something to say first
+                if self._main.top is top:  # it has something to say first
                     break
         self._main.call_later(self._do, thing)
 
@@ -193,12 +192,6 @@ def _findable(
     return Findable(
         action.id, action.label, action.told, where, keys, action.synonyms, needs, run, stays, bool(opening)
     )
-
-
-def top_of(main: MainScreen) -> Screen[Any] | View:
-    """The dialog that is on top, or else the open view, or else the screen."""
-    screen, opened = main.app.screen, main.open_view
-    return screen if opened is None or isinstance(screen, Dialog) else opened
 
 
 def save_picture(app: App[Any]) -> None:

@@ -47,11 +47,11 @@ EVERYWHERE = ActionTable(
 
 
 PANELS = (
-    PanelPlace("text", "Text", Place.TEXT, "Text"),
-    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "candidates"),
-    PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
-    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
-    PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
+    PanelPlace("text", "Text", Place.TEXT),
+    PanelPlace("candidates", "Next token", Place.UPPER, "candidates"),
+    PanelPlace("steps", "Steps", Place.STEPS, "steps"),
+    PanelPlace("kv", "KV cache", Place.LOWER, "kv"),
+    PanelPlace("timing", "Time", Place.LOWER, "timing"),
 )
 """The panels of every session; those of the tools follow."""
 
@@ -65,7 +65,7 @@ def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
     """The panels of some tools."""
     for tool in tools:
         if tool.panel is not None:
-            yield PanelPlace(tool.id, tool.panel.name, Place.ANSWER, tool.panel.label, tool.opener)
+            yield PanelPlace(tool.id, tool.panel.name, Place.ANSWER, tool.opener)
 
 
 class KeyTable:

@@ -78,8 +78,6 @@ class PanelPlace(Struct, frozen=True):
     name: str
     """The name at the end of the status line, if one panel is shown at a time."""
     place: Place
-    label: str = ""
-    """As a message names it."""
     view: str = ""
     """Id of the action that shows it."""
 

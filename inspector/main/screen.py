@@ -558,6 +558,12 @@ class MainScreen(KeyedScreen[None]):
     # ---- tabs -------------------------------------------------------------------------------
 
     @property
+    def top(self) -> Screen[Any] | View:
+        """The dialog that is on top, or else the open view, or else this screen."""
+        screen: Screen[Any] = self.app.screen
+        return screen if isinstance(screen, Dialog) else self.open_view or screen
+
+    @property
     def open_view(self) -> View | None:
         """The open view; a dialog may lie over it."""
         return self._opened if self._opened is not None and not self._opened.left else None
@@ -618,7 +624,7 @@ class MainScreen(KeyedScreen[None]):
     def view(self) -> str:
         """Id of the action whose answer is on show."""
         if (opened := self.open_view) is not None:
-            return opened.opener or self.table.named[opened.TOOL].opener
+            return opened.opener
         return self.arrangement.by_id[self._panel_layout.places.answer].view
 
     @property

@@ -41,8 +41,6 @@ class PanelSpec(Struct, frozen=True):
     """Makes the widget; its id becomes the tool's."""
     name: str
     """The name at the end of the status line, if one panel is shown at a time."""
-    label: str
-    """As a message names it."""
 
 
 class ToolActions:

@@ -486,7 +486,7 @@ SAMPLER = Tool(
             "hyperparameters",
             view="settings…"),
     ),
-    panel=PanelSpec(SamplerPanel, "Stages", "Stages"),
+    panel=PanelSpec(SamplerPanel, "Stages"),
     contexts=(TURNED, TURNING),
     dialogs=("inspector.views.sampling_dialog:SAMPLING_KEYS",),
 )  # fmt: skip
@@ -508,7 +508,7 @@ SERVED = Tool(
             "chat completions",
             view="requests…"),
     ),
-    panel=PanelSpec(_focusable_panel, "Recorded reply", "Recorded reply"),
+    panel=PanelSpec(_focusable_panel, "Recorded reply"),
     dialogs=("inspector.views.served:REQUESTS_KEYS",),
 )  # fmt: skip
 
@@ -535,7 +535,7 @@ TREE = Tool(
             "Delete the branch under the tree's cursor and all below it; {undo} brings them back.",
             TreeActions.delete, Needs.DISTRIBUTION),
     ),
-    panel=PanelSpec(TreePanel, "Tree", "Tree"),
+    panel=PanelSpec(TreePanel, "Tree"),
     contexts=(TREE_PANEL,),
     situation="↑ ↓ to a branch, ⏎ goes to its end, esc goes back",
 )  # fmt: skip
@@ -556,7 +556,7 @@ GRAMMAR = Tool(
             offered=lambda own: own.on),
     ),
     dialogs=("inspector.views.grammar_dialog:GRAMMAR_KEYS",),
-    panel=PanelSpec(GrammarPanel, "Grammar", "Grammar"),
+    panel=PanelSpec(GrammarPanel, "Grammar"),
 )  # fmt: skip
 
 MARKS = Tool(
@@ -618,7 +618,7 @@ KEEP = Tool(
             lambda own: own.host.go_to("keep"), looks=True, view="keep",
             synonyms="where is it saved, is it saved, save and share, menu, layout, settings of the screen"),
     ),
-    panel=PanelSpec(_focusable_panel, "Keep", "Keep"),
+    panel=PanelSpec(_focusable_panel, "Keep"),
 )  # fmt: skip
 
 RECORDINGS = Tool(

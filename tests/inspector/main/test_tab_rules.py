@@ -48,7 +48,7 @@ def test_every_tab_has_an_answer_and_every_panel_and_screen_is_one() -> None:
     assert all(TABLE.views[tab] and not TABLE.views[tab][0].view.endswith("…") for tab in TABS)
     for tool in TOOLS:
         pages = {TABLE.on_row(each.id) for each in tool.actions if each.opens}
-        if (tool.panel is not None or tool.screen) and tool.id not in OF_THE_TEXT:
+        if (tool.panel is not None or tool.opening) and tool.id not in OF_THE_TEXT:
             assert {tool.opener, *pages} - {""} <= views, tool.id
             assert tool.opener or pages, tool.id
 

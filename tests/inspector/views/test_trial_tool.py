@@ -62,7 +62,7 @@ TRIAL = Tool(
     "words", "Words", WordsActions,
     actions=(Action("words", "Count words", "Show how often each word was said.", lambda own: own.host.go_to("words"),
                     Needs.DISTRIBUTION, hint="words", worth=20, place=190, looks=True, view="words"),),
-    panel=PanelSpec(WordsPanel, "Words", "Words"),
+    panel=PanelSpec(WordsPanel, "Words"),
     situation="Counting words. Press {words} or esc to go back",
 )  # fmt: skip
 # ---- the tests --------------------------------------------------------------------------------
