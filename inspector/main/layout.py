@@ -119,10 +119,6 @@ class Arrangement:
         if panel != self.text and not beside:
             self.answer = panel
 
-    def look_at(self, panel: str) -> None:
-        """Make a panel the current one that is shown where it is."""
-        self.current = panel
-
     def close(self) -> None:
         """Go back to the text and the first answer."""
         self.current, self.answer = self.text, self.first

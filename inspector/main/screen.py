@@ -225,14 +225,6 @@ class MainScreen(KeyedScreen[None]):
             self._stale = True
             self.call_next(self._show_changes)
 
-    def changes_soon(self) -> None:
-        """Have everything shown again with the next records, or without them after a moment.
-
-        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
-        """
-        if self._expects is None:
-            self._expects = self.set_timer(MOMENT, self.show_soon)
-
     def _show_changes(self) -> None:
         """Show everything, unless it was since that was asked for."""
         if self._stale:
@@ -448,10 +440,14 @@ class MainScreen(KeyedScreen[None]):
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        if (opened := self.open_view) is not None:
-            found = opened.meaning(key)
-            return self._in_tab(key) if found is None and not opened.typing else found
-        return self.table.at(key, self.tab, self._contexts)
+        if (opened := self.open_view) is None:
+            return self.table.at(key, self.tab, self._contexts)
+        if (found := opened.meaning(key)) is not None or opened.typing:
+            return found
+        found = self.table.at(key, self.tab, ())
+        return (
+            found if found is not None and found.tabs else None
+        )  # keys of the tab alone hold in a view, too
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
@@ -503,11 +499,6 @@ class MainScreen(KeyedScreen[None]):
             self.answer(f"{action.label} is on show. Esc goes back")
         else:
             await self.do(action.id)
-
-    def _in_tab(self, key: str) -> Action | None:
-        """The action that a key has in the open tab alone: these hold in a view, too."""
-        found = self.table.at(key, self.tab, ())
-        return found if found is not None and found.tabs else None
 
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
@@ -682,7 +673,7 @@ class MainScreen(KeyedScreen[None]):
         go_to(tab)
         places = self._panel_layout.places
         if places.layout is Layout.SINGLE and self.view == self._last[tab]:
-            self.arrangement.look_at(places.answer)
+            self.arrangement.current = places.answer
         if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
             await self.do(wanted := self._last[tab])
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
@@ -715,7 +706,7 @@ class MainScreen(KeyedScreen[None]):
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
-                arrangement.look_at(self._panel_layout.places.answer)
+                arrangement.current = self._panel_layout.places.answer
                 if wanted != at:
                     self.answer()  # nothing of those that were passed over
                     return
@@ -748,7 +739,7 @@ class MainScreen(KeyedScreen[None]):
         if focused != self.arrangement.current and any(
             panel.id == focused for panel in self.arrangement.panels
         ):
-            self.arrangement.look_at(str(focused))
+            self.arrangement.current = str(focused)
             self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
@@ -777,9 +768,14 @@ class MainScreen(KeyedScreen[None]):
         self.show_soon()
 
     def expect(self) -> None:
-        """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
+        """Take the answer to the last key back, and have everything shown again with the next records, or without them
+        after a moment.
+
+        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
+        """
         self.status.say("", self.controller.timeline.phase)
-        self.changes_soon()
+        if self._expects is None:
+            self._expects = self.set_timer(MOMENT, self.show_soon)
 
     @property
     def caption(self) -> str:
@@ -898,11 +894,6 @@ class MainScreen(KeyedScreen[None]):
         """Close the open view."""
         if (opened := self.open_view) is not None and self.is_active:
             opened.dismiss()
-
-    def show_keys(self) -> None:
-        """Show the line of keys again, if there are other keys."""
-        for line in self.query(KeyLine):  # it goes before a view as the program ends
-            line.show()
 
     def point(self, id: str, *place: int) -> None:
         """Choose what a view shows, before it is opened."""

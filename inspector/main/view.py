@@ -18,7 +18,7 @@ from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, Keyed, Needs
+from inspector.widgets.actions import Action, ActionTable, Keyed, KeyLine, Needs
 from inspector.widgets.canvas import Canvas, Row, centred
 from inspector.widgets.dialog import size_classes
 
@@ -205,14 +205,9 @@ class View(Vertical, Keyed):
     def _outdated(self, record: Record) -> None:
         self.said = ""
 
-    @property
-    def is_plugin(self) -> bool:
-        """True if another package brings it."""
-        return hasattr(self, "ENTRY")
-
     def raised(self, error: Exception) -> None:
         """Close a plug-in that raised something, with a notice; raise it again if it is no plug-in."""
-        if not self.is_plugin:
+        if not hasattr(self, "ENTRY"):
             raise error
         self.host.give_up(self, error)
 
@@ -263,7 +258,8 @@ class View(Vertical, Keyed):
         except Exception as error:
             self.raised(error)
             return
-        self.host.show_keys()
+        for line in self.host.query(KeyLine):  # it goes before a view as the program ends
+            line.show()
 
     @property
     def room(self) -> int:
