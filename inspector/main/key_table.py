@@ -82,7 +82,7 @@ class KeyTable:
         self.tools: Sequence[Tool] = tuple(tools)
         self.named = {tool.id: tool for tool in tools}
         """The tools by their ids."""
-        self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
+        self.contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
         """All of them, the topmost first, each with the id of its tool."""
         self._holding = {
             tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
@@ -92,8 +92,6 @@ class KeyTable:
         for tab, name in TABS.items():
             refuse_doubles(f"in the tab {name}", self._holding[tab])
         self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
-        self.tabs = {id: each.tabs for id, (_, each) in self._by_id.items()}
-        """Keys of the tabs in which an action holds, by its id."""
         self._by_key = {
             tab: {key: each for _, each in held for key in each.names} for tab, held in self._holding.items()
         }
@@ -175,16 +173,6 @@ class KeyTable:
             id: Of the tool.
         """
         return self.named[id].actions[0].label if id in self.named else ""
-
-    def contexts(self, owners: Mapping[str, ToolActions], answer: str) -> list[Context]:
-        """The contexts that hold now, the topmost first, each with its owner.
-
-        Args:
-            owners: The tools' actions.
-            answer: Id of the panel that is the answer.
-        """
-        held = ((owners[tool], table) for tool, table in self._contexts if table.panel in ("", answer))
-        return [(owner, table) for owner, table in held if table.when is None or table.when(owner)]
 
     def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
         """The action of a key now; None if it has none.

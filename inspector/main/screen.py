@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from io import StringIO
 from typing import Any, TypeVar
 
@@ -25,7 +26,7 @@ from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
 from inspector.display import truncate, visible
-from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
+from inspector.keys import KEYS, PRINTABLE, TABS, TABS_OF, go_to, key_for, names_of, nothing_here, with_keys
 from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
     PANELS,
@@ -434,9 +435,11 @@ class MainScreen(KeyedScreen[None]):
         )
 
     @property
-    def _contexts(self) -> Sequence[Context]:
-        """The contexts that hold now."""
-        return self.table.contexts(self.actions, self.arrangement.answer)
+    def _contexts(self) -> list[Context]:
+        """The contexts that hold now, the topmost first, each with its owner."""
+        panels = "", self.arrangement.answer
+        held = ((self.actions[tool], table) for tool, table in self.table.contexts if table.panel in panels)
+        return [(owner, table) for owner, table in held if table.when is None or table.when(owner)]
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
@@ -523,18 +526,16 @@ class MainScreen(KeyedScreen[None]):
         for each in self.actions.values():
             if id in each.HEEDS:
                 each.pressed(id)
-        if done := instead() if instead is not None else self._run(action, owner):
-            await done
+        if action.opens and instead is None:
+            self.open_by(action)
+        else:
+            if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+                owner = self.own(next(id for id, own in self.actions.items() if own is owner))
+            run = instead or (action.run and partial(action.run, owner))
+            if run is not None and (done := run()) is not None:
+                await done
         if self._frame_reads() != self._framed:
             self._follow_view()
-
-    def _run(self, action: Action, owner: ToolActions) -> Awaitable[None] | None:
-        if action.opens:
-            self.open_by(action)
-            return None
-        if type(owner) is ToolActions:  # the tool's own are not made, or it has none
-            owner = self.own(next(id for id, own in self.actions.items() if own is owner))
-        return action.run(owner) if action.run is not None else None
 
     def own(self, tool: str) -> ToolActions:
         """The actions of a tool, made if they weren't.
@@ -635,7 +636,7 @@ class MainScreen(KeyedScreen[None]):
         """Open the tab of the answer on show, if that has changed."""
         if (view := self.view) != self._view:
             self._view = view
-            if tabs := self.table.tabs.get(view, ""):
+            if tabs := TABS_OF.get(view, ""):
                 self._last[tabs] = view
                 if tabs != self.tab:
                     self.tab = tabs
