@@ -15,8 +15,8 @@ from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
-Context = tuple[ToolActions, ActionTable]
-"""Actions that hold for a while, and their owner."""
+Context = tuple[str, ActionTable]
+"""Actions that hold for a while, after the id of their tool."""
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
     "Mouse",
@@ -197,27 +197,21 @@ class KeyTable:
         found = [each for each in self.actions if each.tabs and key in each.names]
         return ", ".join(f"{each.label} {'is ' if each is found[0] else ''}{each.way}" for each in found)
 
-    def now(
-        self, id: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
-    ) -> tuple[Offered, Offered]:
-        """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
+    def now(self, id: str, contexts: Iterable[Context]) -> tuple[str, Action]:
+        """The meaning of an action now, after the id of its tool.
 
         Args:
             id: Of the action.
             contexts: Those that hold.
-            owners: The tools' actions.
 
         Raises:
             KeyError: There is none.
         """
-        usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self._by_id else None
-        for owner, table in contexts:
+        for tool, table in contexts:
             for each in table.actions:
                 if each.run and each.id == id:
-                    return (owner, each), usual or (owner, each)
-        if usual is None:
-            raise KeyError(id)
-        return usual, usual
+                    return tool, each
+        return self._by_id[id][0].id, self._by_id[id][1]
 
     def levels(
         self, tab: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
@@ -229,8 +223,8 @@ class KeyTable:
             contexts: Those that hold.
             owners: The tools' actions.
         """
-        for owner, table in contexts:
-            yield zip(repeat(owner), table.actions, strict=False)
+        for tool, table in contexts:
+            yield zip(repeat(owners[tool]), table.actions, strict=False)
         yield [(owners[tool], each) for tool, each in self._holding[tab]]
 
 

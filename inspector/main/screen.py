@@ -46,7 +46,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.status import StatusLine
+from inspector.main.status import StatusLine, situation
 from inspector.main.tool import OfferedHeat, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
@@ -97,7 +97,7 @@ class MainScreen(KeyedScreen[None]):
         self.table = table
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
-        """State and actions of each tool, by its id."""
+        """State and actions of each tool, by its id: see `own` for those that are made when they are first needed."""
         self._panel_layout = PanelLayout(self, self.arrangement, lambda: self.open_view)
         self.playback = playback
         self._looked: dict[str, None] = {}
@@ -106,8 +106,6 @@ class MainScreen(KeyedScreen[None]):
         """The views that were made, by their places: see `Action.opens`."""
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
-        self._unmade = {tool.id: tool.make for tool in self.table.tools if isinstance(tool.make, str)}
-        """Places of the actions that are made when they are first needed, by the id of their tool."""
         self._opened: View | None = None
         """The open view."""
         self.tab = next(iter(TABS))
@@ -352,11 +350,12 @@ class MainScreen(KeyedScreen[None]):
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
         tool = self.table.named.get(self.arrangement.current)
-        said = with_keys(tool.situation) if tool is not None else ""
+        panel = with_keys(tool.situation) if tool is not None else ""
         narrated = told.situation if told is not None else ""
+        said = situation(self.controller, panel, self._candidates.candidate, narrated)
         single = self._panel_layout.places.layout is Layout.SINGLE
         where = self.arrangement.panel.name if single else self.controller.transport.whereabouts
-        self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
+        self.status.show(self.controller, said, where)
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
@@ -436,10 +435,13 @@ class MainScreen(KeyedScreen[None]):
 
     @property
     def _contexts(self) -> list[Context]:
-        """The contexts that hold now, the topmost first, each with its owner."""
-        panels = "", self.arrangement.answer
-        held = ((self.actions[tool], table) for tool, table in self.table.contexts if table.panel in panels)
-        return [(owner, table) for owner, table in held if table.when is None or table.when(owner)]
+        """The contexts that hold now, the topmost first."""
+        return [
+            (tool, table)
+            for tool, table in self.table.contexts
+            if table.panel in ("", self.arrangement.answer)
+            and (table.when is None or table.when(self.actions[tool]))
+        ]
 
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
@@ -510,9 +512,11 @@ class MainScreen(KeyedScreen[None]):
             id: Of the action.
             instead: Done in its place, where it can be done now.
         """
-        (owner, action), (usual_owner, usual) = self.table.now(id, self._contexts, self.actions)
+        tool, action = self.table.now(id, self._contexts)
+        # the usual meaning says what it needs
+        usual, of = (self.table[id], self.table.tool(id).id) if id in self.table else (action, tool)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
-        refused = waits or refusal(usual, self.controller, usual_owner)
+        refused = waits or refusal(usual, self.controller, self.actions[of])
         if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
@@ -529,9 +533,7 @@ class MainScreen(KeyedScreen[None]):
         if action.opens and instead is None:
             self.open_by(action)
         else:
-            if type(owner) is ToolActions:  # the tool's own are not made, or it has none
-                owner = self.own(next(id for id, own in self.actions.items() if own is owner))
-            run = instead or (action.run and partial(action.run, owner))
+            run = instead or (action.run and partial(action.run, self.own(tool)))
             if run is not None and (done := run()) is not None:
                 await done
         if self._frame_reads() != self._framed:
@@ -543,7 +545,8 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tool: Its id.
         """
-        if (place := self._unmade.pop(tool, None)) is not None:
+        place = self.table.named[tool].make
+        if isinstance(place, str) and type(self.actions[tool]) is ToolActions:
             self.actions[tool] = found(place)(self)
         return self.actions[tool]
 

@@ -216,22 +216,13 @@ class StatusLine(Widget):
                 self.set_class(bool(answer), "-answer")
             self.refresh()
 
-    def show(
-        self,
-        controller: Controller,
-        right: str,
-        panel: str = "",
-        candidate: Candidate | None = None,
-        narrated: str = "",
-    ) -> None:
+    def show(self, controller: Controller, said: str, right: str) -> None:
         """Show the situation.
 
         Args:
-            controller: Knows it.
+            controller: Has the phase and the breakpoints.
+            said: The situation; printable.
             right: What stands at the right end: the panel, where one is shown at a time.
-            panel: What the tool whose panel is the current one has to say.
-            candidate: The highlighted one.
-            narrated: The keys that do something now, where a narrator takes some of them.
         """
         phase = controller.timeline.phase
         if phase is not self._answered_in and not {phase, self._answered_in} <= _STEPPING:
@@ -240,7 +231,6 @@ class StatusLine(Widget):
         if points is not self.points:
             self.points, self._stops = points, bool(points.active)
             self.refresh()
-        said = situation(controller, panel, candidate, narrated)
         if (said, right) != (self.left, self.right):
             self.left, self.right = said, right
             self.refresh()
