@@ -119,10 +119,11 @@ class BranchActions(ToolActions):
 
     def hear(self, message: ToolMessage) -> None:
         """Highlight the candidate that was clicked, or take it."""
-        if isinstance(message, CandidateClicked):
+        if isinstance(message, CandidateChosen):
+            if self.controller.stepping:
+                self.host.answer(self.controller.navigation.choose(message.id))
+        elif isinstance(message, CandidateClicked):
             self.host.panel(CandidatesPanel).highlight(message.id)
-        elif isinstance(message, CandidateChosen) and self.controller.stepping:
-            self.host.answer(self.controller.navigation.choose(message.id))
 
     def choose(self) -> None:
         """Take the highlighted candidate at the selected token."""

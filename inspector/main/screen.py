@@ -58,7 +58,7 @@ from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
-from inspector.widgets.dialog import Dialog, read_styles, size_classes
+from inspector.widgets.dialog import Dialog, read_styles
 from inspector.widgets.inks import Inked
 
 Result = TypeVar("Result")
@@ -82,8 +82,6 @@ class MainScreen(KeyedScreen[None]):
 
     AUTO_FOCUS = "#opening"
     takes_keys = True
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Dialog`)
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
 
     def __init__(
         self,
@@ -146,14 +144,12 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the panels that are on screen in the frame."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
-        self._themed = ""
-        """The theme that the widgets were styled in."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
     def compose(self) -> ComposeResult:
         # before there are widgets: Textual would set the classes with the first layout, and style all of them again
-        self.update_classes(size_classes(self.app, self.app.size), update=False)
+        self.fit(self.app.size, update=False)
         self.update_classes(self._panel_layout.classes, update=False)
         self.app.stylesheet.apply(self)
         yield self._header
@@ -391,13 +387,12 @@ class MainScreen(KeyedScreen[None]):
         blank = told is not None and told.blank
         self.update_classes({"-narrated": told is not None, "-projected": projected, "-blank": blank})
         spot = told.spotlight if told is not None else ""
-        places = {panel.id for panel in self.arrangement.panels}
         timeline = self.controller.timeline
         timeline.concealed = told.hidden if told is not None else frozenset()
         timeline.concealed_as = told.hidden_as if told is not None else TO_PREDICT
         bright = {"text", spot, self.arrangement.dialog}
         for panel in self.arrangement.panels:
-            dim = spot in places and panel.id not in bright
+            dim = spot in self.arrangement.by_id and panel.id not in bright
             self.query_one(f"#{panel.id}").update_classes({"-spot": panel.id == spot, "-dim": dim})
         return told
 
@@ -668,21 +663,21 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tab: Its key.
         """
-        if not self._last[tab]:
+        if not (wanted := self._last[tab]):
             self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
             return
-        if self._last[tab] != self.view and self.open_view is not None and not self._left_open_view():
+        if wanted != self.view and not self._left_open_view():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
         places = self._panel_layout.places
-        if places.layout is Layout.SINGLE and self.view == self._last[tab]:
-            self.arrangement.current = places.answer
-        if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
-            await self.do(wanted := self._last[tab])
+        if self.view != wanted:  # it was under that screen, where doing it again would leave it, too
+            await self.do(wanted)
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
                 self.tab, self._view = tab, self.view
                 go_to(tab)
+        elif places.layout is Layout.SINGLE:
+            self.arrangement.current = places.answer
         self.changed()
 
     async def turn_view(self, by: int) -> None:
@@ -703,7 +698,7 @@ class MainScreen(KeyedScreen[None]):
         for further in range(1, len(views) + 1):
             wanted = views[(place + by * further) % len(views)]
             if wanted == text:
-                if self.open_view is None or self._left_open_view():
+                if self._left_open_view():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
                     self.go_to(text)
                 return
@@ -720,16 +715,12 @@ class MainScreen(KeyedScreen[None]):
     # ---- panels -----------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """Another size has other classes, and may be another arrangement."""
-        self.update_classes(size_classes(self.app, self.app.size), animate=False)
+        """Another size may have another arrangement."""
         self.changed()
 
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Show what changed under the screen that was left; when the program begins, there was none.
-
-        That screen may have moved the cursor. At the beginning Textual would style all widgets a second time.
-        """
-        event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """Show what changed under the screen that was left, which may have moved the cursor."""
         self.show_soon()
 
     def on_descendant_focus(self) -> None:
@@ -740,10 +731,8 @@ class MainScreen(KeyedScreen[None]):
         given, self._panel_layout.focusing = self._panel_layout.focusing, ""
         if focused == given:
             return  # by the layout, for the panel that was the current one then
-        if focused != self.arrangement.current and any(
-            panel.id == focused for panel in self.arrangement.panels
-        ):
-            self.arrangement.current = str(focused)
+        if focused in self.arrangement.by_id and focused != self.arrangement.current:
+            self.arrangement.current = focused
             self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)

@@ -183,16 +183,6 @@ class ToolMessage(Message):
     """Id of the tool."""
 
 
-class CandidateChosen(ToolMessage):
-    """The highlighted candidate was clicked: take it."""
-
-    tool = "branching"
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-        super().__init__()
-
-
 class CandidateClicked(ToolMessage):
     """Another candidate was clicked: highlight it."""
 
@@ -201,6 +191,10 @@ class CandidateClicked(ToolMessage):
     def __init__(self, id: int) -> None:
         self.id = id
         super().__init__()
+
+
+class CandidateChosen(CandidateClicked):
+    """The highlighted candidate was clicked: take it."""
 
 
 class SlotSelected(ToolMessage):

@@ -20,7 +20,6 @@ from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, Keyed, KeyLine, Needs
 from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.dialog import size_classes
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -130,7 +129,7 @@ class View(Vertical, Keyed):
         """The answer to the last key, shown instead of the situation; printable."""
         self.is_open = False
         self._stale = False
-        self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
+        self.fit(self.area.grow(AROUND).size)
 
     @property
     def timeline(self) -> Timeline:
@@ -252,7 +251,7 @@ class View(Vertical, Keyed):
             return
         if self.host.area != self.area:
             self.area = self.host.area
-            self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
+            self.fit(self.area.grow(AROUND).size)
         try:
             self.show()
         except Exception as error:

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -502,6 +503,20 @@ class Keyed(Widget):
     takes_keys: bool = False
     """True if its widgets are there and the first one has the focus: keys that come before that wait."""
 
+    def fit(self, room: Size, update: bool = True) -> None:
+        """Have the classes of a size, by the breakpoints of the application.
+
+        Args:
+            room: Cells of the screen, or of the view.
+            update: Whether there may be something that is styled.
+        """
+        classes: dict[str, bool] = {}
+        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
+        for cells, breakpoints in zip(room, sides, strict=True):
+            _, held = max(each for each in breakpoints if each[0] <= cells)
+            classes |= {name: name == held for _, name in breakpoints}
+        self.update_classes(classes, update, animate=False)
+
     @property
     def left(self) -> bool:
         """True if it is closed, or the program ends: nothing may be asked of its widgets."""
@@ -552,6 +567,21 @@ class Keyed(Widget):
 
 class KeyedScreen(Screen[Result], Keyed):
     """A screen whose keys are bound to its actions."""
+
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    """None: Textual sets these classes after the first layout, which would be a second one."""
+    _styled = ""
+    """The theme that its widgets were styled in."""
+
+    @on(events.Resize)
+    def _resized(self) -> None:
+        """Another size has other classes."""
+        self.fit(self.app.size)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Style what is shown again in another theme alone: Textual would do so each time."""
+        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
 
     async def perform(self, action: Action) -> None:
         """Do something, or say why it can't be done."""

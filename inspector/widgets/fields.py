@@ -71,9 +71,7 @@ class SafeInput(Input, Inked, inherit_css=False):
     def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:
         super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
 
-    def get_component_rich_style(
-        self, *names: str, partial: bool = False, default: Style | None = None
-    ) -> Style:
+    def get_component_rich_style(self, *names: str, **options: object) -> Style:
         """An ink, not Textual's component style: a dialog of twenty lines opens in two thirds of the time."""
         return self.ink(_INKS[names[0]])
 
