@@ -184,8 +184,6 @@ class StatusLine(Widget):
 
     left = right = answer = ""
     points = Breakpoints()
-    _stops = False
-    """True if one of them is set."""
     _answered_in = Phase.LOADING
     _view: str | None = None
     """The words of the open view; None if no view is open."""
@@ -229,7 +227,7 @@ class StatusLine(Widget):
             self.say("", phase)
         points = controller.runs.breakpoints.points
         if points is not self.points:
-            self.points, self._stops = points, bool(points.active)
+            self.points = points
             self.refresh()
         if (said, right) != (self.left, self.right):
             self.left, self.right = said, right
@@ -241,7 +239,7 @@ class StatusLine(Widget):
             return Content(truncate_words(self._view, width))
         right = f" {self.right}" if self.right else ""
         room = width - cell_len(said) - cell_len(right) - 2
-        marked = marker(self.points, room) if self._stops else ""
+        marked = marker(self.points, room) if self.points.active else ""
         right = f"  {marked}{right}" if marked else right
         room = max(0, width - cell_len(right))
         left = truncate_words(said, room)
