@@ -34,8 +34,8 @@ REPLAY = ActionTable(
     (
         Action("step", "Next", "In a replay: show what came next, or pause.", lambda own: own.step_replay(), worth=10,
                hint=lambda own: "pause" if own.playing else "next"),
-        Action("run", "Play", "In a replay: play, or pause.", lambda own: own.run_replay(), worth=9,
-               hint=lambda own: "" if own.playing else "play"),
+        Action("run", "Play", "In a replay: play, or pause.", worth=9, hint=lambda own: "" if own.playing else "play",
+               run=lambda own: own.move_replay(own.controller.transport.run)),
         Action("faster", "Faster", "In a replay: play faster.", worth=4, hint=lambda own: "pace" if own.playing else "",
                run=lambda own: own.say(own.controller.transport.change_pace(1))),
         Action("slower", "Slower", "In a replay: play slower.", worth=4, hint=lambda own: "pace" if own.playing else "",
@@ -323,7 +323,7 @@ class View(Vertical, Keyed):
         """True if the recording plays, or is to be followed."""
         return self.controller.transport.running
 
-    def _move(self, answer: Callable[[], str]) -> None:
+    def move_replay(self, answer: Callable[[], str]) -> None:
         """Move the recording on; at its end say what more would need."""
         playback = self.host.playback
         at_end = playback is not None and playback.player is not None and playback.player.at_end
@@ -331,11 +331,7 @@ class View(Vertical, Keyed):
 
     def step_replay(self) -> None:
         """Show what came next, or pause; at the end say what more would need."""
-        self._move(lambda: self.controller.transport.step(self.TELLING))
-
-    def run_replay(self) -> None:
-        """Play on, or pause; at the end say what more would need."""
-        self._move(self.controller.transport.run)
+        self.move_replay(lambda: self.controller.transport.step(self.TELLING))
 
     # ---- keys -------------------------------------------------------------------------------
 

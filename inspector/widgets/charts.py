@@ -176,12 +176,10 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
-    whole, rests = [], []
-    for n, part in enumerate(parts):
-        exact = part / total * cells
-        whole.append(int(exact))
-        rests.append((int(exact) - exact, n))
-    for _, n in sorted(rests)[: cells - sum(whole)]:
+    exact = [part / total * cells for part in parts]
+    whole = [int(each) for each in exact]
+    by_rest = sorted(range(len(parts)), key=lambda n: whole[n] - exact[n])
+    for n in by_rest[: cells - sum(whole)]:
         whole[n] += 1
     return whole
 
@@ -318,11 +316,13 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
     for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
         if each.sampler_prob <= 0:
             break
-        label, end = token_label(each.text, each.raw), start + each.sampler_prob
-        if each.id == distribution.picked:
-            parts.append((label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
-        else:
-            parts.append((label, start, end, False))
+        label, end, picked = (
+            token_label(each.text, each.raw),
+            start + each.sampler_prob,
+            each.id == distribution.picked,
+        )
+        place = (distribution.draw_from or 0.0, distribution.draw_to or 0.0) if picked else (start, end)
+        parts.append((label, *place, picked))
         start = end
     return [
         [Segment(" " * before), Segment(pointer, inks["accent"])],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -114,11 +115,7 @@ def escaped(text: str) -> str:
 
 def unescaped(text: str) -> str:
     """A text that was typed on one line, with \\n as a newline; other backslashes stay."""
-    out, chars = [], iter(text)
-    for char in chars:
-        follower = next(chars, "") if char == "\\" else ""
-        out.append(_UNESCAPES.get(follower, char + follower) if follower else char)
-    return "".join(out)
+    return re.sub(r"(?s)\\(.)", lambda typed: _UNESCAPES.get(typed[1], typed[0]), text)
 
 
 # ---- a choice -----------------------------------------------------------------------------------
