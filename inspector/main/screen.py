@@ -360,9 +360,9 @@ class MainScreen(KeyedScreen[None]):
         self._highlights = False
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for tool in (seen := self._seen()):
+        for tool in self._seen():
             tool.show()
-        for tool in seen:
+        for tool in self._seen():
             tool.shown()
 
     def replayed(self) -> None:
@@ -444,10 +444,8 @@ class MainScreen(KeyedScreen[None]):
             return self.table.at(key, self.tab, self._contexts)
         if (found := opened.meaning(key)) is not None or opened.typing:
             return found
-        found = self.table.at(key, self.tab, ())
-        return (
-            found if found is not None and found.tabs else None
-        )  # keys of the tab alone hold in a view, too
+        found = self.table.at(key, self.tab, ())  # keys of the tab alone hold in a view, too
+        return found if found is not None and found.tabs else None
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
