@@ -106,11 +106,6 @@ class Arrangement:
         self.alone = False
         """True if the text and the answer are shown alone."""
 
-    @property
-    def panel(self) -> PanelPlace:
-        """The current panel."""
-        return self.by_id[self.current]
-
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
         beside = self.by_id[panel].place is Place.STEPS and layout is Layout.GRID

@@ -245,8 +245,7 @@ class MainScreen(KeyedScreen[None]):
         if changed:
             self._shown = self.shown
             layout.apply()  # a panel that goes isn't drawn any more
-        if self._text.metric == INSIDE:
-            self.colour()
+        self.colour()
         self._show_records(timeline, heard)
         for tool in self._seen(heard, before):
             tool.show()
@@ -350,7 +349,8 @@ class MainScreen(KeyedScreen[None]):
         narrated = told.situation if told is not None else ""
         said = situation(self.controller, panel, self._candidates.candidate, narrated)
         single = self._panel_layout.places.layout is Layout.SINGLE
-        where = self.arrangement.panel.name if single else self.controller.transport.whereabouts
+        here = self.arrangement.by_id[self.arrangement.current]
+        where = here.name if single else self.controller.transport.whereabouts
         self.status.show(self.controller, said, where)
 
     def _show_highlighted(self) -> None:
@@ -910,9 +910,8 @@ class MainScreen(KeyedScreen[None]):
 
     def colour(self) -> None:
         """Color the text again, if it is colored by that."""
-        text = self.query_one(TextPanel)
-        if text.metric == INSIDE:
-            text.offer(self.heat())
+        if self._text.metric == INSIDE:
+            self._text.offer(self.heat())
 
     def help(self, page: str = "keys") -> None:
         """Show the help: what is on show and its keys come first, those of a narrator before them."""

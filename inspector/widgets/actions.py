@@ -407,8 +407,7 @@ def _firsts(actions: Iterable[Action]) -> list[str]:
     """The key of each action that is named, and all keys of notes."""
     names: list[str] = []
     for each in actions:
-        own = names_of(each.id, each.keys)
-        names += own[:1] if each.id else own
+        names += each.names[:1] if each.id else each.names
     return names
 
 
