@@ -197,8 +197,8 @@ class KeyTable:
         found = [each for each in self.actions if each.tabs and key in each.names]
         return ", ".join(f"{each.label} {'is ' if each is found[0] else ''}{each.way}" for each in found)
 
-    def now(self, id: str, contexts: Iterable[Context]) -> tuple[str, Action]:
-        """The meaning of an action now, after the id of its tool.
+    def now(self, id: str, contexts: Iterable[Context]) -> tuple[tuple[str, Action], tuple[str, Action]]:
+        """The meaning of an action now, and its usual one, which says what it needs: each after the id of its tool.
 
         Args:
             id: Of the action.
@@ -207,11 +207,14 @@ class KeyTable:
         Raises:
             KeyError: There is none.
         """
+        usual = (self._by_id[id][0].id, self._by_id[id][1]) if id in self._by_id else None
         for tool, table in contexts:
             for each in table.actions:
                 if each.run and each.id == id:
-                    return tool, each
-        return self._by_id[id][0].id, self._by_id[id][1]
+                    return (tool, each), usual or (tool, each)
+        if usual is None:
+            raise KeyError(id)
+        return usual, usual
 
     def levels(
         self, tab: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]

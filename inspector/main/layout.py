@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from textual.css.styles import Styles
 from textual.geometry import Region
-from textual.screen import Screen
 from textual.widget import Widget
 
 if TYPE_CHECKING:
-    from inspector.main.view import View
+    from inspector.main.screen import MainScreen
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -190,18 +189,14 @@ class PanelLayout:
     Args:
         screen: Its panels have the ids of the arrangement; `opening` takes the place of the text while there is none.
         arrangement: The panels that the user looks at.
-        opened: The open view, if any.
     """
 
-    def __init__(
-        self, screen: Screen[None], arrangement: Arrangement, opened: Callable[[], View | None]
-    ) -> None:
+    def __init__(self, screen: MainScreen, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.sizes: dict[str, int] = {}
         """The sizes that the user changed: `config.preferences.SIZES`."""
         self._screen = screen
         self._arranged: tuple[object, ...] | None = None
-        self.opened = opened
         self.waiting = True
         """True if there is no text yet."""
         self.focusing = ""
@@ -216,8 +211,8 @@ class PanelLayout:
         The panel of an open dialog is the answer before any other, and no panel is shown that the dialog covers. Beside
         a view, KV cache and time are one line each, even if one of them was the answer.
         """
-        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
-        width, height = self._screen.app.size
+        arrangement, own = self.arrangement, self.arrangement.answer
+        covered, (width, height) = self._screen.open_view is not None, self._screen.app.size
         layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
         if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
             own = ""
@@ -231,7 +226,7 @@ class PanelLayout:
     @property
     def answer_area(self) -> Region:
         """The place of a view on the terminal."""
-        places, area, opened = self.places, self._screen.query_one("#panels").region, self.opened()
+        places, area, opened = self.places, self._screen.query_one("#panels").region, self._screen.open_view
         if places.layout is not Layout.GRID or (opened is not None and opened.WHOLE):
             return area
         text = self._screen.query_one(f"#{self._text}").region
@@ -245,7 +240,7 @@ class PanelLayout:
 
     def apply(self) -> None:
         """Arrange the panels if anything about that changed, and focus the current one."""
-        arrangement, places, opened = self.arrangement, self.places, self.opened()
+        arrangement, places, opened = self.arrangement, self.places, self._screen.open_view
         # a lesson points at it
         about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         height = self._screen.query_one("#panels").region.height
@@ -266,7 +261,7 @@ class PanelLayout:
     @property
     def classes(self) -> dict[str, bool]:
         """The classes of the screen."""
-        opened, layout = self.opened(), self.places.layout
+        opened, layout = self._screen.open_view, self.places.layout
         if opened is not None and opened.WHOLE:
             layout = Layout.STACK
         kinds = {f"-{kind.value}": kind is layout for kind in Layout}
@@ -280,7 +275,8 @@ class PanelLayout:
             room: Lines of all panels: a narrator's card leaves less.
             about_text: Whether the text has at least half of them.
         """
-        screen, arrangement, layout, opened = self._screen, self.arrangement, places.layout, self.opened()
+        screen, arrangement, layout = self._screen, self.arrangement, places.layout
+        opened = screen.open_view
         widgets: dict[str, Widget] = {
             id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)
         }
@@ -369,9 +365,9 @@ class PanelLayout:
         """
         places, area = self.places, self._screen.query_one("#panels").region
         text, room = self._screen.query_one(f"#{self._text}").region, area.height
-        if self.arrangement.dialog or (
-            (opened := self.opened()) is not None and (opened.WHOLE or places.layout is not Layout.GRID)
-        ):
+        opened = self._screen.open_view
+        whole = opened is not None and (opened.WHOLE or places.layout is not Layout.GRID)
+        if self.arrangement.dialog or whole:
             return False
         if across and places.layout in (Layout.GRID, Layout.BESIDE):
             columns = text.width + across * max(1, round(area.width / 50))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from io import StringIO
 from typing import Any, TypeVar
@@ -96,7 +96,7 @@ class MainScreen(KeyedScreen[None]):
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
         """State and actions of each tool, by its id: see `own` for those that are made when they are first needed."""
-        self._panel_layout = PanelLayout(self, self.arrangement, lambda: self.open_view)
+        self._panel_layout = PanelLayout(self, self.arrangement)
         self.playback = playback
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
@@ -245,10 +245,12 @@ class MainScreen(KeyedScreen[None]):
         if changed:
             self._shown = self.shown
             layout.apply()  # a panel that goes isn't drawn any more
-        self.colour()
+        if self._text.metric == INSIDE:
+            self.colour()
         self._show_records(timeline, heard)
-        for tool in self._seen(heard, before):
-            tool.show()
+        for id, tool in self.actions.items():
+            if heard or tool.awake or id in self._shown or id in before:
+                tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
             caption = "" if timeline.conceals("captions") else self.caption
             held = self.controller.transport.captioned and self.open_view is None
@@ -256,21 +258,12 @@ class MainScreen(KeyedScreen[None]):
         self._show_status(told)
         if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
             self._frame(told)
-        for tool in self._seen(heard, before):
-            tool.shown()
+        for id, tool in self.actions.items():
+            if heard or tool.awake or id in self._shown or id in before:
+                tool.shown()
         self._session = reads[0] if told is None else None
         if (opened := self.open_view) is not None:
             opened.changed()
-
-    def _seen(self, heard: bool = False, before: Collection[str] = ()) -> list[ToolActions]:
-        """The tools that hear of a change.
-
-        Args:
-            heard: Whether all do.
-            before: Ids of the panels that were on screen before.
-        """
-        tools = self.actions.items()
-        return [tool for id, tool in tools if heard or tool.awake or id in self._shown or id in before]
 
     def _show_records(self, timeline: Timeline, heard: bool) -> None:
         """Show the panels of every session, where anything that they show has changed.
@@ -360,9 +353,10 @@ class MainScreen(KeyedScreen[None]):
         self._highlights = False
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for tool in self._seen():
+        seen = [tool for id, tool in self.actions.items() if tool.awake or id in self._shown]
+        for tool in seen:
             tool.show()
-        for tool in self._seen():
+        for tool in seen:
             tool.shown()
 
     def replayed(self) -> None:
@@ -375,8 +369,9 @@ class MainScreen(KeyedScreen[None]):
 
         A tool shows those by itself from which nothing else follows.
         """
-        if any(tool.awake and tool.takes_alone(records) for tool in self.actions.values()):
-            return
+        for tool in self.actions.values():
+            if tool.awake and tool.takes_alone(records):
+                return
         self.show()
 
     def _narrate(self) -> Narration | None:
@@ -505,11 +500,9 @@ class MainScreen(KeyedScreen[None]):
             id: Of the action.
             instead: Done in its place, where it can be done now.
         """
-        tool, action = self.table.now(id, self._contexts)
-        # the usual meaning says what it needs
-        usual, of = (self.table[id], self.table.tool(id).id) if id in self.table else (action, tool)
+        (tool, action), (usual_tool, usual) = self.table.now(id, self._contexts)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
-        refused = waits or refusal(usual, self.controller, self.actions[of])
+        refused = waits or refusal(usual, self.controller, self.actions[usual_tool])
         if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
@@ -526,7 +519,10 @@ class MainScreen(KeyedScreen[None]):
         if action.opens and instead is None:
             self.open_by(action)
         else:
-            run = instead or (action.run and partial(action.run, self.own(tool)))
+            owner = self.actions[tool]
+            if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+                owner = self.own(tool)
+            run = instead or (action.run and partial(action.run, owner))
             if run is not None and (done := run()) is not None:
                 await done
         if self._frame_reads() != self._framed:

@@ -147,7 +147,8 @@ def _finished(timeline: Timeline) -> str:
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     """The token that the next key takes, after the last one."""
-    step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
+    step, run, taken = key_for("step"), key_for("run"), timeline.taken
+    picked = next((each for each in timeline.candidates if each.id == taken), None)
     takes = f"{step.capitalize()} takes {quoted_label(picked)}" if picked is not None else ""
     if timeline.under and not timeline.recorded:
         return f"{_under(timeline)}. {takes}; {run} runs" if takes else _under(timeline)
@@ -167,12 +168,6 @@ def _under(timeline: Timeline) -> str:
         return f"Changed: {words} ({keys}, ends that)"
     are, them = ("are", "them") if len(timeline.under) > 1 else ("is", "it")
     return f"{words.removesuffix('off')}{are} off ({keys}, turns {them} back on)"
-
-
-def _picked(timeline: Timeline) -> Candidate | None:
-    """The token that space takes, if it is among the candidates."""
-    taken = timeline.taken
-    return next((each for each in timeline.candidates if each.id == taken), None)
 
 
 _STEPPING = frozenset((Phase.READY, Phase.RUNNING))

@@ -176,10 +176,12 @@ def shares(parts: Sequence[float], cells: int) -> list[int]:
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)
-    exact = [part / total * cells for part in parts]
-    whole = [int(each) for each in exact]
-    by_rest = sorted(range(len(parts)), key=lambda n: whole[n] - exact[n])
-    for n in by_rest[: cells - sum(whole)]:
+    whole, rests = [], []
+    for n, part in enumerate(parts):
+        exact = part / total * cells
+        whole.append(int(exact))
+        rests.append((int(exact) - exact, n))
+    for _, n in sorted(rests)[: cells - sum(whole)]:
         whole[n] += 1
     return whole
 
@@ -288,8 +290,8 @@ def places(distribution: Distribution) -> tuple[str, str, str]:
         low, high = int(start * scale), int(end * scale)
         if low != high:
             break
-    first, *ends = (f"{each / scale:.{digits}f}" for each in (int(draw * scale), low, high))
-    return first, ends[0], ends[1]
+    first = int(draw * scale) / scale
+    return f"{first:.{digits}f}", f"{low / scale:.{digits}f}", f"{high / scale:.{digits}f}"
 
 
 def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> list[list[Segment]]:

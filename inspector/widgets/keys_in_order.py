@@ -79,16 +79,11 @@ class KeysInOrder:
         with suppress(TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 for node in dict.fromkeys((*way, self._app)):
-                    await _reached(node)
+                    reached = asyncio.Event()
+                    posted = node.post_message(events.Callback(callback=reached.set))
+                    while posted and not reached.is_set() and node.is_running and node.is_attached:
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(reached.wait(), LOOK)
         self.busy = bool(self._waiting)
         if self.busy:
             self._app.post_message(events.Callback(callback=self._next))
-
-
-async def _reached(node: DOMNode) -> None:
-    """Wait until a node has dealt with what is in its queue, or is gone."""
-    reached = asyncio.Event()
-    if node.post_message(events.Callback(callback=reached.set)):
-        while not reached.is_set() and node.is_running and node.is_attached:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(reached.wait(), LOOK)

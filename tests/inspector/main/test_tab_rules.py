@@ -75,7 +75,7 @@ def test_a_letter_of_a_tab_or_of_all_means_the_same_in_every_view() -> None:
     taken = set()
     for tool in TOOLS:
         for opener in (each for each in tool.actions if each.opens):
-            for tab in TABLE.tabs[opener.id]:
+            for tab in opener.tabs:
                 held = {
                     key: each.id
                     for each in TABLE.actions
