@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -106,7 +107,7 @@ TRANSPORT = Tool(
         ActionTable("While a recording is shown", (
             Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
             Action("take_back", hint="back", worth=9, place=55),
-        ), when=lambda own: own.timeline.recorded, told=False),
+        ), when=attrgetter("timeline.recorded"), told=False),
     ),
 )  # fmt: skip
 

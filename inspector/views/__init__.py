@@ -7,6 +7,7 @@ A view's module is imported when it is first opened.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -657,7 +658,7 @@ RECORDINGS = Tool(
             Action("sampling", help="Try other settings, if logits were recorded."),
             Action("go_live", help="Continue live: load the model, compare it with the recording, and step."),
             Action("open", help="Continue live with a model that has moved to another directory."),
-        ), when=lambda own: own.timeline.recorded),
+        ), when=attrgetter("timeline.recorded")),
     ),
 )  # fmt: skip
 
