@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, get_args
 
 from engine.errors import SettingsError, not_unicode_at
@@ -26,8 +27,12 @@ class Grammar(SettingsStruct, frozen=True):
     @property
     def summary(self) -> str:
         """Kind and first 40 characters of the text, in one line: `regex [0-9]+`."""
-        listed = self.text.strip("\n").replace("\n", ", ") if self.kind == "choices" else self.text
-        words = " ".join(listed.split())
+        if self.kind == "regex":  # blanks are a part of it, and could not be seen at its ends
+            words = re.sub("^ +| +$", lambda ends: "␣" * len(ends[0]), self.text)
+            words = words.replace("\n", "\\n").replace("\t", "\\t")
+        else:
+            listed = self.text.strip("\n").replace("\n", ", ") if self.kind == "choices" else self.text
+            words = " ".join(listed.split())
         return f"{self.kind} {words[:39] + '…' if len(words) > 40 else words}"
 
     def check_together(self, vocabulary: int | None) -> None:

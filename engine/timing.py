@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterable, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
@@ -35,8 +36,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
         ordered: Values in ascending order, at least one.
         share: Fraction from 0 to 1.
     """
-    index = -(-len(ordered) * share // 1) - 1
-    return ordered[max(0, min(len(ordered) - 1, int(index)))]
+    return ordered[max(0, ceil(len(ordered) * share) - 1)]
 
 
 def warm(steps: Iterable[StepTimes]) -> list[float]:

@@ -46,15 +46,6 @@ from inspector.blocks.page import notebook
 from inspector.border import checked, settings_of
 from inspector.display import token_label
 from inspector.documents import attention, attribution, gradients, lens
-from inspector.documents.attribution import head_rows, part_rows
-from inspector.documents.gradients import (
-    TokenShare,
-    asked_words,
-    baseline_of,
-    largest,
-    method_words,
-    shares_of,
-)
 from inspector.documents.scores import by_weight, in_words, key_shares, query_shares
 from inspector.passage import MOST_SHOWN, Candidate, Step
 from inspector.session.client import Backend, EngineClient, IdleBackend, Request
@@ -72,9 +63,9 @@ if TYPE_CHECKING:
 
 Reply = TypeVar("Reply", bound=Record)
 Viewed = TypeVar(
-    "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.LensRead, protocol.ScoreRead,
-    protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored, protocol.ActivationsPatched,
-    protocol.PairsPatched,
+    "Viewed", protocol.AttentionRead, protocol.AttributionRead, protocol.GradientsRead, protocol.LensRead,
+    protocol.ScoreRead, protocol.ExpertsRead, protocol.PositionTried, protocol.HeadsScored,
+    protocol.ActivationsPatched, protocol.PairsPatched,
 )  # fmt: skip
 Read = TypeVar("Read")
 ENDLESS = 10**9
@@ -238,17 +229,19 @@ class _Line:
         self.do(protocol.Recall((at,)))
         return self.do(command).answer(kind)
 
-    def view(self, command: Command, kind: type[Viewed], what: str) -> Viewed:
+    def view(self, command: Command, kind: type[Viewed], what: str, hint: str = "") -> Viewed:
         """Ask for a view of the inside.
 
         Raises:
-            EngineError: The engine refuses, or what was read is not what the model computes.
+            EngineError: The engine refuses, or what was read is not what the model computes: then with the hint.
         """
         read = self.do(command).answer(kind)
         if (failed := read.facts.failed) is not None:
+            where = f" ({failed.where})" if failed.where else ""
             raise StepError(
                 f"The {what} of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
-                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed."
+                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{where}.",
+                hint,
             )
         return read
 
@@ -327,9 +320,7 @@ class _Line:
             EngineError: The engine refuses.
         """
         self.settle()
-        tree = self.timeline.tree
-        under = tree.interventions.get(tree.held.get(node, 0), ())
-        if under != self.held:
+        if self.timeline.tree.interventions.get(node, ()) != self.held:
             for record in self.do(protocol.HoldInterventions(node, self.held)).records:
                 if isinstance(record, protocol.InterventionsHeld):
                     node = record.node
@@ -362,10 +353,15 @@ def _error(failure: protocol.Failure) -> EngineError:
 
 
 class _Result(Generic[Read]):
-    """An answer of the engine; `record` is the whole of it."""
+    """An answer of the engine; `record` is the whole of it.
 
-    def __init__(self, record: Read) -> None:
-        self.record = record
+    Args:
+        record: The answer.
+        path: The tokens that it is about, if it is about those of a path.
+    """
+
+    def __init__(self, record: Read, path: Sequence[Item] = ()) -> None:
+        self.record, self._path = record, path
 
 
 class Sampler(_Result[protocol.Explained]):
@@ -470,18 +466,12 @@ Inside = TypeVar("Inside", bound=protocol.AttentionRead | protocol.ScoreRead)
 
 
 class _OnPath(_Result[Inside]):
-    """A view of the inside over the tokens of a path.
+    """A view of the inside over the tokens of a path."""
 
-    Args:
-        record: The answer.
-        path: The tokens.
-    """
-
-    def __init__(self, record: Inside, path: Sequence[Item] = ()) -> None:
-        super().__init__(record)
-        self._path = path
-        self.texts = tuple(item.text for item in path)
+    @property
+    def texts(self) -> tuple[str, ...]:
         """Texts of the tokens of the path."""
+        return tuple(item.text for item in self._path)
 
     @property
     def check(self) -> dict[str, tuple[float, float]]:
@@ -528,9 +518,8 @@ class Gradients(_Result[protocol.GradientsRead]):
     """
 
     def __init__(self, record: protocol.GradientsRead, path: Sequence[Item] = ()) -> None:
-        super().__init__(record)
-        self._path = path
-        self.shares = shares_of(record, path)
+        super().__init__(record, path)
+        self.shares = gradients.shares_of(record, path)
         """Shares in the order of the text, with `place`, `label`, `value` in logits, and `share` of all sizes."""
 
     @property
@@ -539,9 +528,9 @@ class Gradients(_Result[protocol.GradientsRead]):
         return self.record.residual
 
     @checked
-    def top(self, count: int = 5) -> list[TokenShare]:
+    def top(self, count: int = 5) -> list[gradients.TokenShare]:
         """The largest, whatever their sign."""
-        return largest(self.shares)[: max(0, count)]
+        return gradients.largest(self.shares)[: max(0, count)]
 
     def _repr_html_(self) -> str:
         """The text colored by shares, and the largest of them."""
@@ -549,7 +538,7 @@ class Gradients(_Result[protocol.GradientsRead]):
 
     def __repr__(self) -> str:
         words = ", ".join(f"{each.label} {each.value:+.2f}" for each in self.top(3))
-        return f"<Gradients of {asked_words(self.record)}, {method_words(self.record)}: {words}>"
+        return f"<Gradients of {gradients.asked_words(self.record)}, {gradients.method_words(self.record)}: {words}>"
 
 
 class Merges(_Result[protocol.TakenApart]):
@@ -673,10 +662,6 @@ class Lens(_Result[protocol.LensRead]):
     `record` has what the engine read (`engine.protocol.LensRead`).
     """
 
-    def __init__(self, record: protocol.LensRead, path: Sequence[Item] = ()) -> None:
-        super().__init__(record)
-        self._path = path
-
     @property
     def tokens(self) -> list[tuple[str, float]]:
         """The token that each layer would predict next, with its probability; the embedding comes first."""
@@ -699,12 +684,16 @@ class Contributions(_Result[protocol.AttributionRead]):
     @property
     def parts(self) -> dict[str, float]:
         """The logits that each part adds, by name, in the order in which they write; they add up to the whole."""
-        return {each.name: each.value for each in part_rows(self.record)}
+        return {each.name: each.value for each in attribution.part_rows(self.record)}
 
     @property
     def heads(self) -> dict[str, float]:
         """The same for each attention head, as far as heads can be told apart."""
-        every = (each for part in part_rows(self.record) for each in head_rows(self.record, part))
+        every = (
+            each
+            for part in attribution.part_rows(self.record)
+            for each in attribution.head_rows(self.record, part)
+        )
         return {each.name: each.value for each in every if each.kind == "head"}
 
     def _repr_html_(self) -> str:
@@ -1146,16 +1135,10 @@ class Branch:
         """
         one, other = (*self._compared(token, against, alone), None)[:2]
         method: protocol.GradientMethod = "integrated" if integrated else "input"
-        start = baseline_of(baseline)
+        start = gradients.baseline_of(baseline)
         command = protocol.ReadGradients(self.node, one, other, method, *start, steps, hold_experts)
-        read = self._line.do(command).answer(protocol.GradientsRead)
-        if (failed := read.facts.failed) is not None:
-            where = f" ({failed.where})" if failed.where else ""
-            raise StepError(
-                f"The gradients of {read.facts.family} can't be shown: the check `{failed.name}` is off by "
-                f"{failed.error:.2g}, and {failed.bound:.2g} is allowed{where}.",
-                "Take more steps, another baseline, or hold_experts=True in a mixture of experts.",
-            )
+        hint = "Take more steps, another baseline, or hold_experts=True in a mixture of experts."
+        read = self._line.view(command, protocol.GradientsRead, "gradients", hint)
         return Gradients(read, self._path())
 
     def _compared(self, token: int | str | None, against: int | str | None, alone: bool) -> tuple[int, ...]:

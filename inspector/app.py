@@ -335,9 +335,8 @@ class InspectorApp(App[int]):
             return
         if self.inbox.waiting:
             self.inbox.tick()
-        playback, resumed = self.playback, self.recorder.resumed
-        if playback.player is not None or playback.waiting is not None or resumed is not None:
-            playback.tick()
+        if self.playback.player is not None or self.playback.waiting is not None:
+            self.playback.tick()
         if not self._ahead.done:
             self._ahead.tick(self.controller.resting and not (self.inbox.waiting or self.keys.busy))
 

@@ -31,34 +31,19 @@ def _escaped(text: str) -> str:
     return escape(text)
 
 
-def coloured(spans: Iterable[str]) -> str:
-    """A text of spans of HTML, with its own blanks and line breaks."""
-    return f'<div style="font-family: monospace; white-space: pre-wrap">{"".join(spans)}</div>'
-
-
-def span(text: str, told: str, share: float) -> str:
-    """A piece of text.
-
-    Args:
-        text: As it is; it is escaped here.
-        told: Shown under the mouse.
-        share: Of its ground's colour, 0 to 1.
-    """
-    title = _escaped(told).replace("\n", "&#10;")
-    return f'<span title="{title}" style="background: rgba(220, 90, 30, {share:.2f})">{_escaped(text)}</span>'
-
-
 def _cell(item: Item) -> str:
     """One token, the more surprising the darker its ground; one of a prompt is pale."""
     if not isinstance(item, StepRecord):
         return f'<span style="opacity: 0.6">{_escaped(item.text)}</span>'
-    told = "\n".join(f"{quoted(each.text)} {each.prob:.1%}" for each in top(item.choice, 5))
-    return span(item.text, told, min(0.6, 0.06 * item.surprisal_bits))
+    best = "&#10;".join(_escaped(f"{quoted(each.text)} {each.prob:.1%}") for each in top(item.choice, 5))
+    style = f"background: rgba(220, 90, 30, {min(0.6, 0.06 * item.surprisal_bits):.2f})"
+    return f'<span title="{best}" style="{style}">{_escaped(item.text)}</span>'
 
 
 def tokens_html(items: Sequence[Item]) -> str:
     """The last tokens of a text, the more surprising the darker their ground."""
-    return coloured(["… "] * (len(items) > MOST_SHOWN) + [_cell(item) for item in items[-MOST_SHOWN:]])
+    spans = "".join(["… "] * (len(items) > MOST_SHOWN) + [_cell(item) for item in items[-MOST_SHOWN:]])
+    return f'<div style="font-family: monospace; white-space: pre-wrap">{spans}</div>'
 
 
 class Markup(str):

@@ -493,7 +493,10 @@ def wilson(count: int, draws: int, z: float = Z) -> tuple[float, float]:
     share, square = count / draws, z * z / draws
     middle = share + square / 2
     half = z * math.sqrt(share * (1 - share) / draws + square / (4 * draws))
-    return max(0.0, (middle - half) / (1 + square)), min(1.0, (middle + half) / (1 + square))
+    low, high = (middle - half) / (1 + square), (middle + half) / (1 + square)
+    return (low if count else 0.0), (
+        high if count < draws else 1.0
+    )  # these ends are exact, and rounded otherwise
 
 
 def chi_square_tail(value: float, degrees: int) -> float:

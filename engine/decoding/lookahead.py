@@ -25,6 +25,7 @@ from engine.protocol import AheadLine, LookAhead, LookedAhead, Record
 from engine.sampling.ranking import Row, checked_logprobs
 from engine.session.context import Context
 from engine.session.session import DetachedPath, Session, run_at
+from engine.settings import BY_NAME, STAGES
 from engine.task import Stopped, Task, never
 
 
@@ -61,7 +62,8 @@ def lines_ahead(
     detached = run_at(session, node, stopped)
     limit, ends = _within_window(session, node, tokens)
     rows = rows_of(detached.runner)
-    note = " ".join(filter(None, (_recomputed_note(detached), session.cut_note(node), rows.note, ends)))
+    notes = (_recomputed_note(detached), session.cut_note(node), _own_logits_note(session), rows.note, ends)
+    note = " ".join(filter(None, notes))
     logprobs, pending = checked_logprobs(detached.row), session.pending.get(node, b"")
     state = session.node_reader.grammars.at(session.settings.grammar, node)
     lines = [GreedyLine(session.tokens, token, float(logprobs[token]), pending, state) for token in ids]
@@ -144,6 +146,13 @@ def _recomputed_note(detached: DetachedPath) -> str:
         return ""
     tokens = "1 token" if detached.recomputed == 1 else f"{detached.recomputed:,} tokens"
     return f"{tokens} of the path went through the model again{f' ({detached.why})' if detached.why else ''}."
+
+
+def _own_logits_note(session: Session) -> str:
+    """The note that settings which change the sampler's logits are left out; empty if none does."""
+    settings = (BY_NAME[stage.setting] for stage in STAGES.values() if stage.kind == "logits")
+    left_out = [setting.label for setting in settings if setting.on(session.settings)]
+    return f"Greedy by the model's own logits, without {', '.join(left_out)}." if left_out else ""
 
 
 def _within_window(session: Session, node: int, tokens: int) -> tuple[int, str]:

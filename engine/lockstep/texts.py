@@ -174,7 +174,7 @@ def _picks(path: Continuation, runner: Runner, row: Row) -> Iterator[int]:
 
 def _ended(path: Continuation) -> bool:
     """True if a continuation ended its sequence."""
-    return path.count > 0 and path.tree[path.node].token in path.tokens.eos_ids
+    return path.tree[path.node].token in path.tokens.eos_ids
 
 
 def _diverged(mine: Continuation, theirs: Continuation) -> int | None:

@@ -12,7 +12,6 @@ import io
 import os
 import re
 import sys
-import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -391,27 +390,6 @@ class RecordingReader(Iterator[Entry]):
                     self.close()
                 break
         raise StopIteration
-
-    def slice(self, seconds: float) -> list[Entry]:
-        """Read the next entries, for a screen that reads a long recording between its frames.
-
-        Args:
-            seconds: Time after which no further entry is read.
-
-        Returns:
-            The entries read; empty only at the end.
-
-        Raises:
-            RecordingError: See `RecordingReader`.
-        """
-        end = time.perf_counter() + seconds
-        entries: list[Entry] = []
-        with uncollected():
-            for entry in self:
-                entries.append(entry)
-                if time.perf_counter() >= end:
-                    break
-        return entries
 
     # ---- bytes ------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 
 from engine.errors import RecordingError
 from engine.files import name_new, open_regular
-from engine.recording.file import MAGIC, Entry, FrameWriter, Kept, RecordingReader, unwritable
+from engine.recording.file import MAGIC, Entry, FrameWriter, RecordingReader, unwritable
 
 SYNC_SECONDS = 1.0
 """Maximum seconds until written data are on the disk; the operating system has them at once."""
@@ -32,13 +32,11 @@ class Journal:
     journal is off and discards everything.
     """
 
-    def __init__(self, path: Path, descriptor: int, writer: FrameWriter, size: int, began: float) -> None:
-        self.path = path
+    def __init__(self, file: _File, writer: FrameWriter) -> None:
+        self.path = file.path
         self.off = False
         """True if everything is discarded."""
-        self._file = _File(path, descriptor, size)
-        self._writer = writer
-        self._began = time.monotonic() - began
+        self._file, self._writer = file, writer
         self._queue: SimpleQueue[Entry | threading.Event | None] = SimpleQueue()
         self._failure: RecordingError | None = None
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
@@ -61,77 +59,59 @@ class Journal:
             descriptor = _created(path, MAGIC + writer.header())
         except OSError as error:
             raise unwritable(path, error) from error
-        return cls._begun(path, descriptor, writer, b"", 0.0)
+        return cls._begun(path, descriptor, writer)
 
     @classmethod
-    def resume(cls, path: Path | str, program: str) -> tuple[list[Entry], RecordingReader, Journal]:
+    def resume(cls, reader: RecordingReader, program: str) -> Journal:
         """Continue a file, cutting off an incomplete last frame.
 
-        Returns:
-            The file's entries, the reader that read them (`torn`, `header`), and the journal.
+        Args:
+            reader: It has read the file to its end.
+            program: Name and version of the writing program.
 
         Raises:
-            RecordingError: The file can't be read or written, or another program uses it.
+            RecordingError: The file can't be written, has changed since it was read, or another program uses it.
         """
-        path, writer = Path(path), FrameWriter(program)
+        path, writer = reader.path, FrameWriter(program)
+        if reader.compressed:
+            raise RecordingError(
+                f"{path} is compressed, so the session can't be continued in it.",
+                "Save it under a name without .zst.",
+            )
+        writer.size, writer.last = reader.complete, reader.last
         try:
             descriptor = os.open(path, os.O_RDWR)
         except OSError as error:
             raise unwritable(path, error) from error
-        try:
-            _lock(path, descriptor)
-            reader = RecordingReader(path, torn_ok=True)
-            entries = list(reader)
-            if reader.compressed:
-                raise RecordingError(
-                    f"{path} is compressed, so the session can't be continued in it.",
-                    "Save it under a name without .zst.",
-                )
-            os.ftruncate(descriptor, reader.complete)
-            writer.size, writer.last = reader.complete, reader.last
-        except BaseException as error:
-            os.close(descriptor)
-            if isinstance(error, OSError):
-                raise unwritable(path, error) from error
-            raise
-        began = entries[-1].at if entries else 0.0
-        return entries, reader, cls._begun(path, descriptor, writer, writer.header(), began)
+        return cls._begun(path, descriptor, writer, reader)
 
     @classmethod
-    def _begun(cls, path: Path, descriptor: int, writer: FrameWriter, begin: bytes, began: float) -> Journal:
+    def _begun(
+        cls, path: Path, descriptor: int, writer: FrameWriter, reader: RecordingReader | None = None
+    ) -> Journal:
         try:
             _lock(path, descriptor)
             file = _File(path, descriptor, os.fstat(descriptor).st_size)
-            file.write(begin)
+            if reader is not None:
+                if file.size != reader.complete + reader.torn:
+                    raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
+                file.size = reader.complete
+                os.ftruncate(descriptor, file.size)
+                file.write(writer.header())
             file.sync()
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError):
                 raise unwritable(path, error) from error
             raise
-        return cls(path, descriptor, writer, file.size, began)
+        return cls(file, writer)
 
-    @property
-    def clock(self) -> float:
-        """Seconds since the session began; after `resume`, counted on from the last entry's time."""
-        return time.monotonic() - self._began
-
-    def write(self, value: Kept, at: float | None = None) -> None:
-        """Append a record or settings; returns at once.
-
-        Args:
-            value: A record, or settings that apply from now on. It must never change after this call.
-            at: Time in seconds of `clock`; None for now.
+    def write(self, entry: Entry) -> None:
+        """Append an entry, whose value must never change after this call; returns at once.
 
         Raises:
             RecordingError: A write failed, now or before. Raised once; then the journal is off.
         """
-        if not isinstance(value, Kept):
-            raise TypeError(f"{type(value).__name__} has no place in a recording")
-        self.write_entry(Entry(value, self.clock if at is None else at))
-
-    def write_entry(self, entry: Entry) -> None:
-        """Append an entry of another recording unchanged; see `write`."""
         self._raise()
         if not self.off:
             self._queue.put(entry)
@@ -246,7 +226,7 @@ class _File:
     """The journal's file, used by its thread."""
 
     def __init__(self, path: Path, descriptor: int, size: int) -> None:
-        self._path, self._descriptor = path, descriptor
+        self.path, self._descriptor = path, descriptor
         self.size = size
         """Bytes of all complete frames."""
         self._unsynced: float | None = None
@@ -280,7 +260,7 @@ class _File:
         self._unsynced = None
         if os.fstat(self._descriptor).st_nlink == 0:
             raise RecordingError(
-                f"{self._path} was removed: the session is no longer saved.", "Save it elsewhere."
+                f"{self.path} was removed: the session is no longer saved.", "Save it elsewhere."
             )
 
     def _check(self) -> None:
@@ -291,11 +271,11 @@ class _File:
         """
         own = os.fstat(self._descriptor)
         try:
-            named = os.stat(self._path)
+            named = os.stat(self.path)
         except FileNotFoundError:  # removed or renamed, which is handled elsewhere
             named = own
         if not os.path.samestat(own, named) or own.st_size != self.size:
-            raise RecordingChanged(f"Another program changed {self._path}.", "Save the session elsewhere.")
+            raise RecordingChanged(f"Another program changed {self.path}.", "Save the session elsewhere.")
 
     def close(self) -> None:
         """Close the file and release its lock."""

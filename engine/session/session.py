@@ -101,8 +101,8 @@ class InterventionSets:
         if node in self._tree and self._tree[node].intervention_set:
             units = ", ".join(each.label for each in self.at(node))
             raise StepError(
-                f"This token was computed under interventions ({units}): {what} for the model's own.",
-                "Go to a branch of the model's own.",
+                f"This token was computed under interventions ({units}): {what} for the model's own tokens.",
+                "Go to a branch without interventions.",
             )
 
 

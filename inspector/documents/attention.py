@@ -411,7 +411,8 @@ def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRO
         most: The heads at most; None for all, by layer.
     """
     yield sentence(
-        "The strongest weights, the first token aside. Where a head looks does not show what it takes from there."
+        "The heads that look most at another token than the first. Where a head looks does not show what it takes "
+        "from there."
     )
     heads = rows_of(read)
     if most is not None:

@@ -274,7 +274,8 @@ class Reason(Struct, frozen=True):
         low = fsum(each.sampler_prob for each in self.distribution.candidates if each.sampler_prob > share)
         if other.rank == 1 and low:
             return f"{label} fell behind: {moved or 'the stages changed the order'}."
-        ends = [f"{low:.3f}" if low else "0", f"{low + share:.3f}"]
+        start, end = (int(each * 1000) / 1000 for each in (low, low + share))  # cut off, as `places` does
+        ends = [f"{start:.3f}" if low else "0", f"{end:.3f}"]
         same = f"{scales.percent(share, PERCENT)} of the line"
         covers = same if ends[0] == ends[1] else " to ".join(ends)
         top = "The top candidate " if other.rank == 1 else ""

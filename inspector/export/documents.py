@@ -39,7 +39,7 @@ from inspector.export.recording import (
 )
 from inspector.scales import KL_BITS, METRIC, SURPRISE_BITS, bits, count, milliseconds, percent, size
 from inspector.state.branches import ROOT, made
-from inspector.state.candidates import of_prompt, with_own
+from inspector.state.candidates import choice_of
 from inspector.state.conditions import Made, by_token
 from inspector.state.session_tree import Item, SessionTree, quoted_label
 from inspector.state.timeline import Timeline
@@ -533,22 +533,14 @@ class _Tokens:
     def _candidates(self, item: Item) -> list[Any] | None:
         """Words, probabilities, the sampler's if they differ, cuts, others and their share, ranks unlike places, and
         the sampler's share of the others if it differs."""
-        if isinstance(item, Step):
-            choice = with_own(item.choice, item)
-            recorded: Sequence[Candidate] = choice.candidates
-            others = choice.others
-            mass, drawn_mass = choice.others_prob, choice.others_sampler_prob
-        else:
-            recorded, mass = of_prompt(item)
-            drawn_mass = mass
-            vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else len(recorded)
-            others = vocabulary - len(recorded)
-        if not recorded:
+        vocabulary = self._timeline.facts.vocabulary if self._timeline.facts else 0
+        choice = choice_of(item, vocabulary)
+        if not choice.candidates:
             return None
-        kept = [c for place, c in enumerate(recorded) if place < self._most or c.id == item.id]
-        left = [c for c in recorded if c not in kept]
-        mass += sum(c.prob for c in left)
-        drawn_mass += sum(c.sampler_prob for c in left)
+        kept = [c for place, c in enumerate(choice.candidates) if place < self._most or c.id == item.id]
+        left = [c for c in choice.candidates if c not in kept]
+        mass = choice.others_prob + sum(c.prob for c in left)
+        drawn_mass = choice.others_sampler_prob + sum(c.sampler_prob for c in left)
         probs = [millionths(c.prob) for c in kept]
         drawn = [millionths(c.sampler_prob) for c in kept if c.cut_by is None]
         return [
@@ -556,7 +548,7 @@ class _Tokens:
             probs,
             0 if drawn == probs else drawn,
             self._cuts(kept),
-            others + len(left),
+            choice.others + len(left),
             millionths(mass),
             [[place, c.rank] for place, c in enumerate(kept) if c.rank != place + 1],
             *([] if millionths(mass) == millionths(drawn_mass) else [millionths(drawn_mass)]),

@@ -19,14 +19,14 @@ from engine.settings import BY_NAME
 from inspector.blocks.page import element, hint, row, table, written
 from inspector.display import token_label, visible
 from inspector.documents.parts import ExportPart
-from inspector.export.documents import running
+from inspector.export.documents import label, running
 from inspector.export.markup import filled
 from inspector.lessons.actions import LessonAction, given_text, settings_given
 from inspector.lessons.headless import go_through, recorded_play, recorded_session, settle
 from inspector.lessons.lesson import Beat, Lesson, LessonPhase
 from inspector.lessons.play import Card, LessonPlay
 from inspector.scales import METRIC, bits, count, counted, milliseconds, percent, size
-from inspector.state.candidates import of_prompt, with_own
+from inspector.state.candidates import choice_of
 from inspector.state.conditions import conditions
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
@@ -320,50 +320,37 @@ ROWS = 10
 def of_token(item: Item, vocabulary: int, stages: bool) -> Element:
     """The candidates that a token of the text was taken from."""
     if isinstance(item, Step):
-        title = f"What could have come at step {item.index + 1}, where {_label(item)} was taken"
-        return _drawn(title, with_own(item.choice, item), item.id, stages)
-    candidates, mass = of_prompt(item)
-    others = max(0, vocabulary - len(candidates))
-    title = f"What the model expected in the place of {_label(item)}"
-    return element("section", _candidates_table(title, candidates, item.id, others, mass))
+        title = f"What could have come at step {item.index + 1}, where {label(item)} was taken"
+        return _drawn(title, choice_of(item), item.id, stages)
+    title = f"What the model expected in the place of {label(item)}"
+    of = choice_of(item, vocabulary)
+    return element("section", _candidates_table(title, of, item.id, drawn=False))
 
 
 def _drawn(title: str, of: Distribution, taken: int | None, stages: bool) -> Element:
     """The table, the draw, and the rest after each stage of the sampler."""
-    candidates = _candidates_table(title, of.candidates, taken, of.others, of.others_prob, of)
+    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
+    candidates = _candidates_table(title, of, taken, drawn=taken is not None or of.draw is not None)
     return element("section", candidates, _draw(of, taken), _stages(of) if stages else None)
 
 
-def _candidates_table(
-    title: str,
-    candidates: Sequence[Candidate],
-    taken: int | None,
-    others: int,
-    mass: float,
-    of: Distribution | None = None,
-) -> Element:
+def _candidates_table(title: str, of: Distribution, taken: int | None, drawn: bool) -> Element:
     """A table of candidates.
 
     Args:
         title: Its caption.
-        candidates: Those that are known.
+        of: Has those that are known.
         taken: Id of the one that was, or will be, taken; None if it is to be predicted.
-        others: Number of the other tokens.
-        mass: Their probability.
-        of: None in the prompt, where nothing is drawn.
+        drawn: Whether the sampler's shares are shown.
     """
-    shown = [each for each in candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
-    # without a draw one token has all of what the sampler leaves: that would show what is to be predicted
-    drawn = of is not None and (taken is not None or of.draw is not None)
+    shown = [each for each in of.candidates if each.rank <= ROWS or each.id == taken][: ROWS + 1]
     shares = [each.prob for each in shown] + [each.sampler_prob for each in shown if drawn]
     rows = [_candidate_row(each, max(shares, default=1.0) or 1.0, taken, drawn) for each in shown]
-    left = [each for each in candidates if each not in shown]
-    if others + len(left) > 0:
-        after = ""
-        if of is not None and drawn:
-            after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left))
-        before = percent(mass + sum(each.prob for each in left))
-        rows.append(row("", f"{count(others + len(left))} others", "", before, after, class_="others"))
+    left = [each for each in of.candidates if each not in shown]
+    if others := of.others + len(left):
+        after = percent(of.others_sampler_prob + sum(each.sampler_prob for each in left)) if drawn else ""
+        before = percent(of.others_prob + sum(each.prob for each in left))
+        rows.append(row("", f"{count(others)} others", "", before, after, class_="others"))
     head = ("", "candidate", "", "model", "sampler" if drawn else "")
     return table(title, head, rows, class_="candidates")
 
@@ -386,14 +373,11 @@ def _candidate_row(each: Candidate, most: float, taken: int | None, drawn: bool)
 
 def _bar(each: Candidate, most: float, drawn: bool) -> Element:
     """Two bars in one: what the model gives, and below it what the sampler draws with."""
-    model = element("rect", class_="model", y=1, height=7 if drawn else 12, width=_part(each.prob, most))
-    sampler = element("rect", class_="sampler", y=9, height=4, width=_part(each.sampler_prob, most))
+    before, after = (f"{100 * share / most:.2f}" for share in (each.prob, each.sampler_prob))
+    model = element("rect", class_="model", y=1, height=7 if drawn else 12, width=before)
+    sampler = element("rect", class_="sampler", y=9, height=4, width=after)
     return element("svg", model, sampler if drawn else None,
                    viewBox="0 0 100 14", preserveAspectRatio="none", aria_hidden="true")  # fmt: skip
-
-
-def _part(share: float, most: float) -> str:
-    return f"{100 * share / most:.2f}"
 
 
 def _draw(distribution: Distribution, taken: int | None) -> Element | None:
@@ -445,7 +429,7 @@ def steps(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[E
     """The completion, a token a row."""
     head = ("step", "token", "probability", "surprisal", "model entropy", "rank", "time")
     rows = [
-        row(str(each.index + 1), _label(each), percent(each.prob), bits(each.surprisal_bits),
+        row(str(each.index + 1), label(each), percent(each.prob), bits(each.surprisal_bits),
             bits(each.choice.entropy_bits), count(each.rank), milliseconds(each.ms.total))
         for each in timeline.completion[-STEPS:]
     ]  # fmt: skip
@@ -459,10 +443,6 @@ def memory(timeline: Timeline, since: Sequence[Record], beat: Beat) -> Iterator[
         rows = (row("tokens", count(kv.offset)), row("in use", size(kv.used_bytes)),
                 row("allocated", size(kv.allocated_bytes)))  # fmt: skip
         yield table("KV cache", ("", ""), rows, class_="plain")
-
-
-def _label(item: Item) -> str:
-    return token_label(item.text, item.raw)
 
 
 ON_SHOW: Mapping[str, Found] = {"steps": steps, "time": steps, "kv": memory}

@@ -128,8 +128,8 @@ def snapshot(timeline: Timeline, settings: Settings, load: LoadSettings, program
     held = copy.copy(timeline)
     tree, marks = copy.copy(timeline.tree), copy.copy(timeline.tree.marks)
     tree.nodes, tree.parent, tree.followed = dict(tree.nodes), dict(tree.parent), dict(tree.followed)
-    tree.held, tree.interventions = dict(tree.held), dict(tree.interventions)
     tree.settings, tree.drafts = dict(tree.settings), dict(tree.drafts)
+    tree.interventions = dict(tree.interventions)
     tree.children = {node: list(nodes) for node, nodes in tree.children.items()}
     marks.of, tree.marks, held.tree = dict(marks.of), marks, tree
     held.states = copy.deepcopy(timeline.states)
@@ -342,13 +342,15 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     """The conditions of a path, and its figures: tokens, perplexity, times, KV cache, memory."""
     yield from (each.figure for each in made_with(timeline.tree, items))
     steps = [item for item in items if isinstance(item, Step)]
-    yield "prompt", _prompt(timeline, len(items) - len(steps))
+    prefilled = timeline.prompts.prefilled
+    speed = prompt_rate(prefilled.prompt_tps) if prefilled is not None else ""
+    yield "prompt", counted(len(items) - len(steps), "token") + (f", {speed}" if speed else "")
     yield from _worth("prompt ", [item for item in items if isinstance(item, PromptToken)])
     yield "completion", counted(len(steps), "token")
-    if (finish := finished(timeline, items)) is not None:
-        yield "finished", finish
+    if (finish := timeline.finished.get(items[-1].node if items else ROOT)) is not None:
+        yield "finished", finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
     yield from _worth("", steps)
-    if (prefilled := timeline.prompts.prefilled) is not None:
+    if prefilled is not None:
         yield "first token", milliseconds(prefilled.ttft_ms) + (f", {COLD}" if prefilled.cold else "")
     if (times := tpot(warm(step.ms for step in steps))) is not None:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
@@ -375,19 +377,6 @@ def _speculation(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
     yield from speculation_figures(totals)
     if compared := verdict(totals):
         yield "speed", compared
-
-
-def _prompt(timeline: Timeline, tokens: int) -> str:
-    text, prefilled = counted(tokens, "token"), timeline.prompts.prefilled
-    return ", ".join(filter(None, (text, prompt_rate(prefilled.prompt_tps) if prefilled else "")))
-
-
-def finished(timeline: Timeline, items: Sequence[Item]) -> str | None:
-    """The reason that a path ended; None if it did not."""
-    finish = timeline.finished.get(items[-1].node if items else ROOT)
-    if finish is None:
-        return None
-    return finish.reason + (f": {visible(finish.detail)}" if finish.detail else "")
 
 
 def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:

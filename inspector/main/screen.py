@@ -144,6 +144,8 @@ class MainScreen(KeyedScreen[None]):
         """Ids of the panels that are on screen in the frame."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
+        self._notices: list[Region] = []
+        """Where the notices are."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
@@ -182,9 +184,16 @@ class MainScreen(KeyedScreen[None]):
         self.show()
 
     def _laid_out(self, _: Screen[Any]) -> None:
-        """The panels may have another room than the one they were arranged for."""
+        """The panels may have another room than the one they were arranged for, and a notice another place.
+
+        Textual does not paint a widget that only moved if its map was read after a new one was mounted
+        (`Compositor.full_map`): a notice stayed painted where the next one had pushed it away from.
+        """
         if self._text.is_attached:
             self._panel_layout.apply()
+        if (notices := [notice.region for notice in self.query("Toast")]) != self._notices:
+            self._notices = notices
+            self.refresh()
 
     def on_unmount(self) -> None:
         """Keep how everything is left."""

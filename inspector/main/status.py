@@ -274,7 +274,8 @@ def notice(record: Record) -> Notice | None:
 def _failure(failure: Failure) -> Notice:
     text = visible_lines("\n".join(part for part in (failure.message, failure.hint) if part))
     if failure.expected:
-        return f"{_COMMANDS.get(failure.command, failure.command)} failed", text, "error"
+        name = _COMMANDS.get(failure.command)
+        return f"{name} failed" if name else "Not possible here", text, "error"
     log = log_crash(failure.command, failure.trace or failure.message)
     where = f"is in {visible_lines(str(log))}" if log else "could not be written to a log"
     return (

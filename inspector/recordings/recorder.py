@@ -16,17 +16,13 @@ from pathlib import Path
 from engine import protocol
 from engine.errors import RecordingError
 from engine.protocol import Record
-from engine.recording import Entry, Journal, RecordingChanged, save_as, worth_keeping
+from engine.recording import Entry, Journal, RecordingChanged, RecordingReader, save_as, worth_keeping
 from engine.settings import LoadSettings, Settings
 from inspector.keys import key_for
 from inspector.recordings import sessions
 
 _WORTH_A_FILE = (protocol.Step, protocol.BeamStep, protocol.Marked, protocol.Deleted)
 """Entries without which a session is a prompt and nothing else: it leaves no file."""
-_ALL_KEPT = (protocol.Step, protocol.Ended, protocol.Explained, protocol.WhatIfAnswered)
-"""Entries of which all are kept: they come with every token, or with every value that is tried."""
-PATIENCE = 2.0
-"""Seconds that closing waits for a file that is being resumed."""
 
 
 class Recorder:
@@ -64,26 +60,19 @@ class Recorder:
         """The settings kept last for the present model."""
         self._began = time.monotonic()
         self._made = self._worth = False
-        self._resuming: threading.Thread | None = None
-        self.resumed: Journal | RecordingError | None = None
-        """A file to append to, once it was read through: it need not wait for the next record."""
-        self._known = 0
-        """Number of entries in that file."""
-        self._taking: Path | None = None
-        """Path of that file, until it is this session's."""
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         """Directory of a session without a file, from which it can be replayed."""
 
     @property
     def path(self) -> Path | None:
         """The session's file; None if there is none (yet, or any more)."""
-        return self.journal.path if self.journal is not None else self._taking
+        return self.journal.path if self.journal is not None else None
 
     # ---- records ----------------------------------------------------------------------------
 
     def receive(self, record: Record) -> None:
         """Keep one record, after the screen received it; returns at once."""
-        if self.holding or not (isinstance(record, _ALL_KEPT) or worth_keeping(record)):
+        if self.holding or not worth_keeping(record):
             return
         kept: list[Record | Settings | LoadSettings] = [record]
         if isinstance(record, protocol.ModelFacts):
@@ -96,10 +85,9 @@ class Recorder:
             entry = Entry(value, time.monotonic() - self._began)
             self.entries.append(entry)
             self._worth = self._worth or isinstance(value, _WORTH_A_FILE)
-            if self.journal is not None:
-                self._write([entry])
-            elif self.resumed is not None:
-                self.adopt()
+            with self._reporting():  # on a failure a new file gets all entries
+                if self.journal is not None:
+                    self.journal.write(entry)
         if isinstance(record, protocol.PromptOpened) and not self._made:
             self._begin()
 
@@ -115,69 +103,37 @@ class Recorder:
                     target=sessions.prune, args=(self.directory,), name="prune", daemon=True
                 ).start()
 
-    def _created(self, directory: Path) -> Journal:
-        """A file with a new name; another program may take the same one in the same second."""
-        while True:
+    def _copied(self, directory: Path) -> Journal:
+        """A new file with all entries; another program may take the same name in the same second."""
+        journal = None
+        while journal is None:
             path = sessions.new_path(directory, self._load().model)
             try:
-                return Journal.create(path, self.program())
+                journal = Journal.create(path, self.program())
             except RecordingError as error:
                 if not isinstance(error.__cause__, FileExistsError) or not path.exists():
                     raise
-
-    def _copied(self, directory: Path) -> Journal:
-        """A new file with all entries."""
-        journal = self._created(directory)
         for entry in self.entries:
-            journal.write_entry(entry)
+            journal.write(entry)
         return journal
 
-    def _write(self, entries: Sequence[Entry]) -> None:
-        """Write the last entries to the file, if there is one."""
-        with self._reporting():  # on a failure a new file gets all entries
-            if self.journal is not None:
-                for entry in entries:
-                    self.journal.write_entry(entry)
-
-    def go_on(self, entries: Sequence[Entry], path: Path | None) -> None:
+    def go_on(self, entries: Sequence[Entry], read: RecordingReader | None) -> None:
         """Continue a session that was recorded.
 
         Args:
             entries: The entries so far.
-            path: The file with these entries, to append to; None creates a new one with them.
+            read: Has read the file with these entries, to append to; None creates a new one with them.
         """
         self.entries = list(entries)
         self._began = time.monotonic() - (entries[-1].at if entries else 0.0)
         self.holding, self._in_force = False, None
         self._worth = True
-        if path is None or self.directory is None:
+        if read is None or self.directory is None:
             self._begin()
             return
         self._made = True
-        self.resumed, self._taking, self._known = None, path, len(entries)
-        self._resuming = threading.Thread(target=self._resume, args=(path,), name="resume", daemon=True)
-        self._resuming.start()
-
-    def _resume(self, path: Path) -> None:
-        """Open a file to append to; reading it through takes a moment, in the background."""
-        try:
-            entries, _, journal = Journal.resume(path, self.program())
-            if len(entries) != self._known:
-                journal.close()
-                raise RecordingError(f"{path} has changed meanwhile: the session isn't appended to it.")
-            self.resumed = journal
-        except RecordingError as error:
-            self.resumed = error
-
-    def adopt(self) -> None:
-        """Append to a file that was read through, from its end on: called once `resumed` has it."""
-        resumed, self.resumed = self.resumed, None
-        self._taking = None
-        if isinstance(resumed, RecordingError):
-            self._failed(resumed)
-        elif resumed is not None:
-            self.journal = resumed
-            self._write(self.entries[self._known :])
+        with self._reporting():
+            self.journal = Journal.resume(read, self.program())
 
     def rest(self) -> None:
         """Keep nothing until `go_on`: a recording is shown."""
@@ -209,26 +165,20 @@ class Recorder:
         """Report an error of the file, and continue in another or without one."""
         try:
             yield
-        except RecordingError as error:
-            self._failed(error)
-
-    def _failed(self, error: RecordingError) -> None:
-        self.journal = None
-        if isinstance(error, RecordingChanged) and self.directory is not None:
-            try:
-                self.journal = self._copied(self.directory)
-            except RecordingError as other:
-                error = other
-            else:
-                self._report(f"{error.message} The session is saved to {self.journal.path} instead.")
-                return
-        self._report(f"{error} The session continues, and you can save it elsewhere: {key_for('save_as')}.")
+        except RecordingError as failed:
+            self.journal, error = None, failed
+            if isinstance(failed, RecordingChanged) and self.directory is not None:
+                try:
+                    self.journal = self._copied(self.directory)
+                    self._report(f"{failed.message} The session is saved to {self.journal.path} instead.")
+                    return
+                except RecordingError as other:
+                    error = other
+            elsewhere = f"you can save it elsewhere: {key_for('save_as')}"
+            self._report(f"{error} The session continues, and {elsewhere}.")
 
     def close(self) -> None:
         """Write the rest and close the file; one with nothing in it but a prompt is removed."""
-        if self._resuming is not None:
-            self._resuming.join(PATIENCE)
-            self.adopt()
         journal, self.journal, self.notice = self.journal, None, ""
         if journal is None:
             return

@@ -249,11 +249,6 @@ class EngineClient:
         """Commands of the backend in their order, without the questions that it answers meanwhile."""
         return [each.command for each in self.requests.values() if not each.command.interleavable]
 
-    @property
-    def doing(self) -> Command | None:
-        """The command that the backend is at; None while it waits."""
-        return next(iter(self.outstanding), None)
-
     def of(self, *kinds: type[Kind]) -> list[Request[Kind]]:
         """The open requests of some classes of commands, those that are being cancelled too."""
         return [each for each in self.requests.values() if isinstance(each.command, kinds)]

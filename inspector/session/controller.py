@@ -7,19 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.protocol import (
-    Choose,
-    Failure,
-    Insert,
-    MoveTo,
-    Prefill,
-    Record,
-    Reroll,
-    Step,
-    Take,
-    TakeStep,
-    Verify,
-)
+from engine import protocol
 from engine.setting import GRAMMAR
 from engine.settings import LoadSettings, Settings, SpeculationSettings
 from inspector.keys import key_for
@@ -46,7 +34,12 @@ class Navigation:
         self._client, self._setup = client, setup
         self._forbidden: tuple[int, int, int] | None = None
         """The choice that the grammar refused last: the same again leaves the grammar, until the next step."""
-        client.listen(self._answered, Failure, Step, of=(Choose, Take, Insert))
+        client.listen(
+            self._answered,
+            protocol.Failure,
+            protocol.Step,
+            of=(protocol.Choose, protocol.Take, protocol.Insert),
+        )
 
     @property
     def _timeline(self) -> Timeline:
@@ -72,7 +65,7 @@ class Navigation:
     def jump(self, number: int) -> None:
         """Look at the step of that number, counted from 1."""
         for slot, item in enumerate(self._timeline.items):
-            if isinstance(item, Step) and item.index == number - 1:
+            if isinstance(item, protocol.Step) and item.index == number - 1:
                 self._timeline.select(slot)
 
     def differing(self, by: int) -> str:
@@ -103,7 +96,7 @@ class Navigation:
             timeline.select(slot)
         else:
             timeline.expect(slot)
-            self._client.do(MoveTo(timeline.tree.leaf(end)))
+            self._client.do(protocol.MoveTo(timeline.tree.leaf(end)))
 
     # ---- branch -----------------------------------------------------------------------------
 
@@ -121,7 +114,7 @@ class Navigation:
                 self._forbidden = choice
                 label = quoted_label(each)
                 return f"The grammar forbids {label}. Press again to take it and leave the grammar"
-        self._client.do(Choose(timeline.before, token, leave_grammar=again))
+        self._client.do(protocol.Choose(timeline.before, token, leave_grammar=again))
         return ""
 
     def _choice(self, node: int, token: int) -> tuple[int, int, int]:
@@ -143,7 +136,7 @@ class Navigation:
 
     def _go(self, node: int, slot: int | None) -> str:
         self._timeline.select(slot)
-        self._client.do(MoveTo(self._timeline.tree.leaf(node)))
+        self._client.do(protocol.MoveTo(self._timeline.tree.leaf(node)))
         return ""
 
     def reroll(self) -> str:
@@ -151,34 +144,34 @@ class Navigation:
         if self._setup.settings.temp == 0:
             warmer = f"Press {key_for('sampling')} and set a temperature above 0."
             return f"Greedy has no draw: it takes the most probable token. {warmer}"
-        node = self._timeline.before if isinstance(self._timeline.selected, Step) else None
+        node = self._timeline.before if isinstance(self._timeline.selected, protocol.Step) else None
         self._client.pause()
         self._timeline.select(None)
         if node is not None:
-            self._client.request(MoveTo(node))
-        self._client.request(Reroll())
+            self._client.request(protocol.MoveTo(node))
+        self._client.request(protocol.Reroll())
         if node is not None:
-            self._client.request(TakeStep(), each=self._drawn)
+            self._client.request(protocol.TakeStep(), each=self._drawn)
         return ""
 
-    def _drawn(self, record: Record) -> None:
-        if isinstance(record, Step):
+    def _drawn(self, record: protocol.Record) -> None:
+        if isinstance(record, protocol.Step):
             self._timeline.select(len(self._timeline.items) - 1)
 
     def verify(self) -> str:
         """Have the path recomputed from nothing and compared."""
-        self._client.do(Verify())
+        self._client.do(protocol.Verify())
         return ""
 
     # ---- records ----------------------------------------------------------------------------
 
-    def _answered(self, record: Record) -> None:
+    def _answered(self, record: protocol.Record) -> None:
         """Look at the last token of a branch that chosen tokens begin, and know which of them the grammar forbids."""
         command = self._client.requests[self._client.answering].command
-        if isinstance(record, Step):
+        if isinstance(record, protocol.Step):
             if command.node == record.parent:
                 self._client.timeline.select(None)
-        elif isinstance(command, Choose):
+        elif isinstance(command, protocol.Choose):
             self._forbidden = self._choice(command.node, command.token)
 
 
@@ -192,7 +185,9 @@ class Controller:
         prompt: Prefilled as soon as the model is there; an empty one waits for the user.
     """
 
-    def __init__(self, backend: Backend, load: LoadSettings, settings: Settings, prompt: Prefill) -> None:
+    def __init__(
+        self, backend: Backend, load: LoadSettings, settings: Settings, prompt: protocol.Prefill
+    ) -> None:
         self.client = client = EngineClient(backend)
         self.queries = SamplerQueries(client, settings)
         self.runs = LiveTransport(client)

@@ -100,7 +100,7 @@ class History:
         self._settings, self._points = queries.in_force, runs.breakpoints.points
         self._marks: dict[int, Marked] = {}
         """Marks as they were before the present record."""
-        self._draws: dict[int, int] = {}
+        self.draws: dict[int, int] = {}
         """Number of times that was drawn again, by the node before; without those of 0."""
         self._tip = client.timeline.tip
         self._left: int | None = None
@@ -136,7 +136,7 @@ class History:
             case Deleted(node=node):
                 return timeline.tree.marks.hides(node)
             case DrawCount(node=node, count=count):
-                return self._draws.get(node, 0) == count and any(item.node == node for item in timeline.items)
+                return self.draws.get(node, 0) == count and any(item.node == node for item in timeline.items)
             case Breakpoints():
                 return self._points == change.after
         return self._queries.in_force == change.after
@@ -264,9 +264,9 @@ class History:
             case Step():
                 self._stepped(record)
             case protocol.Resampled(next=drawn):
-                drawn_before = self._draws.get(drawn.node, 0)
+                drawn_before = self.draws.get(drawn.node, 0)
                 if drawn_before != drawn.reroll:
-                    self._draws[drawn.node] = drawn.reroll
+                    self.draws[drawn.node] = drawn.reroll
                     now = DrawCount(drawn.node, drawn.reroll)
                     self._take(Change(DrawCount(drawn.node, drawn_before), now))
             case protocol.InterventionsHeld():
@@ -300,7 +300,7 @@ class History:
         if not stay:
             self._expected = None
         self._timeline, self._tree = self._client.timeline, self._client.timeline.tree.marks
-        self._marks, self._draws, self._left, self._choosing = {}, {}, None, False
+        self._marks, self.draws, self._left, self._choosing = {}, {}, None, False
 
     def _settle(self) -> None:
         """Notice other breakpoints, and other settings once the engine, or the recording, has them in force."""

@@ -63,11 +63,13 @@ class Playback:
         self._emit = emit
         self.waiting: Opening | None = None
         """A recording that is shown once the commands of the session before it have ended."""
-        self._shown: Opening | None = None
-        self.player: Player | None = None
-        """The recording on show, None while a session is lived through."""
         self.replay: ReplayTransport | None = None
-        """Its keys, and the way from it to a live session."""
+        """The keys of the recording on show, and the way from it to a live session; None while one is lived through."""
+
+    @property
+    def player(self) -> Player | None:
+        """The recording on show, None while a session is lived through."""
+        return self.replay.player if self.replay is not None else None
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -88,7 +90,7 @@ class Playback:
         """
         if self.replay is not None:
             self.replay.loaded = None
-        if self.player is not None or self.controller.timeline.prompts.opened is None:
+        if self.replay is not None or self.controller.timeline.prompts.opened is None:
             return False
         self.open(Opening(self.recorder.settled(), own=self.controller.setup.load))
         return True
@@ -96,24 +98,17 @@ class Playback:
     def tick(self) -> None:
         """Do what a frame has time for."""
         client = self.controller.client
-        if self.recorder.resumed is not None:
-            self.recorder.adopt()
         if self.waiting is not None and not client.outstanding:
             opening, self.waiting, self.controller.opening = self.waiting, None, False
             self._begin(opening)
-        if self.player is None or self.replay is None or client.timeline.returning:
+        if (replay := self.replay) is None or client.timeline.returning:
             return
-        if self.player.tick():
+        if replay.player.tick():
             client.note_running()
-            self.replay.look()
+            replay.look()
             self.host.redraw()
-        if (
-            self._shown is not None
-            and self._shown.live
-            and self.player.settled
-            and not self.player.file.stopped
-        ):
-            self._continue(self._shown, self.player, self.replay)
+        if replay.opening.live and replay.player.settled and not replay.player.file.stopped:
+            self._continue(replay)
 
     def _begin(self, opening: Opening) -> None:
         from inspector.session.player import Player  # for a session that is a recording
@@ -122,7 +117,7 @@ class Playback:
 
         client, loaded = self.controller.client, None
         facts = client.timeline.facts
-        if opening.own is None and self.player is None and facts is not None:
+        if opening.own is None and self.replay is None and facts is not None:
             loaded = self.controller.setup.load, facts  # the live engine has this model, and it is in use
         backend = ReplayBackend(self.controller, self._emit, self.host.say)
 
@@ -139,7 +134,7 @@ class Playback:
             return
         backend.questions = player.file.questions
         self.recorder.rest()
-        self._shown, self.player, client.backend = opening, player, backend
+        client.backend = backend
         backend.begin()
         self.controller.transport = self.replay = ReplayTransport(self, player, opening, loaded)
         player.speed = opening.speed
@@ -150,27 +145,26 @@ class Playback:
 
     # ---- going live -------------------------------------------------------------------------
 
-    def _continue(self, opening: Opening, player: Player, replay: ReplayTransport) -> None:
+    def _continue(self, replay: ReplayTransport) -> None:
         """Continue the session live as soon as all of it is on show."""
-        self._shown = replace(opening, live=False)
-        if player.file.reader.torn:
-            lost = f"Its last line was incomplete: {player.file.reader.torn:,} bytes were left out."
+        file, given = replay.player.file, replay.opening.load
+        replay.opening = replace(replay.opening, live=False)
+        if file.reader.torn:
+            lost = f"Its last line was incomplete: {file.reader.torn:,} bytes were left out."
             self.host.announce(lost, "The session was cut off", "information")
-        if player.file.failure is None:
-            recorded, given = self.controller.setup.load, opening.load
+        if file.failure is None:
+            recorded = self.controller.setup.load
             load = replace(for_model(recorded, given.get("model", recorded.model)), **given)
             self.host.say(replay.begin(load))
 
-    def arrived(self) -> None:
-        """The session is live: it is kept from here on, with what was on show before."""
-        player, opening = self.player, self._shown
-        assert player is not None
-        assert opening is not None
-        whole = player.at_end and not (player.file.failure or player.file.stopped)
-        own = whole and opening.path.parent == self.recorder.directory
-        self.recorder.go_on(player.file.entries[: player.position], opening.path if own else None)
-        player.file.close()
-        self.player = self.replay = self._shown = None
+    def arrived(self, player: Player) -> None:
+        """The session is live: it is kept from here on, with what the player has on show."""
+        file = player.file
+        whole = player.at_end and not (file.failure or file.stopped)
+        own = whole and file.path.parent == self.recorder.directory
+        self.recorder.go_on(file.entries[: player.position], file.reader if own else None)
+        file.close()
+        self.replay = None
         self.controller.transport = self.controller.runs
         self.controller.client.note_running()
 
@@ -184,7 +178,7 @@ class Playback:
     @property
     def path(self) -> Path | None:
         """The file of what is on show; None if there is none."""
-        return self._shown.path if self._shown is not None else self.recorder.path
+        return self.player.file.path if self.player is not None else self.recorder.path
 
 
 def checked(path: Path) -> Path:

@@ -20,20 +20,6 @@ from msgspec import Struct
 
 from engine import protocol
 from engine.errors import RecordingError
-from engine.protocol import (
-    Command,
-    Distribution,
-    Ended,
-    Failure,
-    Marked,
-    ModelFacts,
-    Moved,
-    Prefilled,
-    PromptOpened,
-    PromptReadings,
-    Record,
-    Step,
-)
 from engine.recording import Entry, Kept, RecordingReader, asked, in_use, question
 from engine.recording.file import uncollected
 from engine.settings import LoadSettings, Settings
@@ -47,10 +33,11 @@ LATE_CAPTION = 3.0
 """A caption that was written so many seconds after its step was not read in the recorded time."""
 WORDS_A_SECOND = 3.0
 _QUIET = (
-    Marked, protocol.Ended, protocol.Measuring, protocol.Failure, protocol.Finished, protocol.Verified, protocol.Undone,
+    protocol.Marked, protocol.Ended, protocol.Measuring, protocol.Failure, protocol.Finished, protocol.Verified,
+    protocol.Undone,
 )  # fmt: skip
 """Records that change nothing on show."""
-_PICTURES = (protocol.PrefillChunk, Prefilled, Step, Moved, protocol.Resampled)
+_PICTURES = (protocol.PrefillChunk, protocol.Prefilled, protocol.Step, protocol.Moved, protocol.Resampled)
 """Entries that change the main screen."""
 STOPS: dict[type, ReplayStop] = {of: stop for state in STATES for of, (stop, _) in state.STOPS.items()}
 LOOK_SECONDS = 2.0
@@ -119,23 +106,23 @@ class Captions:
         if not isinstance(entry.value, _QUIET):
             self._changed = place
         match entry.value:
-            case Marked():
+            case protocol.Marked():
                 return self._written(place, entry.value, entry.at)
-            case PromptOpened(new_tree=new_tree, tokens=tokens, parent=parent):
+            case protocol.PromptOpened(new_tree=new_tree, tokens=tokens, parent=parent):
                 if new_tree:
                     self._tree, self._reached = self._tree + 1, {}
                 self._prompt = [token.node for token in tokens if token.node not in self._reached]
                 self._come(self._prompt, place, entry.at)
                 self._tip, self._jumped = tokens[-1].node if tokens else parent, entry.at
-            case Prefilled() | PromptReadings():
+            case protocol.Prefilled() | protocol.PromptReadings():
                 for node in self._prompt:
                     self._reached[node] = place, entry.at
-            case Step(node=node, parent=parent):
+            case protocol.Step(node=node, parent=parent):
                 self._prompt = []
                 self._jumped = self._jumped if parent == self._tip else entry.at
                 self._tip = node
                 self._come((node,), place, entry.at)
-            case Moved(node=node):
+            case protocol.Moved(node=node):
                 self._prompt = []
                 self._tip, self._jumped = node, entry.at
             case protocol.BeamStep(live=live, finished=finished, greedy=greedy):
@@ -157,7 +144,7 @@ class Captions:
 
     # ---- captions ---------------------------------------------------------------------------
 
-    def _written(self, place: int, mark: Marked, at: float) -> int | None:
+    def _written(self, place: int, mark: protocol.Marked, at: float) -> int | None:
         """Take in what is written at a node from here on."""
         if mark.node not in self._reached:
             return None
@@ -213,7 +200,7 @@ class Stops:
             self._pictures.append(place)
         stop = ReplayStop.EACH if picture else STOPS.get(type(value))
         # shown with the step before it: what was drafted after its token, and a prompt's logprobs
-        late = isinstance(value, PromptReadings) or (
+        late = isinstance(value, protocol.PromptReadings) or (
             isinstance(value, protocol.DraftRound) and value.stage == "taken"
         )
         if late and self.places and self.places[-1] != self._spoken:
@@ -275,9 +262,9 @@ class RecordedQuestions:
     """Questions of a lesson that was recorded, as far as it was read: the same question gets the same answer."""
 
     def __init__(self) -> None:
-        self._answers: dict[str, list[Record]] = {}
+        self._answers: dict[str, list[protocol.Record]] = {}
         """Answers by the question, as `QuestionAsked` has it."""
-        self._reading: list[Record] | None = None
+        self._reading: list[protocol.Record] | None = None
         """The answer that is being read."""
         self._kind = ""
         """Kind of the question that it answers."""
@@ -288,14 +275,14 @@ class RecordedQuestions:
             command = asked(value.command)
             self._kind = "" if command is None else command.kind
             self._reading = self._answers[value.command if command is None else question(command)] = []
-        elif isinstance(value, Ended | Failure) and value.command != self._kind:
+        elif isinstance(value, protocol.Ended | protocol.Failure) and value.command != self._kind:
             pass  # of a command before it, or meanwhile
-        elif isinstance(value, Ended):
+        elif isinstance(value, protocol.Ended):
             self._reading = None
         elif self._reading is not None and not isinstance(value, Settings | LoadSettings):
             self._reading.append(value)
 
-    def answer(self, command: Command) -> list[Record]:
+    def answer(self, command: protocol.Command) -> list[protocol.Record]:
         """The answer to a question; empty if it was not asked."""
         return self._answers.get(question(command), []) if self._answers else []
 
@@ -351,7 +338,7 @@ class RecordedEntries:
                     entry = next(self.reader)
                     self.entries.append(entry)
                     place, value = len(self.entries), entry.value
-                    if isinstance(value, PromptOpened) and value.new_tree:
+                    if isinstance(value, protocol.PromptOpened) and value.new_tree:
                         self.opened.append(place)
                     self.stops.note(value)
                     if (speaks := self.captions.note(place, entry)) is not None:
@@ -417,8 +404,6 @@ class Player:
         """Number of its entries that are on show."""
         self.playing = False
         self.speed = 1.0
-        self.rerolls: dict[int, int] = {}
-        """Number of times that was drawn again after the nodes of the tree on show."""
         self._show, self._begin, self._clock = show, begin, clock
         self._speaks = False
         """True if the captions of the place are shown: where it was stepped or played to."""
@@ -534,7 +519,7 @@ class Player:
         """Show all entries up to a place, and no more."""
         self._target, self._nth = place, 0
         if place < self.position:
-            self.position, self.rerolls = 0, {}
+            self.position = 0
             self._begin()
 
     def change_speed(self, by: int) -> None:
@@ -593,26 +578,19 @@ class Player:
             return reading
         last, following = self.file.entries[self.position - 1], self.file.entries[self.position]
         recorded = min(max(0.0, following.at - last.at), LONGEST_PAUSE)
-        if isinstance(last.value, ModelFacts | PromptOpened):
+        if isinstance(last.value, protocol.ModelFacts | protocol.PromptOpened):
             recorded = 0.0
-        if self.position + 1 in self.file.captions.at and isinstance(following.value, Marked):
+        if self.position + 1 in self.file.captions.at and isinstance(following.value, protocol.Marked):
             recorded = min(recorded, LATE_CAPTION)  # it need not be seen being written
         return max(recorded, reading)
 
     def _next(self) -> None:
         value = self.file.entries[self.position].value
         self.position += 1
-        if isinstance(value, PromptOpened) and value.new_tree:
-            self.rerolls = {}
-        following = getattr(value, "next", None)
-        if isinstance(following, Distribution):
-            self.rerolls.pop(following.node, None)  # a draw may have been taken back
-            if following.reroll:
-                self.rerolls[following.node] = following.reroll
         try:
             self._show(value)
         except UNFIT as error:  # it names what no entry before it has: the recording ends before it
             self.playing = False
             self.file.end_before(self.position, unfit(self.position, value, error))
-            self.position, self.rerolls, self._target, self._nth = 0, {}, None, 0
+            self.position, self._target, self._nth = 0, None, 0
             self._begin()

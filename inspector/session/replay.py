@@ -57,7 +57,7 @@ class ReplayTransport:
         opening: Opening,
         loaded: tuple[LoadSettings, ModelFacts] | None,
     ) -> None:
-        self._playback, self._player, self._own = playback, player, opening.own
+        self._playback, self.player, self.opening = playback, player, opening
         self.loaded = loaded
         """Settings and facts of the model that the engine has; None for none."""
         self._client, self._setup = playback.controller.client, playback.controller.setup
@@ -75,7 +75,7 @@ class ReplayTransport:
     @property
     def running(self) -> bool:
         """True if it plays."""
-        return self._player.playing
+        return self.player.playing
 
     @property
     def ready(self) -> frozenset[str]:
@@ -85,46 +85,46 @@ class ReplayTransport:
     def step(self, telling: Telling = ()) -> str:
         """Pause, show the next change of the picture, or walk forward at an older token."""
         timeline = self._client.timeline
-        if self._player.playing:
-            return self._do(self._player.pause)
+        if self.player.playing:
+            return self._do(self.player.pause)
         if timeline.returning:
             return ""  # on the way to a live session it stays where it is
         if telling or timeline.following or not timeline.items or self._at_caption:
-            self._player.step(telling)
+            self.player.step(telling)
         else:
             timeline.walk(1)
         return ""
 
     def run(self, over_sure: bool = False) -> str:
         """Play at its own pace, at its end from the start, or pause."""
-        if self._player.playing:
-            return self._do(self._player.pause)
+        if self.player.playing:
+            return self._do(self.player.pause)
         if not (self._at_caption or self._client.timeline.returning):
             self._client.timeline.select(None)
-        return self._do(self._player.play)
+        return self._do(self.player.play)
 
     def back(self, telling: Telling = ()) -> str:
         """Show what was there a change of the picture before."""
         if not self._client.timeline.returning:
             self._client.timeline.select(None)
-        return self._do(lambda: self._player.back(telling))
+        return self._do(lambda: self.player.back(telling))
 
     # ---- captions ---------------------------------------------------------------------------
 
     @property
     def telling(self) -> Caption | None:
         """The caption that speaks at the place on show."""
-        return self._player.telling
+        return self.player.telling
 
     @property
     def _at_caption(self) -> bool:
         """True if the selected token is the one that a caption speaks of now."""
-        caption, selected = self._player.telling, self._client.timeline.selected
+        caption, selected = self.player.telling, self._client.timeline.selected
         return caption is not None and selected is not None and selected.node == caption.node
 
     def look(self) -> None:
         """Select the token that a caption speaks of; follow the tip again when it speaks no more."""
-        caption, before, timeline = self._player.telling, self._selected, self._client.timeline
+        caption, before, timeline = self.player.telling, self._selected, self._client.timeline
         if caption is before:
             return
         self._selected, selected = caption, timeline.selected
@@ -137,8 +137,8 @@ class ReplayTransport:
 
     def change_pace(self, by: int) -> str:
         """Play faster or slower."""
-        self._do(lambda: self._player.change_speed(by))
-        return "" if self._player.playing else f"Plays {speed_text(self._player.speed)}"
+        self._do(lambda: self.player.change_speed(by))
+        return "" if self.player.playing else f"Plays {speed_text(self.player.speed)}"
 
     def _do(self, what: Callable[[], None]) -> str:
         """Do something with the recording, unless it is about to be continued live."""
@@ -152,17 +152,17 @@ class ReplayTransport:
         if self.under_way:
             self._client.cancel(*self._sent)
             return True
-        if self._player.file.stop():
+        if self.player.file.stop():
             return True
-        if not self._player.playing:
+        if not self.player.playing:
             return self._client.stop()
-        self._do(self._player.pause)
+        self._do(self.player.pause)
         return True
 
     def to_end(self) -> str:
         """Show what comes again, if the recording is one that grows."""
-        if self._player.file.following:
-            self._do(self._player.end)
+        if self.player.file.following:
+            self._do(self.player.end)
         return ""
 
     def describe(self) -> str:
@@ -170,7 +170,7 @@ class ReplayTransport:
         timeline = self._client.timeline
         if not (timeline.following or timeline.running or not timeline.items or self._at_caption):
             return ""
-        player = self._player
+        player = self.player
         if player.file.failure is not None:
             return f"Cut off: {visible(str(player.file.failure))}"
         shown, there = player.stop
@@ -204,12 +204,12 @@ class ReplayTransport:
 
     def caption(self, node: int) -> str:
         """The author's caption of a token of the tree on show."""
-        return self._player.caption(node)
+        return self.player.caption(node)
 
     @property
     def captioned(self) -> bool:
         """True if the recording has captions at all."""
-        return bool(self._player.file.captions.at)
+        return bool(self.player.file.captions.at)
 
     # ---- going live -------------------------------------------------------------------------
 
@@ -232,7 +232,7 @@ class ReplayTransport:
         if restore_of(self._client.timeline, {}) is None:
             keys = f"{key_for('step')} or {key_for('run')}"
             return f"There is nothing to continue from yet: {keys} plays on to the first token"
-        self._player.pause()
+        self.player.pause()
         self._client.note_running()
         self._load = load or self._refused or self._as_recorded()
         self._force, self._refused = self._load == self._refused, None
@@ -247,7 +247,7 @@ class ReplayTransport:
 
     def _as_recorded(self) -> LoadSettings:
         """The recorded settings; the dtype is what they came to then, which may differ on this machine."""
-        load, facts = self._own or self._setup.load, self._client.timeline.facts
+        load, facts = self.opening.own or self._setup.load, self._client.timeline.facts
         if load.dtype != "auto" or facts is None or facts.dtype not in DTYPES:
             return load
         there = self.loaded[1] if self.loaded is not None and self.loaded[0] == load else None
@@ -278,7 +278,7 @@ class ReplayTransport:
             timeline = self._client.timeline
             difference = largest_difference(timeline, record)
             assert self.loaded is not None  # the engine has a model
-            self._playback.arrived()
+            self._playback.arrived(self.player)
             self._setup.load, timeline.facts = self.loaded
             timeline.returning, timeline.recorded = "", False
             self._playback.host.say(_comparison(difference, len(record.logprobs)))
@@ -313,7 +313,7 @@ class ReplayTransport:
             )
             return
         self._client.timeline.returning = "building the tree"
-        restore = restore_of(self._client.timeline, self._player.rerolls)
+        restore = restore_of(self._client.timeline, self._playback.controller.history.draws)
         assert restore is not None  # there is a prompt
         configure = protocol.Configure(self._setup.settings)
         self._sent += [
@@ -380,7 +380,9 @@ def _grown(timeline: Timeline) -> Iterator[protocol.Grown]:
     for node, item in tree.nodes.items():
         of = protocol.Grown(node, tree.parent[node], item.id, "prompt", has_step=isinstance(item, Step))
         if isinstance(item, Step):
-            yield replace(of, origin=item.origin, interventions=tree.interventions.get(node, ()))
+            begins_branch = tree.parent[node] not in tree.interventions
+            interventions = tree.interventions.get(node, ()) if begins_branch else ()
+            yield replace(of, origin=item.origin, interventions=interventions)
         else:
             yield replace(of, prompt_begin=begins[node])
     for beam in timeline.of(BeamHistory).nodes.values():
@@ -408,9 +410,6 @@ def largest_difference(timeline: Timeline, restored: Restored) -> float | None:
     if not restored.logprobs:
         return None
     steps = timeline.items[len(timeline.items) - len(restored.logprobs) :]
-    differences = [0.0]
-    for item, now in zip(steps, restored.logprobs, strict=True):
-        if item.logprob is not None and item.logprob != now:
-            difference = abs(item.logprob - now)
-            differences.append(math.inf if math.isnan(difference) else difference)
-    return max(differences)
+    pairs = ((item.logprob, now) for item, now in zip(steps, restored.logprobs, strict=True))
+    differences = (abs(before - now) for before, now in pairs if before is not None and before != now)
+    return max((math.inf if math.isnan(each) else each for each in differences), default=0.0)

@@ -18,6 +18,7 @@ from engine.settings import LoadSettings, Settings
 from engine.task import Task
 from engine.token_texts import TokenQuery, read_query
 from inspector.keys import key_for, with_keys
+from inspector.session.client import IdleBackend
 from inspector.session.controller import Controller
 from inspector.session.player import RecordedQuestions
 from inspector.session.transport import REFUSED
@@ -36,7 +37,7 @@ _DRAWN = attrgetter("picked", "draw", "draw_from", "draw_to", "reroll", "stages"
 """Fields that are equal in explanations of one draw, though one may list more tokens."""
 
 
-class ReplayBackend:
+class ReplayBackend(IdleBackend):
     """Takes commands as an engine does, and does what can be done with the record alone.
 
     What is answered from recorded rows of logits, and by a tokenizer on the disk, is answered in threads, one question
@@ -57,8 +58,6 @@ class ReplayBackend:
         self.questions = RecordedQuestions()
         """Questions of a lesson, with their recorded answers."""
         self._logits = RecordedLogits()
-        self._load = LoadSettings()
-        """The recorded model."""
         self._tasks: dict[int, Task] = {}
         """Questions in threads that have not ended, by the id of their command."""
         self._last: Thread | None = None
@@ -79,7 +78,6 @@ class ReplayBackend:
         """Show an entry: records go in where an engine's do."""
         match value:
             case LoadSettings():
-                self._load = value
                 # without what would run code that a file chose: only the user who starts the program may ask for it
                 self._controller.setup.load = replace(value, trust_remote_code=False, ranks=1, hostfile="")
             case Settings():
@@ -102,14 +100,11 @@ class ReplayBackend:
 
     # ---- commands ---------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Nothing must be started."""
-
     def close(self, timeout: float = 2.0) -> bool:
         """Give up the answers that are under way."""
         for task in list(self._tasks.values()):
             task.cancel.set()
-        return True
+        return super().close(timeout)
 
     def send(self, sent: Sent) -> None:
         """Take a command; it is done at once, unless it is answered from recorded rows of logits."""
@@ -121,7 +116,7 @@ class ReplayBackend:
             for record in (*recorded, Ended(command.kind)):
                 self._emit(Received(record, sent.id))
         elif isinstance(command, protocol.TakeApart):
-            self._begin(sent, partial(taken_apart, command, self._load))
+            self._begin(sent, partial(taken_apart, command, self._controller.setup.load))
         elif self._logits.answers(command):
             self._begin(sent, self._logits.question(command))
         else:

@@ -9,20 +9,6 @@ from time import monotonic
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.protocol import (
-    Configure,
-    Distribution,
-    Explain,
-    Explained,
-    Load,
-    ModelFacts,
-    MoveTo,
-    Prefill,
-    Record,
-    Run,
-    WhatIf,
-    WhatIfAnswered,
-)
 from engine.settings import LoadSettings, Settings, differences, with_defaults
 from inspector.session.client import EngineClient, Listener, Request, Then
 from inspector.session.requests import Latest
@@ -91,12 +77,12 @@ class SamplerQueries:
                 ids = dict.fromkeys((timeline.taken, distribution.picked))
                 more = tuple(id for id in ids if id is not None and id not in listed)
                 self._explain.ask(
-                    Explain(timeline.before, settings, distribution.reroll, more),
+                    protocol.Explain(timeline.before, settings, distribution.reroll, more),
                     partial(self._explained, distribution),
                     about=(distribution, settings),
                 )
         if trial is not None and not running and trial.answered != timeline.tip and timeline.step_slots:
-            self._what_if.ask(WhatIf(trial.settings, timeline.tip), self._answered)
+            self._what_if.ask(protocol.WhatIf(trial.settings, timeline.tip), self._answered)
 
     def used(self, timeline: Timeline) -> Settings | None:
         """The settings with which the token of the selected slot was, or will be, picked."""
@@ -120,7 +106,7 @@ class SamplerQueries:
             case protocol.Resampled():
                 # new settings are in force from the distribution on that they give, before their command has ended
                 request = self._client.requests.get(self._client.answering)
-                if request is not None and isinstance(request.command, Configure):
+                if request is not None and isinstance(request.command, protocol.Configure):
                     self.in_force = request.command.settings
             case protocol.Recalled():  # dropped logits are back: ask what failed for want of them
                 self.recalled = frozenset(record.nodes)
@@ -131,9 +117,9 @@ class SamplerQueries:
                 if trial is not None and trial.answered is not None and trial.dropped:
                     trial.answered = -1  # asked again; what is known stays
 
-    def _explained(self, distribution: Distribution, request: Request[Explain]) -> None:
+    def _explained(self, distribution: protocol.Distribution, request: Request[protocol.Explain]) -> None:
         """Take in how a token was chosen."""
-        explained, settings = request.reply(Explained), request.command.settings
+        explained, settings = request.reply(protocol.Explained), request.command.settings
         if explained is None and request.failure is None:
             return
         timeline = self._client.timeline
@@ -143,13 +129,13 @@ class SamplerQueries:
         elif timeline.trial.settings == settings:
             timeline.trial.last_explanation = explanation
 
-    def _answered(self, request: Request[WhatIf]) -> None:
+    def _answered(self, request: Request[protocol.WhatIf]) -> None:
         """Take in which steps other settings would change."""
         timeline, command = self._client.timeline, request.command
         trial = timeline.trial
         if trial is None or trial.settings != command.settings:
             return
-        if (answer := request.reply(WhatIfAnswered)) is not None:
+        if (answer := request.reply(protocol.WhatIfAnswered)) is not None:
             if trial.answered is None:
                 trial.answers = {}  # those of the settings before
             trial.answers.update((step.node, step) for step in answer.steps)
@@ -198,7 +184,7 @@ class Setup:
         queries: SamplerQueries,
         load: LoadSettings,
         settings: Settings,
-        prompt: Prefill,
+        prompt: protocol.Prefill,
     ) -> None:
         self._client, self._runs, self._queries = client, runs, queries
         self.load, self.settings, self.prompt = load, settings, prompt
@@ -210,18 +196,18 @@ class Setup:
         self.load = load
         self._client.timeline.load_failure = None
         self._client.make_way()
-        self._client.request(Load(load), each=self._loaded)
+        self._client.request(protocol.Load(load), each=self._loaded)
 
-    def _loaded(self, record: Record) -> None:
+    def _loaded(self, record: protocol.Record) -> None:
         """Send what waits for the model."""
-        if isinstance(record, ModelFacts):
+        if isinstance(record, protocol.ModelFacts):
             if self.given is not None:
                 self.settings = with_defaults(self.settings, record.sampling, self.given)
-            self._client.request(Configure(self.settings), self.configured)
+            self._client.request(protocol.Configure(self.settings), self.configured)
             if self.prompt.text or self.prompt.messages:
                 self._runs.prefill(self.prompt)
 
-    def give(self, prompt: Prefill, each: Listener | None = None) -> None:
+    def give(self, prompt: protocol.Prefill, each: Listener | None = None) -> None:
         """Begin a new tree with a prompt, now or when the model is there; the chat template's variables stay.
 
         Args:
@@ -231,11 +217,11 @@ class Setup:
         if prompt.options == protocol.NO_OPTIONS:
             prompt = replace(prompt, options=replace(self.prompt.options, tools="", response=None))
         self.prompt = prompt
-        if self._client.timeline.facts is not None and not self._client.of(Load):
+        if self._client.timeline.facts is not None and not self._client.of(protocol.Load):
             self._client.make_way()
             self._runs.prefill(prompt, each)
 
-    def configure(self, settings: Settings, then: Then[Configure] | None = None) -> None:
+    def configure(self, settings: Settings, then: Then[protocol.Configure] | None = None) -> None:
         """Use other settings from here on; a run continues with them.
 
         Args:
@@ -248,16 +234,18 @@ class Setup:
         if self._client.timeline.facts is None:
             return  # sent with the model's facts
         running = self._client.timeline.running
-        self._client.cancel(*self._client.of(Run))
-        self._client.request(Configure(settings), partial(self.configured, then=then))
+        self._client.cancel(*self._client.of(protocol.Run))
+        self._client.request(protocol.Configure(settings), partial(self.configured, then=then))
         if running:
             self._runs.go_on()
 
-    def configured(self, request: Request[Configure], then: Then[Configure] | None = None) -> None:
+    def configured(
+        self, request: Request[protocol.Configure], then: Then[protocol.Configure] | None = None
+    ) -> None:
         """Settings that the engine refused, or never got to, are not those that it samples with."""
         if request.failure is None and not request.cancelled:
             self._queries.in_force = request.command.settings
-        elif not self._client.of(Configure):
+        elif not self._client.of(protocol.Configure):
             self.settings = self._queries.in_force
         if then is not None:
             then(request)
@@ -276,7 +264,7 @@ class Setup:
         self._queries.try_out(timeline, None)
         if node is not None:
             timeline.select(None)
-            self._client.do(MoveTo(node))
+            self._client.do(protocol.MoveTo(node))
         self.configure(settings)
 
     def recall(self) -> str:

@@ -160,7 +160,7 @@ class LiveTransport:
             self._run(continues=False)
             finished = timeline.finished.get(timeline.tip)
             if finished is not None and finished.reason == "eos":
-                return f"The text has ended with {visible(finished.detail)}: the run continues after its end"
+                return f"This run began behind {visible(finished.detail)}, which ended the text"
         return ""
 
     def back(self, telling: Telling = ()) -> str:

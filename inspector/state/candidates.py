@@ -176,10 +176,25 @@ def with_own(distribution: Distribution, item: Item | None, tried: bool = False)
 
 def of_prompt(token: PromptToken) -> tuple[Sequence[Candidate], float]:
     """The candidates of a prompt's token, with its own among them, and the probability of all others together."""
-    own = own_candidate(token)
-    if not token.candidates or own is None or any(each.id == token.id for each in token.candidates):
-        return token.candidates, others_prob(token)
-    return (*token.candidates, own), max(0.0, others_prob(token) - own.prob)
+    choice = choice_of(token)
+    return choice.candidates, choice.others_prob
+
+
+def choice_of(item: Item, vocabulary: int = 0) -> Distribution:
+    """The distribution that a token was taken from, with its own candidate; in a prompt, where nothing is drawn, what
+    the model expected in its place.
+
+    Args:
+        item: The token; if it is a prompt's without candidates, there are none.
+        vocabulary: Number of tokens that the model has; 0 if unknown.
+    """
+    if isinstance(item, Step):
+        return with_own(item.choice, item)
+    candidates, mass = item.candidates, others_prob(item)
+    others = max(0, vocabulary - len(candidates))
+    place = item.node, item.position, candidates, math.nan, math.nan
+    expected = Distribution(*place, others, mass, mass, (), item.id, None, None, None, 0)
+    return with_own(expected, item) if candidates else expected
 
 
 def is_untouched(distribution: Distribution) -> bool:

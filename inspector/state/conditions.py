@@ -154,7 +154,8 @@ def by_token(tree: SessionTree, items: Sequence[Item]) -> list[tuple[TextConditi
     def varying(settings: Settings | None) -> list[TextCondition]:
         fields = varied if settings is not None else []
         return [
-            TextCondition(each.label, visible(each.format(getattr(settings, each.name)))) for each in fields
+            TextCondition(each.label, visible(each.format(getattr(settings, each.name)) or "none"))
+            for each in fields
         ]
 
     return [(*conditions(tree, item), *varying(each)) for item, each in zip(items, by_item, strict=True)]

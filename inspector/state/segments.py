@@ -190,7 +190,7 @@ class Segments(CapabilityState):
         self._at: dict[int, tuple[ReplyReader, ReplyState, int]] = {}
         """State of the reply after a node, and its message."""
         self._path = PathSegments(())
-        self._rebuilt = self._readings = -1
+        self._readings = -1
 
     def __deepcopy__(self, memo: object) -> Segments:
         """A state of its own; the values never change."""
@@ -238,17 +238,16 @@ class Segments(CapabilityState):
         found = self._at.get(node)
         return found[1] if found is not None else None
 
-    def path(self, items: Sequence[Item], rebuilt: int, readings: int, over: bool) -> PathSegments:
+    def path(self, items: Sequence[Item], readings: int, over: bool) -> PathSegments:
         """The segments of the path on show, kept up a token at a time.
 
         Args:
-            items: The path.
-            rebuilt: Another number, another path; while it is the same, tokens are appended alone.
+            items: The path; while it is the same list, tokens are appended alone.
             readings: Another number, and known tokens have new readings.
             over: Whether the reply at its end has ended.
         """
-        if self._rebuilt != rebuilt or self._path.items is not items:
-            self._rebuilt, self._path = rebuilt, self.read(items)
+        if self._path.items is not items:
+            self._path = self.read(items)
         for item in items[len(self._path.kinds) :]:
             self._append(self._path, item)
         if self._readings != readings:

@@ -65,8 +65,14 @@ class Marks:
 
     # ---- records as they come ---------------------------------------------------------------
 
-    def apply(self, record: Marked | Deleted | Undeleted, tree: SessionTree) -> None:
-        """Take in a mark, a deletion or an undoing; what names no node that is shown changes nothing."""
+    def apply(self, record: Marked | Deleted | Undeleted, tree: SessionTree, tip: int) -> None:
+        """Take in a mark, a deletion or an undoing; what names no node that is shown changes nothing.
+
+        Args:
+            record: The record.
+            tree: The tree that these are the marks of.
+            tip: The end of the path on show, whose prompts can't be deleted.
+        """
         self.version += 1
         match record:
             case Marked() if record == Marked(record.node):
@@ -74,8 +80,8 @@ class Marks:
             case Marked():
                 self.of[record.node] = record
             case Deleted(node=node) if node in tree.branches:
-                prompt = tree.branches[node].made == PROMPT and tree.tip in tree.branches
-                if prompt and tree.branches.leads(node, tree.tip):
+                prompt = tree.branches[node].made == PROMPT and tip in tree.branches
+                if prompt and tree.branches.leads(node, tip):
                     return  # the prompt on show stays
                 tokens = tree.branches.discard(node)
                 deletion = Deletion(node, {each.node: each for each in tokens})
@@ -170,9 +176,7 @@ class SessionTree(Struct):
     left: dict[int, int] = field(default_factory=dict)
     """First nodes of paths that were left for another branch; the one left last has the largest number."""
     interventions: dict[int, tuple[Intervention, ...]] = field(default_factory=dict)
-    """Interventions of a branch, by its first node."""
-    held: dict[int, int] = field(default_factory=dict)
-    """First node of such a branch, by each of its nodes."""
+    """Interventions that a token was computed under, by its node; nodes of the model's own are not in it."""
     settings: dict[int, Settings] = field(default_factory=dict)
     """Settings that each step was picked with, by its node, as far as they are known."""
     drafts: dict[int, str] = field(default_factory=dict)
@@ -180,8 +184,6 @@ class SessionTree(Struct):
     branches: Branches = field(default_factory=Branches)
     """The tree folded to its branches, without what is deleted."""
     marks: Marks = field(default_factory=Marks)
-    tip: int = ROOT
-    """The end of the path on show."""
 
     def siblings(self, node: int) -> list[int]:
         """A token and its siblings, oldest first."""
@@ -230,13 +232,8 @@ class SessionTree(Struct):
     def under(self, item: Item) -> tuple[Intervention, ...] | None:
         """The interventions that a token was computed under; empty if they were not recorded, None for the
         model's own token."""
-        if (first := self.held.get(item.node)) is not None:
-            return self.interventions[first]
-        return () if isinstance(item, Step) and item.origin == "intervened" else None
-
-    def hold(self, first: int, interventions: tuple[Intervention, ...]) -> None:
-        """Take in that a token, and all that will follow it, was computed under interventions."""
-        self.interventions[first], self.held[first] = interventions, first
+        unrecorded = () if isinstance(item, Step) and item.origin == "intervened" else None
+        return self.interventions.get(item.node, unrecorded)
 
     def drafted(self, round: DraftRound) -> None:
         """Take in that the steps of a round were taken in it."""
@@ -266,8 +263,8 @@ class SessionTree(Struct):
                 self.children[parent] = [node]  # a list that grew would have room for more
             else:
                 insort(children, node)
-            if parent in self.held:
-                self.held[node] = self.held[parent]
+            if parent in self.interventions:
+                self.interventions[node] = self.interventions[parent]
         self.taken += isinstance(item, Step) - isinstance(self.nodes.get(node), Step)
         self.nodes[node] = item
         self.branches.add(token(item, parent))
@@ -291,7 +288,6 @@ class SessionTree(Struct):
             self.left[before[parted].node] = max(self.left.values(), default=0) + 1
         for item in path:
             self.follow(self.parent[item.node], item.node)
-        self.tip = path[-1].node if path else ROOT
 
 
 def shared(one: Iterable[Item], other: Iterable[Item]) -> int:

@@ -365,8 +365,7 @@ class Timeline(Struct):
     @property
     def segments(self) -> PathSegments:
         """Segments of the current path."""
-        over = self.tip in self.finished
-        return self.of(Segments).path(self.items, self.generation, self.readings, over)
+        return self.of(Segments).path(self.items, self.readings, over=self.tip in self.finished)
 
     # ---- the selected slot ------------------------------------------------------------------
 
@@ -389,9 +388,8 @@ class Timeline(Struct):
         items, end = self.items, len(self.items)
         last = items[-1] if items else None
         self.tip = last.node if last is not None else ROOT
-        self.held = self.prompts.held(end) if self.prompts.reading else end
-        first = self.tree.held.get(self.tip)
-        self.under = self.tree.interventions[first] if first is not None else ()
+        self.held = self.prompts.held(end)
+        self.under = self.tree.interventions.get(self.tip, ())
         self.slot = end if self._slot is None else min(self._slot, end)
         self.following = self.slot == end
         item = self.selected = None if self.following else items[self.slot]
@@ -415,9 +413,7 @@ class Timeline(Struct):
         """Token id of the selected slot, or the one that a step would put there, unless that is concealed."""
         if self.selected is not None:
             return self.selected.id
-        if self.next is None or not self.concealed.isdisjoint(("picked", "candidates")):
-            return None
-        return self.next.picked
+        return None if self.next is None or self.conceals("picked", "candidates") else self.next.picked
 
     @property
     def phase(self) -> Phase:
@@ -528,9 +524,9 @@ class Timeline(Struct):
                 self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None
                 self.prompts.reading = False
             case protocol.Marked() | protocol.Deleted() | protocol.Undeleted():
-                self.tree.marks.apply(record, self.tree)
+                self.tree.marks.apply(record, self.tree, self.tip)
             case protocol.InterventionsHeld(interventions=(_, *_)):
-                self.tree.hold(record.node, record.interventions)
+                self.tree.interventions[record.node] = record.interventions
             case protocol.DraftRound(stage="taken"):
                 self.tree.drafted(record)
             case protocol.BeamStep() | protocol.BeamEnded():
@@ -566,7 +562,6 @@ class Timeline(Struct):
         if record.parent == self.tip:
             self.step_slots.append(len(self.items))
             self.items.append(record)
-            self.tree.tip = record.node
         else:
             self._rebuild(record.node)
         self.next, self.kv, self.memory, self.moved = record.next, record.kv, record.memory, None

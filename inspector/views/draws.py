@@ -48,8 +48,8 @@ DRAWS_KEYS = screen_table(
            hint=lambda own: "panel" if own.turns else "", worth=3),
     back("draws.leave", "Go back."),
     text="`expected` is the sampler's probability, `observed` the share of the draws, and `95 % interval` Wilson's "
-    "interval of that share; `!` marks an expected probability outside of it (one in twenty is, by chance). Chi-square "
-    "tests all of them at once.",
+    "interval of that share; `!` marks an expected probability outside of it, if five draws or more were expected (one "
+    "in twenty is, by chance). Chi-square tests all of them at once.",
 )  # fmt: skip
 
 

@@ -343,7 +343,8 @@ class Patching(InsideView[ActivationsPatched]):
         if self.answer is None and self.path and self.live and self.telling is None:
             said = (
                 "Patching puts what the model computed for another prompt into this one, place by place.",
-                "There is no other prompt or branch yet: {patching.edit} edits this text; change a word of it.",
+                "There is no other prompt or branch without interventions yet: {patching.edit} edits this text; change "
+                "a word of it.",
             )
             if self.source is not None:
                 said = (

@@ -57,7 +57,7 @@ SCREEN: Sequence[Part] = (
     (EngineClient, "receive", "the record's way to the parts of the screen"),
     (Timeline, "apply", "the timeline"),
     (Recorder, "receive", "the recorder"),
-    (Journal, "write_entry", "the session's file"),
+    (Journal, "write", "the session's file"),
     (MainScreen, "show", "draw the panels"),
     (MainScreen, "_compositor_refresh", "paint what changed"),
 )

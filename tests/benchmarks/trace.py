@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from engine.model.load import load as load_model
 from engine.protocol import Distribution, Prefilled, PromptOpened, Record, Step
 from engine.recording import Entry, Journal, RecordingReader, load, save_as
-from engine.recording.file import FrameWriter
+from engine.recording.file import FrameWriter, uncollected
 from engine.session.session import Session
 from engine.settings import LoadSettings, Settings
 from inspector.state.timeline import Timeline
@@ -32,6 +32,8 @@ SETTINGS = {
     "penalties, XTC": Settings(temp=1.2, min_p=0.02, xtc_probability=0.5, repetition_penalty=1.1, seed=7),
 }
 PROGRAM = "benchmark 1"
+FIRST = 100
+"""Entries that are read before the first time is shown."""
 
 
 def recorded(settings: Settings, model: str = "pocket") -> list[Record]:
@@ -85,15 +87,14 @@ def show(name: str, seconds: float, count: int = 0) -> None:
 
 
 def opening(path: Path, steps_written: int) -> None:
-    """Read a long recording as the screen does: in slices of 10 ms between its frames."""
+    """Read a long recording, and show the time of its first entries, too."""
     begun = time.process_time()
     reader, timeline, count = RecordingReader(path), Timeline(), 0
-    while entries := reader.slice(0.01):
-        for entry in entries:
+    with uncollected():
+        for count, entry in enumerate(reader, 1):
             timeline.apply(entry.value)  # type: ignore[arg-type]
-        if count == 0:
-            show(f"{path.suffix}: the first {len(entries)} on the timeline", time.process_time() - begun)
-        count += len(entries)
+            if count == FIRST:
+                show(f"{path.suffix}: the first {count} on the timeline", time.process_time() - begun)
     show(f"{path.suffix}: all on the timeline", time.process_time() - begun, count)
     show(f"{path.suffix}: all loaded, without a timeline", timed(lambda: load(path)), count)
     steps = timeline.steps

@@ -141,7 +141,7 @@ def test_a_collection_while_the_screen_is_drawn_is_told_once():
         gc.collect()
     told, took = stall_times(before), (time.perf_counter() - begun) * 1000
     assert told.collecting > 0.5 * took
-    assert told.collecting + told.drawing <= took
+    assert told.collecting + told.drawing <= 1.01 * took  # the clocks are read one after the other
     before = stall_times()
     gc.collect()
     assert stall_times(before).drawing == pytest.approx(0.0, abs=1e-6)

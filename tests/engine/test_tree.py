@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.tree import ROOT, TokenTree, aligned, common_prefix
@@ -96,6 +96,7 @@ PATH = st.lists(st.integers(0, 3), min_size=1, max_size=14)
 
 
 @given(PATH, PATH)
+@example([1, 1], [1, 1, 1])
 def test_an_alignment_rises_on_both_sides_and_is_the_same_from_either(
     one: list[int], other: list[int]
 ) -> None:

@@ -150,7 +150,7 @@ class Growing:
 
     def _write(self, records: list[Record]) -> None:
         for record in records:
-            self._journal.write(record)
+            self._journal.write(Entry(record))
         self._journal.flush()
 
     def close(self) -> None:
@@ -415,8 +415,8 @@ class PilotHost:
             self._without = self._without + 1 if timeline.phase is Phase.FAILED else 0
             self.visits[type(self._app.top).__name__] += 1
             self.visits[f"phase {timeline.phase.value}{' (recorded)' * timeline.recorded}"] += 1
-            if client.doing is not None:
-                self.visits[f"doing {client.doing.kind}"] += 1
+            if client.outstanding:
+                self.visits[f"doing {client.outstanding[0].kind}"] += 1
 
     # ---- what came of it --------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 from textual.dom import NoScreen
 from textual.events import Key, MouseDown, MouseUp
+from textual.screen import Screen
 from textual.widgets._toast import Toast
 
 from engine import protocol
@@ -19,6 +20,7 @@ from inspector.app import InspectorApp
 from inspector.driver import ControlFilter
 from inspector.main.dialogs.help import HelpDialog
 from inspector.main.panels.text import TextPanel
+from tests.inspector.painting import Terminal, painting
 from tests.inspector.quick_clock import run_quickly
 from tests.inspector.rig import FakeEngine, Rig, run
 from tests.system import python
@@ -224,3 +226,35 @@ def test_a_second_press_on_a_notification_that_the_first_took_away_ends_nothing(
             assert isinstance(app.top, HelpDialog)
 
     asyncio.run(test())
+
+
+def test_a_notice_that_the_next_one_pushes_away_is_painted_at_its_new_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    laid_out = Screen._refresh_layout
+
+    def read_before(screen: Screen[object], *args: object, **kwargs: object) -> None:
+        """As if somebody had asked where a widget is, between a notice's mounting and the layout."""
+        screen._compositor._full_map_invalidated = True
+        assert screen._compositor.full_map is not None
+        laid_out(screen, *args, **kwargs)
+
+    app = InspectorApp(LoadSettings(), Settings(), "x", False, engine=FakeEngine())
+
+    async def test() -> None:
+        async with app.run_test(size=(120, 40), notifications=True) as pilot:
+            terminal = Terminal(app)
+            app.refresh()
+            await pilot.pause()
+            monkeypatch.setattr(Screen, "_refresh_layout", read_before)
+            for number, text in enumerate(("older\n" * 5, "newer\n" * 3), start=1):
+                app.notify(text, title="Notice", timeout=60)
+                await until(lambda: sum(bool(toast.region) for toast in app.screen.query(Toast)) == number)  # noqa: B023
+                await pilot.pause()
+                await pilot.pause()
+            drawn = [strip.text.rstrip() for strip in app.screen._compositor.render_strips()]
+            assert sum("older" in line for line in drawn) == 5
+            assert terminal.text.splitlines() == drawn
+
+    with painting():
+        asyncio.run(test())

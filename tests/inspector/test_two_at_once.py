@@ -10,10 +10,11 @@ from pathlib import Path
 
 from engine.breakpoints import Breakpoints
 from engine.protocol import Ended
-from engine.recording import Journal, load
+from engine.recording import load
 from inspector.config.preferences import SavedBreakpoints
 from inspector.config.presets import Presets
 from inspector.recordings import sessions
+from tests.engine.recording.resumed import resumed
 from tests.inspector.recordings.test_recorder import lived, recording
 from tests.inspector.rig import Rig
 from tests.inspector.views.recordings.test_replay_screen import go, replayed, restored, trace
@@ -74,7 +75,7 @@ def test_a_session_that_another_program_goes_on_with_is_not_appended_to(state: P
     state.mkdir()
     path = state / "20260102-000000-old.trace"
     trace(path)
-    _, _, other = Journal.resume(path, "another")
+    _, _, other = resumed(path, "another")
     before = path.read_bytes()
 
     async def test(rig: Rig) -> None:

@@ -86,6 +86,16 @@ def test_a_draft_follows_the_path_as_a_fresh_one_reads_it(zoo: Zoo) -> None:
                 assert np.abs(one.probs - two.probs).max() < 1e-5
 
 
+def test_a_draft_proposes_no_more_than_its_positions_take(zoo: Zoo) -> None:
+    loaded = zoo.load("llama")
+    session = begun(loaded, PROMPT, Settings(temp=0.7, seed=1))
+    for room in (0, 1, 3):
+        facts = replace(loaded.facts, hard_window=True, context_window=len(PROMPT) + room)
+        draft = ModelDraft(replace(loaded, facts=facts), session.tokens.vocabulary)
+        proposed, _ = draft.propose(DraftPaths(session), session.node, 6, session.settings, never)
+        assert len(proposed) == room + 1
+
+
 def test_the_models_own_four_bits_leave_the_model_as_it_is(zoo: Zoo) -> None:
     loaded = zoo.load("llama")
     before = {name: np.array(array) for name, array in _weights(loaded)}

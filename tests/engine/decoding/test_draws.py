@@ -157,3 +157,9 @@ def test_wilsons_interval(count: int, draws: int, interval: tuple[float, float])
 )
 def test_the_tail_of_chi_square(value: float, degrees: int, chance: float) -> None:
     assert chi_square_tail(value, degrees) == pytest.approx(chance, abs=2e-6)
+
+
+def test_the_ends_of_an_interval_that_nothing_or_everything_reaches_are_exact() -> None:
+    for draws in (1, 3, 40, 2_000, 10_007):
+        assert wilson(0, draws)[0] == 0.0 < wilson(0, draws)[1] < 1.0
+        assert wilson(draws, draws)[1] == 1.0 > wilson(draws, draws)[0] > 0.0

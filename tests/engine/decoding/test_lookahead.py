@@ -192,6 +192,12 @@ def test_caches_of_an_unknown_kind_run_one_after_another(zoo: Zoo) -> None:
 # ---- the records ------------------------------------------------------------------------------
 
 
+def test_settings_that_the_models_own_logits_do_not_know_are_named(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"), PROMPT, Settings(logit_bias=((3, -100.0),), min_tokens=5, top_p=0.5))
+    told = [*lines_ahead(session, session.node, [3, 4], 2)][-1]
+    assert told.note == "Greedy by the model's own logits, without logit bias, min tokens."
+
+
 def test_all_lines_are_told_anew_after_every_token(zoo: Zoo) -> None:
     session = begun(zoo.load("pocket"), PROMPT)
     ids = best(session)

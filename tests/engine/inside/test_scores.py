@@ -153,6 +153,14 @@ def test_of_a_long_path_some_keys_are_kept_at_their_own_positions(zoo: Zoo, monk
     assert rows(kept, "by_key") == pytest.approx(rows(whole, "by_key")[:, places], abs=1e-4)
 
 
+def test_fewer_keys_are_kept_of_a_model_with_many_or_wide_layers(zoo: Zoo, monkeypatch: Any) -> None:
+    session = begun(zoo.load("pocket", dtype="float32"), f"{KITE}. {KITE}. {KITE}", steps=2)
+    a_key = session.facts.layers * (session.facts.hidden_size or 0) * 32
+    for room, kept in ((20 * a_key, 20), (0, scores.LEAST_KEYS)):
+        monkeypatch.setattr(scores, "STREAM_BYTES", room)
+        assert len(read_of(session, 5, 2).keys) == kept
+
+
 def test_of_a_layers_arguments_hidden_states_are_joined_and_masks_left_out() -> None:
     hidden = mx.arange(9.0).reshape(1, 3, 3)
     chunks = [hidden[:, :2], hidden[:, 2:]]

@@ -149,6 +149,9 @@ def test_a_default_template_is_used_on_request_alone(wear: Wear) -> None:
     asked, default = [Message("user", "x")], ChatOptions(default_template=True)
     assert not tokens.takes_chat(NO_OPTIONS)
     assert not tokens.takes_chat(default)  # transformers has had none since 4.44
+    for options in (NO_OPTIONS, default):
+        with pytest.raises(PromptError, match="no chat template"):
+            tokens.chat(asked, options)
     wrapper._tokenizer.default_chat_template = "[{{ messages[0].content }}]"
     try:
         assert not tokens.takes_chat(NO_OPTIONS)

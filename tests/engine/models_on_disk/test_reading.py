@@ -88,6 +88,24 @@ def test_weights_of_several_widths(tmp_path: Path) -> None:
     assert found.weights.parameters == made_up.PARAMETERS
 
 
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "numbers", "bits"),
+    [("qweight", "I32", 8, 4), ("weight_blocks", "U8", 2, 4), ("weight", "F8_E4M3", 1, 8)],
+)
+def test_the_packed_weights_of_other_formats_are_counted_as_parameters(
+    tmp_path: Path, suffix: str, dtype: str, numbers: int, bits: int
+) -> None:
+    shapes = {
+        (name.removesuffix("weight") + suffix if name.endswith("_proj.weight") else name): (
+            (dtype, (rows[0], rows[1] // numbers)) if name.endswith("_proj.weight") else (kind, rows)
+        )
+        for name, (kind, rows) in made_up.llama().items()
+    }
+    claim = {"quant_method": "gptq", "bits": bits, "group_size": 64}
+    found = one(made_up.model(tmp_path / "m", shapes, quantization_config=claim))
+    assert (found.weights.parameters, found.weights.bits) == (made_up.PARAMETERS, (bits,))
+
+
 @pytest.mark.parametrize("name", ["llama:4bit", "qwen3:8bit", "gpt2:4bit", "gemma3:bfloat16", "mamba2"])
 def test_what_mlx_lm_loads_has_the_same_figures(zoo: Zoo, name: str) -> None:
     loaded = zoo.load(name).facts

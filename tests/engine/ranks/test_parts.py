@@ -6,12 +6,14 @@ import json
 import re
 import socket
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
 from engine.errors import LoadError, SettingsError
 from engine.model.load import prepare
+from engine.ranks import handlers
 from engine.ranks.handlers import divide, sharding_of
 from engine.ranks.hosts import RankHost, RankHosts, hosts_of
 from engine.setting import check
@@ -212,3 +214,16 @@ def test_hosts_are_equal_where_their_ranks_are() -> None:
         hosts_of(LoadSettings(ranks=2)) == hosts_of(LoadSettings(ranks=2)) != hosts_of(LoadSettings(ranks=3))
     )
     assert isinstance(hosts_of(LoadSettings(ranks=2)), RankHosts)
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "scales"),
+    [("llama:4bit", "float32", True), ("llama:4bit", "bfloat16", False), ("llama", "float32", False)],
+)
+def test_other_ranks_compute_scales_as_the_first_one_does(
+    zoo: Zoo, model: str, dtype: Any, scales: bool
+) -> None:
+    settings = LoadSettings(str(zoo.path(model)), dtype=dtype)
+    prepared = prepare(settings, lambda _: None, Event())
+    others = handlers._for_others(prepared, settings)
+    assert (others.float32_scales, others.dtype) == (scales, prepared.dtype)

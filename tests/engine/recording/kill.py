@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from engine.protocol import Marked
-from engine.recording import Journal, load
+from engine.recording import Entry, Journal, load
 from tests.engine.recording.made_records import session
+from tests.engine.recording.resumed import resumed
 
 PATTERN = session(40)
 BACK = Marked(1, caption="back")
@@ -32,7 +33,7 @@ def record(path: Path, pipe: int) -> None:
     """Journal until killed; writes the time of each record to a pipe."""
     journal = Journal.create(path, "test 1")
     for index in range(10**6):
-        journal.write(handed(index))
+        journal.write(Entry(handed(index)))
         os.write(pipe, struct.pack("<d", time.monotonic()))
         if index % 3 == 0:
             time.sleep(0.001)
@@ -54,8 +55,8 @@ def killed(path: Path, seconds: float) -> tuple[int, int, float]:
     if not path.exists():
         return len(times), 0, 0.0
     size = path.stat().st_size
-    entries, reader, journal = Journal.resume(path, "test 1")
-    journal.write(BACK)
+    entries, reader, journal = resumed(path, "test 1")
+    journal.write(Entry(BACK))
     journal.close()
     found = len(entries)
     assert [entry.value for entry in load(path).entries] == [*map(handed, range(found)), BACK]

@@ -159,18 +159,17 @@ def test_entries_of_some_kinds_are_read_alone(tmp_path: Path, kinds: set[str]) -
         list(RecordingReader(path, only=kinds))
 
 
-def test_slices_are_the_whole(tmp_path: Path) -> None:
+def test_progress_grows_to_the_whole(tmp_path: Path) -> None:
     save_as(tmp_path / "a.trace", entries(), PROGRAM)
     reader = RecordingReader(tmp_path / "a.trace")
     found: list[Entry] = []
     shares = [reader.progress]
-    while part := reader.slice(0.0):
-        assert len(part) == 1
-        found += part
+    for entry in reader:
+        found.append(entry)
         shares.append(reader.progress)
     assert found == entries()
     assert shares == sorted(shares)
-    assert (reader.progress, reader.slice(1.0)) == (1.0, [])
+    assert (reader.progress, list(reader)) == (1.0, [])
 
 
 def test_a_file_that_grows_is_followed(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from msgspec import Raw, msgpack
 
 from engine.errors import RecordingError
 from engine.protocol import MOST_PACKED, Moved, Step
-from engine.recording import Entry, Journal, RecordingReader, load, peek
+from engine.recording import Entry, RecordingReader, load, peek
 from engine.recording.file import FRAME_LIMIT, MAGIC, MIB
 from tests.engine.recording.made_records import KINDS, entries, frames, made, session
+from tests.engine.recording.resumed import resumed
 from tests.system import python
 
 if sys.version_info >= (3, 14):
@@ -179,7 +180,7 @@ def test_a_file_made_to_do_harm_is_refused_in_one_line(name: str, tmp_path: Path
     assert words in error.message
     assert number in (0, error.entry)
     assert error.message.startswith(f"Entry {error.entry} of {path} ")
-    for read in (peek, some, lambda path: Journal.resume(path, "x")[2].close()):
+    for read in (peek, some, lambda path: resumed(path, "x")[2].close()):
         refused(read, path)
 
 

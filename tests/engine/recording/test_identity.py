@@ -16,12 +16,13 @@ from engine.decoding.beam import search
 from engine.errors import RecordingError
 from engine.model.load import load as load_model
 from engine.protocol import COMMANDS, Failure, ModelVocabulary, Record, Resampled, Restored, Step
-from engine.recording import Entry, Journal, RecordingReader, as_json, asked, load, question, save_as
+from engine.recording import Entry, RecordingReader, as_json, asked, load, question, save_as
 from engine.recording.file import MAGIC
 from engine.session.session import Session
 from engine.settings import BeamSettings, LoadSettings, Settings
 from inspector.state.timeline import Timeline
 from tests.engine.recording.made_records import ANY, KINDS, entries, frames, made, session
+from tests.engine.recording.resumed import resumed
 from tests.inspector import fakes
 
 PROGRAM = "test 1"
@@ -158,10 +159,10 @@ def test_a_choice_is_left_out_if_it_is_the_last_distribution_of_the_parent(tmp_p
     assert [entry.value for entry in load(path).entries] == values
 
     following = fake.step()  # in a journal that another run of the program began
-    journal = Journal.resume(path, PROGRAM)[2]
+    journal = resumed(path, PROGRAM)[2]
     journal.flush()
     size = path.stat().st_size
-    journal.write(following)
+    journal.write(Entry(following))
     journal.close()
     assert not has_choice(path.read_bytes()[size:])
     assert load(path).entries[-1].value == following

@@ -18,9 +18,10 @@ import pytest
 
 from engine.errors import RecordingError
 from engine.protocol import Marked
-from engine.recording import Entry, Journal, RecordingChanged, in_use, load, peek, save_as
+from engine.recording import Entry, Journal, RecordingChanged, RecordingReader, in_use, load, peek, save_as
 from engine.recording import journal as module
 from tests.engine.recording.made_records import session
+from tests.engine.recording.resumed import resumed
 from tests.system import python
 
 PROGRAM = "test 1"
@@ -47,7 +48,7 @@ def journaled(path: Path, values: list[Any]) -> Journal:
     """A journal that has written some values."""
     journal = Journal.create(path, PROGRAM)
     for value in values:
-        journal.write(value)
+        journal.write(Entry(value))
     journal.flush()
     return journal
 
@@ -74,6 +75,17 @@ def test_a_file_system_without_links_will_do(path: Path, monkeypatch: pytest.Mon
     assert [each.name for each in path.parent.iterdir()] == [path.name]
 
 
+def test_a_file_that_can_not_be_begun_is_closed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module._File, "sync", full)
+    before = len(os.listdir("/dev/fd"))
+    with pytest.raises(RecordingError, match="No space left"):
+        Journal.create(path, PROGRAM)
+    assert len(os.listdir("/dev/fd")) == before
+
+
 def test_what_is_written_is_in_the_file_a_moment_later(path: Path) -> None:
     journal, values = Journal.create(path, PROGRAM), session()
 
@@ -81,7 +93,7 @@ def test_what_is_written_is_in_the_file_a_moment_later(path: Path) -> None:
         return len(values_in(path, torn_ok=True)) == count
 
     for count, value in enumerate(values, 1):
-        journal.write(value)
+        journal.write(Entry(value))
         until(partial(reached, count))
     assert values_in(path) == values  # with the journal open
     journal.close()
@@ -89,14 +101,10 @@ def test_what_is_written_is_in_the_file_a_moment_later(path: Path) -> None:
 
 def test_times_are_those_of_the_session(path: Path) -> None:
     journal = Journal.create(path, PROGRAM)
-    journal.write(Marked(1), at=0.25)
-    journal.write_entry(Entry(Marked(3), 1.5))
-    before = journal.clock
-    journal.write(Marked(2))
+    journal.write(Entry(Marked(1), 0.25))
+    journal.write(Entry(Marked(3), 1.5))
     journal.close()
-    first, second, third = load(path).entries
-    assert (first.at, second.at) == (0.25, 1.5)
-    assert before <= third.at <= journal.clock
+    assert [entry.at for entry in load(path).entries] == [0.25, 1.5]
 
 
 def test_writing_waits_for_no_disk(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +117,9 @@ def test_writing_waits_for_no_disk(path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(module, "SYNC_SECONDS", 0.0)
     monkeypatch.setattr(os, "fsync", hang)
-    journal.write(Marked(1))
+    journal.write(Entry(Marked(1)))
     assert waiting.wait(60)
-    journal.write(Marked(2))  # would never return if it waited for the disk
+    journal.write(Entry(Marked(2)))  # would never return if it waited for the disk
     answers.set()
     journal.close(60)
     assert values_in(path) == [Marked(1), Marked(2)]
@@ -124,7 +132,7 @@ def test_the_disk_is_reached_when_it_is_due_and_at_a_flush(
     journal, synced = Journal.create(path, PROGRAM), threading.Event()
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.set())
     monkeypatch.setattr(module, "SYNC_SECONDS", seconds)
-    journal.write(Marked(1))
+    journal.write(Entry(Marked(1)))
     until(lambda: values_in(path, torn_ok=True) == [Marked(1)])
     if seconds < 1:
         assert synced.wait(60)  # though nothing followed
@@ -142,25 +150,22 @@ def test_a_session_is_continued_without_its_incomplete_end(path: Path, cut: int)
     values = session()
     journaled(path, values).close()
     os.truncate(path, path.stat().st_size - cut)
-    entries, reader, journal = Journal.resume(path, "test 2")
+    entries, reader, journal = resumed(path, "test 2")
     known = len(entries)
     assert [entry.value for entry in entries] == values[:known]
     assert bool(cut) == (known < len(values)) == bool(reader.torn)
-    assert journal.clock >= entries[-1].at
     for value in values[known:]:
-        journal.write(value)
+        journal.write(Entry(value))
     journal.close()
     found = load(path)
     assert [entry.value for entry in found.entries] == values
     assert found.header.program == PROGRAM
-    times = [entry.at for entry in found.entries]
-    assert times == sorted(times)
 
 
 def test_a_saved_file_is_continued_behind_its_end(tmp_path: Path) -> None:
     save_as(tmp_path / "a.trace", [Entry(Marked(1))], PROGRAM)
-    journal = Journal.resume(tmp_path / "a.trace", PROGRAM)[2]
-    journal.write(Marked(2))
+    journal = resumed(tmp_path / "a.trace", PROGRAM)[2]
+    journal.write(Entry(Marked(2)))
     journal.close()
     assert values_in(tmp_path / "a.trace") == [Marked(1), Marked(2)]
 
@@ -175,9 +180,21 @@ def test_a_damaged_or_compressed_file_is_not_continued_and_left_as_it_is(path: P
     for each, words in (path, "checksum"), (packed, "is compressed, so the session can't be continued in it"):
         before = each.read_bytes()
         with pytest.raises(RecordingError, match=words):
-            Journal.resume(each, PROGRAM)
+            resumed(each, PROGRAM)
         assert each.read_bytes() == before
         assert not in_use(each)
+
+
+def test_a_file_that_has_changed_since_it_was_read_is_left_as_it_is(path: Path) -> None:
+    journaled(path, [Marked(1)]).close()
+    reader = RecordingReader(path, torn_ok=True)
+    assert len(list(reader)) == 1
+    resumed(path, "another")[2].close()
+    before = path.read_bytes()
+    with pytest.raises(RecordingError, match="has changed meanwhile: the session isn't appended to it"):
+        Journal.resume(reader, PROGRAM)
+    assert path.read_bytes() == before
+    assert not in_use(path)
 
 
 def test_two_programs_never_append_to_one_file(path: Path) -> None:
@@ -185,12 +202,12 @@ def test_two_programs_never_append_to_one_file(path: Path) -> None:
     assert in_use(path)
     assert peek(path).in_use
     with pytest.raises(RecordingError, match="is in use: another inspector is appending to it"):
-        Journal.resume(path, PROGRAM)
-    other = f"from engine.recording import Journal; Journal.resume({str(path)!r}, 'x')"
+        resumed(path, PROGRAM)
+    other = f"from tests.engine.recording.resumed import resumed; resumed({str(path)!r}, 'x')"
     assert "is in use" in python(other).stderr
     journal.close()
     assert not in_use(path)
-    Journal.resume(path, PROGRAM)[2].close()
+    resumed(path, PROGRAM)[2].close()
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(200, marks=pytest.mark.slow)])
@@ -214,7 +231,7 @@ def failed(journal: Journal) -> RecordingError:
 
     def raises() -> bool:
         try:
-            journal.write(Marked(1))
+            journal.write(Entry(Marked(1)))
         except RecordingError as error:
             found.append(error)
         return bool(found)
@@ -222,7 +239,7 @@ def failed(journal: Journal) -> RecordingError:
     until(raises)
     assert found[0].hint
     assert journal.off
-    journal.write(Marked(1))
+    journal.write(Entry(Marked(1)))
     journal.flush()
     journal.close()
     return found[0]
@@ -251,7 +268,7 @@ def test_a_removed_file_is_noticed_and_a_renamed_one_written_on(
 ) -> None:
     journal = Journal.create(path, PROGRAM)
     path.rename(path.with_name("b.trace"))
-    journal.write(Marked(1))
+    journal.write(Entry(Marked(1)))
     journal.close()
     assert values_in(path.with_name("b.trace")) == [Marked(1)]
     monkeypatch.setattr(module, "SYNC_SECONDS", 0.02)
@@ -281,9 +298,7 @@ def test_a_file_that_another_program_changed_is_left_as_it_is(path: Path, change
 
 def test_what_can_not_be_written_is_said(path: Path) -> None:
     journal = journaled(path, [Marked(1, note="kept")])
-    with pytest.raises(TypeError, match="str has no place in a recording"):
-        journal.write("text")  # type: ignore[arg-type]
-    journal.write(Marked(2**64))
+    journal.write(Entry(Marked(2**64)))
     assert "Marked can't be recorded" in failed(journal).message
     assert values_in(path) == [Marked(1, note="kept")]
 
@@ -292,8 +307,12 @@ def test_a_place_that_is_none_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match=r"can't be written: (File exists|Not a directory)"):
         Journal.create(tmp_path / "file" / "a.trace", PROGRAM)
+    save_as(tmp_path / "gone.trace", [Entry(Marked(1))], PROGRAM)
+    read = RecordingReader(tmp_path / "gone.trace")
+    assert len(list(read)) == 1
+    read.path.unlink()
     with pytest.raises(RecordingError, match="can't be written: No such file"):
-        Journal.resume(tmp_path / "none", PROGRAM)
+        Journal.resume(read, PROGRAM)
     if os.geteuid() != 0:  # root may write everywhere
         tmp_path.chmod(0o500)
         with pytest.raises(RecordingError, match="Permission denied"):

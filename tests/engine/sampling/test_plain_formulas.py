@@ -110,6 +110,14 @@ def test_the_best_by_groups_are_those_of_a_stable_sort(row: Row, k: int) -> None
     assert same(ranked(row, k), np.argsort(-row, kind="stable")[:k])
 
 
+@pytest.mark.parametrize("live", [0, 3, 40])
+def test_beyond_the_tokens_that_are_left_the_first_of_the_cut_ones_follow(live: int) -> None:
+    row = np.full(10_000, -np.inf, np.float32)
+    row[5000 : 5000 + live] = np.arange(live)
+    for k in (1, live, 20):
+        assert same(ranked(row, max(1, k)), np.argsort(-row, kind="stable")[: max(1, k)])
+
+
 @given(rows())
 @budget(max_examples=60, deadline=None)
 def test_logprobs_ranks_and_entropies_are_those_of_the_formulas(row: Row) -> None:

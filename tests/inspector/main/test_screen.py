@@ -605,7 +605,7 @@ async def test_a_run_behind_the_end_of_the_text_says_so(rig: Rig) -> None:
     await rig.ready(steps=3)
     await rig.push([rig.session.finish("eos", "<|im_end|>")])
     await rig.press("r")
-    assert rig.status.startswith("The text has ended with <|im_end|>: the run continues after its end")
+    assert rig.status.startswith("This run began behind <|im_end|>, which ended the text")
 
 
 async def test_a_run_behind_max_tokens_says_nothing_of_an_end(rig: Rig) -> None:

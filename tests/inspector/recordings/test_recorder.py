@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from engine import protocol
 from engine.errors import RecordingError
 from engine.protocol import Ended, Marked, ModelFacts, PromptOpened, Step
-from engine.recording import Journal, load
+from engine.recording import Journal, RecordingReader, load
 from engine.recording.journal import RecordingChanged
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
@@ -148,8 +147,9 @@ def test_a_session_goes_on_unsaved_if_its_second_file_cannot_be_written_either(t
     told: list[str] = []
     kept = recording(tmp_path, told)
     session = lived(kept)
-    monkeypatch.setattr(Journal, "write_entry", full)
-    kept._failed(RecordingChanged(f"Another program changed {kept.path}.", ""))
+    monkeypatch.setattr(Journal, "write", full)
+    with kept._reporting():
+        raise RecordingChanged(f"Another program changed {kept.path}.", "")
     kept.receive(session.steps(1)[0])
     (said,) = told
     assert said.startswith(
@@ -203,36 +203,15 @@ def test_going_on_appends_to_the_same_file(tmp_path):
     lived(kept)
     path = kept.path
     kept.close()
-    again = recording(tmp_path)
-    again.go_on(load(path, torn_ok=True).entries, path)
+    again, reader = recording(tmp_path), RecordingReader(path, torn_ok=True)
+    again.go_on(list(reader), reader)
+    assert again.path == path
     again.receive(Marked(5, name="later"))
     again.close()
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
     assert values(path)[-1] == Marked(5, name="later")
     times = [entry.at for entry in load(path, torn_ok=True).entries]
     assert times == sorted(times)
-
-
-def test_what_came_while_a_file_was_read_through_is_in_it_without_anything_more(tmp_path, monkeypatch):
-    kept = recording(tmp_path)
-    lived(kept)
-    path = kept.path
-    kept.close()
-    again, may_go_on = recording(tmp_path), threading.Event()
-    taken = Journal.resume
-    monkeypatch.setattr(Journal, "resume", lambda *given: may_go_on.wait(5) and taken(*given))
-    again.go_on(load(path, torn_ok=True).entries, path)
-    assert again.path == path
-    again.receive(Marked(5, name="later"))
-    may_go_on.set()
-    until = time.monotonic() + 5
-    while again.journal is None and time.monotonic() < until:
-        if again.resumed is not None:
-            again.adopt()
-    again.journal.flush()
-    assert values(path)[-1] == Marked(5, name="later")
-    assert again.path == path
-    again.close()
 
 
 def test_going_on_from_a_recording_begins_a_file_of_its_own(tmp_path):

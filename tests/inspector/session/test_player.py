@@ -7,13 +7,29 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from engine.errors import EngineError, RecordingError
-from engine.protocol import DraftRound, Marked, Prefilled, PromptOpened, PromptReadings, Step
+from engine.protocol import (
+    DraftRound,
+    Marked,
+    Prefill,
+    Prefilled,
+    PromptOpened,
+    PromptReadings,
+    Resampled,
+    Step,
+)
 from engine.recording import Entry, Journal, RecordingReader, load, save_as
+from engine.settings import LoadSettings, Settings
 from inspector.recordings import sessions
 from inspector.session import player as module
+from inspector.session.client import IdleBackend
+from inspector.session.controller import Controller
 from inspector.session.player import LONGEST_PAUSE, SPEEDS, Player
+from inspector.session.replay import restore_of
+from inspector.session.replay_backend import ReplayBackend
+from tests.engine.recording.resumed import resumed
 from tests.inspector.fakes import Session
 from tests.inspector.views.drafts.made import draft_round
 
@@ -255,7 +271,7 @@ def test_a_torn_recording_is_shown_as_far_as_it_goes(path):
     path.unlink()
     journal = Journal.create(path, "test 1")
     for entry in entries:
-        journal.write_entry(entry)
+        journal.write(entry)
     journal.close()
     path.write_bytes(path.read_bytes()[:-40])
     shown = Shown(path)
@@ -280,23 +296,27 @@ def test_what_is_no_recording_is_refused_at_once(tmp_path):
         Shown(tmp_path / "x")
 
 
-def test_rerolls_are_counted_for_the_tree_on_show(tmp_path):
+def test_draws_are_counted_for_the_tree_on_show(tmp_path):
     session = Session()
     records = [*session.load(), *session.open(), *session.steps(2)]
-    from msgspec.structs import replace
-
-    from engine.protocol import Resampled
-
     last = records[-1]
     assert isinstance(last, Step)
     records += [Resampled(replace(last.next, reroll=2)), Resampled(last.next)]
     save_as(tmp_path / "a.trace", [Entry(record) for record in records], "test 1")
     shown = Shown(tmp_path / "a.trace")
-    assert shown.replay.rerolls == {}, "the draw was taken back"
+    controller = Controller(IdleBackend(), LoadSettings(), Settings(), Prefill("", False))
+    backend = ReplayBackend(controller, lambda received: None, lambda answer: None)
+    shown.replay = Player(tmp_path / "a.trace", backend.show, backend.begin)
+    shown.settle()
+
+    def drawn() -> dict[int, int]:
+        return dict(restore_of(controller.timeline, controller.history.draws).rerolls)
+
+    assert drawn() == {}, "the draw was taken back"
     shown.back()
-    assert shown.replay.rerolls == {last.node: 2}
+    assert drawn() == {last.node: 2}
     shown.back()
-    assert shown.replay.rerolls == {}
+    assert drawn() == {}
 
 
 # ---- a recording that grows -------------------------------------------------------------------
@@ -310,14 +330,14 @@ class Growing:
         session = Session()
         self.journal = Journal.create(path, "test 1")
         for record in [*session.load(), *session.open()]:
-            self.journal.write(record)
+            self.journal.write(Entry(record))
         self._steps = iter(session.steps(200))
         self.values: list[object] = []
         self.player = Player(path, self.values.append, self.values.clear, follow=True)
 
     def step(self, count: int = 1) -> None:
         for _ in range(count):
-            self.journal.write(next(self._steps))
+            self.journal.write(Entry(next(self._steps)))
         self.journal.flush(60)
 
     def settle(self) -> None:
@@ -440,7 +460,7 @@ def test_it_is_seen_that_the_program_has_left_and_that_it_came_back(growing: Gro
     growing.journal.close()
     growing.settle()
     assert growing.player.file.left
-    _, _, growing.journal = Journal.resume(growing.path, "test 2")
+    _, _, growing.journal = resumed(growing.path, "test 2")
     growing.step(2)
     growing.settle()
     assert not growing.player.file.left

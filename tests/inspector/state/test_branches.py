@@ -104,7 +104,7 @@ def test_deletions_undone_one_after_another_leave_the_tree_as_it_was(grown: Grow
         if not shown:
             break
         deleted.append(data.draw(st.sampled_from(shown)))
-        grown.marks.apply(Deleted(deleted[-1]), grown)
+        grown.marks.apply(Deleted(deleted[-1]), grown, ROOT)
         assert deleted[-1] not in grown.branches
         assert len(grown.marks.deleted) == len(grown.all) - len(grown.branches)
         check(grown)
@@ -113,7 +113,7 @@ def test_deletions_undone_one_after_another_leave_the_tree_as_it_was(grown: Grow
         assert grown.marks.last is not None
         assert grown.marks.last.node == node
         assert grown.picture() == pictures.pop()
-        grown.marks.apply(Undeleted(node), grown)
+        grown.marks.apply(Undeleted(node), grown, ROOT)
         check(grown)
     assert grown.picture() == pictures.pop()
     assert grown.marks.last is None
@@ -129,9 +129,9 @@ def test_whatever_is_deleted_stepped_on_and_undone_in_any_order_paths_stay_whole
         node = data.draw(nodes)
         match data.draw(st.sampled_from(("delete", "undo", "stand", "beam"))):
             case "delete":
-                grown.marks.apply(Deleted(node), grown)
+                grown.marks.apply(Deleted(node), grown, ROOT)
             case "undo":
-                grown.marks.apply(Undeleted(node), grown)
+                grown.marks.apply(Undeleted(node), grown, ROOT)
             case "stand":
                 grown.marks.reveal(node, grown)
                 grown.stand(node)
@@ -149,7 +149,7 @@ def test_whatever_is_deleted_stepped_on_and_undone_in_any_order_paths_stay_whole
             visited = grown.visited[parent]
             assert grown.latest(parent) == (visited if visited in children else children[-1])
     while (deletion := grown.marks.last) is not None:
-        grown.marks.apply(Undeleted(deletion.node), grown)
+        grown.marks.apply(Undeleted(deletion.node), grown, ROOT)
     assert len(grown.branches) == len(grown.all)
 
 
@@ -250,9 +250,9 @@ def test_the_prompt_can_not_be_deleted():
 
 def test_marks_at_their_defaults_are_none():
     marks, tree = Marks(), SessionTree()
-    marks.apply(Marked(3, name="a"), tree)
+    marks.apply(Marked(3, name="a"), tree, ROOT)
     assert marks.at(3).name == "a"
-    marks.apply(Marked(3), tree)
+    marks.apply(Marked(3), tree, ROOT)
     assert marks.of == {}
     assert marks.at(3) == Marked(3)
 

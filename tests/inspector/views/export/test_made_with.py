@@ -157,8 +157,7 @@ def test_the_list_of_sessions_names_it(change, tmp_path):
 
 def test_another_branch_than_the_current_one_says_what_it_was_made_with_itself(tmp_path):
     recording = made(interventions, tmp_path / "a.trace")
-    own = recording.timeline.tree.interventions
-    (first,) = own
+    first = next(iter(recording.timeline.tree.interventions))
     assert "L6 h1" in FORMATS["md"].make(recording)
     siblings = recording.timeline.tree.children[recording.timeline.tree.parent[first]]
     other = line(recording, next(node for node in siblings if node != first))
@@ -206,6 +205,5 @@ def test_a_running_session_that_goes_on_changes_nothing_in_what_is_exported():
     interventions(case)
     timeline = case.session.timeline()
     recording = snapshot(timeline, FIRST, None, "test 1")
-    timeline.tree.held.clear()
     timeline.tree.interventions.clear()
     assert "L6 h1" in FORMATS["txt"].make(recording)

@@ -536,7 +536,7 @@ def test_resuming_goes_live_by_itself_and_appends_to_the_file(state):
     path.unlink()
     journal = Journal.create(path, "test 1")
     for entry in before:
-        journal.write_entry(entry)
+        journal.write(entry)
     journal.close()
     with path.open("ab") as file:
         file.write(b"\x64\0\0\0\0\0\0\0half")  # a frame of 100 bytes would follow
