@@ -152,19 +152,17 @@ def noticed(notice: Notice, middle: bool = False) -> Drawn:
 
 def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
     """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
+    bad, muted = on.ink("bad"), on.ink("muted")
     if facts is not None and (failed := facts.failed) is not None:
         where = f" ({visible(failed.where)})" if failed.where else ""
         name, family = CHECKS.get(failed.name, failed.name), visible(facts.family)
         return [
-            (f"The check “{name}” failed for the architecture {family}{where}:", on.ink("bad")),
-            (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
-            (
-                "So this view is not shown. Other views may be right: tab goes on to the next.",
-                on.ink("muted"),
-            ),
+            (f"The check “{name}” failed for the architecture {family}{where}:", bad),
+            (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
+            ("So this view is not shown. Other views may be right: tab goes on to the next.", muted),
         ]
     if failure is not None:
-        return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return [(visible(failure.message), bad), (visible(failure.hint), muted)]
     return []
 
 
