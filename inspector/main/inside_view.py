@@ -32,9 +32,8 @@ from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import (
     first_fitting,
-    token_text,
+    token_lines,
     truncate_words,
-    unfinished,
     visible,
 )
 from inspector.keys import bare_key_for, key_for, with_keys
@@ -288,10 +287,8 @@ class TokenHeat(PanelCanvas):
         wrap = Wrap(width - 1, numbered)
         shares = chain(self._shares if numbered else (), repeat(0.0))
         for item, share in zip(items, shares, strict=False):
-            texts = [visible(part) for part in item.text.split("\n")]
-            if len(texts) == 1:
-                texts = [token_text(item.text, item.raw, unfinished(item.raw))]
-            wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
+            number = f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
+            wrap.append(token_lines(item.text, item.raw), "", number)
         return wrap
 
 

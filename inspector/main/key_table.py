@@ -65,7 +65,7 @@ def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
     """The panels of some tools."""
     for tool in tools:
         if tool.panel is not None:
-            yield PanelPlace(tool.id, tool.panel.name, Place.ANSWER, tool.opener)
+            yield PanelPlace(tool.id, tool.title, Place.ANSWER, tool.opener)
 
 
 class KeyTable:

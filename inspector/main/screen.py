@@ -165,7 +165,7 @@ class MainScreen(KeyedScreen[None]):
             yield self._timing
             for tool in self.table.tools:
                 if tool.panel is not None:
-                    panel = tool.panel.make()
+                    panel = tool.panel()
                     panel.id = tool.id
                     panel.add_class("panel", update=False)
                     yield panel

@@ -34,15 +34,6 @@ class OfferedHeat(Struct, frozen=True):
     """True if some can be below 0."""
 
 
-class PanelSpec(Struct, frozen=True):
-    """A panel that a tool brings to the main screen."""
-
-    make: Callable[[], Widget]
-    """Makes the widget; its id becomes the tool's."""
-    name: str
-    """The name at the end of the status line, if one panel is shown at a time."""
-
-
 class ToolActions:
     """State and actions of a tool in one application. A tool without hooks of its own needs no more than this.
 
@@ -117,12 +108,13 @@ class Tool(Struct, frozen=True):
 
     id: str
     title: str
-    """As the finder and the layout name it."""
+    """As the finder, the layout and messages name it."""
     make: Callable[[MainScreen], ToolActions] | str = ToolActions
     """Makes its actions at the start; or the place of their class, which is imported when they are first needed."""
     actions: tuple[Action, ...] = ()
     """Actions of the main screen."""
-    panel: PanelSpec | None = None
+    panel: Callable[[], Widget] | None = None
+    """Makes the panel that it brings to the main screen: its id becomes the tool's, its name is the title."""
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     dialogs: tuple[str, ...] = ()

@@ -93,7 +93,6 @@ class View(Vertical, Keyed):
 
     Args:
         host: The main screen.
-        job: The commands that it starts, which stop when it is left; None for those of `STARTS`.
     """
 
     TOOL: ClassVar[str]
@@ -109,7 +108,7 @@ class View(Vertical, Keyed):
     MEASURES: ClassVar[str] = ""
     """The work that its keys start, at the beginning of a sentence; empty if they start none."""
     STARTS: ClassVar[tuple[type[Command], ...]] = ()
-    """The commands of that work."""
+    """The commands of that work, which stop when it is left."""
     TELLING: ClassVar[tuple[type[Record], ...]] = ()
     """The records of that which change what is shown: in a replay space goes from one to the next."""
     PAUSES: ClassVar[bool] = True
@@ -119,10 +118,10 @@ class View(Vertical, Keyed):
     OUTDATES: ClassVar[tuple[type[Record], ...]] = ()
     """The records after which the answer to the last key is no longer so."""
 
-    def __init__(self, host: MainScreen, job: Job | None = None) -> None:
+    def __init__(self, host: MainScreen) -> None:
         super().__init__(classes="view")
         self.host, self.controller = host, host.controller
-        self.job = job or Job(host.controller.client, *self.STARTS)
+        self.job = Job(host.controller.client, *self.STARTS)
         self.area = host.area
         """Its place on the terminal."""
         self.said = ""

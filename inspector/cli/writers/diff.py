@@ -142,7 +142,7 @@ class DiffReading(EndFigures):
     """
 
     def __init__(self, texts: int = 1, bounds: Bounds | None = None) -> None:
-        self.figures = Divergences()
+        self._spans: list[LockstepSpan] = []
         self._texts, self._read = texts, 0
         self._bounds = bounds or Bounds()
         self.memory: LockstepMemory | None = None
@@ -162,10 +162,15 @@ class DiffReading(EndFigures):
                 self._read += 1
                 self.ended = record if self._read == self._texts else None
             case LockstepRead():
-                self.figures.add(record.spans)
+                self._spans += record.spans
                 self.total = record.total
                 self.ms += record.ms
                 self.other_ms += record.other_ms
+
+    @property
+    def figures(self) -> Divergences:
+        """The figures of what was read so far."""
+        return Divergences(self._spans)
 
     @property
     def judged(self) -> list[Judged]:

@@ -140,7 +140,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     # ---- what is offered besides ---------------------------------------------------------------
 
-    def besides(self) -> Sequence[Offer]:
+    def besides(self) -> Iterable[Offer]:
         """The offers before the models on the disk, for the text that is typed."""
         return ()
 

@@ -32,9 +32,8 @@ from inspector.display import (
     pad,
     shown_bytes,
     spaced_hex,
-    token_text,
+    token_lines,
     truncate,
-    unfinished,
     visible,
     visible_lines,
 )
@@ -187,12 +186,8 @@ class TextLines:
             if (fold := key[-1]) is not None:
                 self._wrap.append([""], edge + truncate(fold, room - 1) if fold else "")
                 continue
-            if "\n" in item.text:
-                parts = [visible(line) for line in item.text.split("\n")]
-            else:
-                parts = [token_text(item.text, item.raw, unfinished(item.raw))]
             shown = truncate(under(self.view, items, slot), room) if self.height > 1 else ""
-            self._wrap.append(parts, edge + key[-2], shown)
+            self._wrap.append(token_lines(item.text, item.raw), edge + key[-2], shown)
 
     def _key(self, timeline: Timeline, slot: int) -> Key:
         item = timeline.items[slot]
