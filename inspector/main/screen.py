@@ -145,7 +145,7 @@ class MainScreen(KeyedScreen[None]):
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
         self._notices: list[Region] = []
-        """Where the notices are."""
+        """The places of the notices on screen."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
