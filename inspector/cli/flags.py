@@ -182,7 +182,7 @@ GRAMMAR: Flags = {
     "--choices A,B,C": r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t "
                        "as escapes",
 }  # fmt: skip
-"""Groups of flags of which one may be given."""
+"""The flags of grammars, of which one may be given."""
 
 
 def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None) -> Flags:
