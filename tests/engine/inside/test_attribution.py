@@ -368,6 +368,13 @@ def test_heads_that_do_not_sum_to_the_attention_are_not_shown(
     assert read.notes == ("Layers 1-2: the heads can't be told apart here, the attention is one bar.",)
 
 
+def test_heads_are_told_apart_where_an_attention_is_given_its_input_by_name(tmp_path: Path) -> None:
+    session = looking.opened(looking.loaded(tmp_path, "plamo"))
+    read = answer(attribute(session, Attribute(session.node, top(session))))
+    assert read.notes == ()
+    assert [part.heads.shape[0] for part in read.parts if part.kind == "attention"] == [4, 4]
+
+
 @pytest.mark.parametrize(
     ("tokens", "error", "words"),
     [
