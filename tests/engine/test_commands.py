@@ -18,7 +18,8 @@ from engine import protocol
 from engine.breakpoints import Breakpoints
 from engine.errors import StepError
 from engine.model.load import load
-from engine.protocol import COMMANDS, Command, Intervention, Record
+from engine.protocol import COMMANDS, Command, Grown, Intervention, Record
+from engine.session.handlers import MOST_NODES
 from engine.settings import BeamSettings, LoadSettings, Settings, SpeculationSettings, TrainingSettings
 from engine.task import Task
 from engine.worker import HANDLERS, handler_of
@@ -364,6 +365,32 @@ def test_a_node_that_is_not_there_is_refused(stepped: Unthreaded, command: Comma
 def test_so_many_draws_that_no_list_could_hold_them_are_refused(stepped: Unthreaded) -> None:
     told = stepped.one(protocol.DrawMany(10**15, tokens=2), protocol.Failure)
     assert "draws of 2 tokens are out of range" in told.message
+
+
+@pytest.mark.parametrize(
+    ("grown", "message"),
+    [
+        ((), "The recorded session has no prompt."),
+        ((Grown(MOST_NODES + 1, 0, 5, "prompt", False),), "The recorded tree goes up to node"),
+        ((Grown(1, 7, 5, "prompt", False),), "The recorded tree doesn't hold together at node 1."),
+        ((Grown(1, 0, 5, "intervened", False),), "The recorded tree doesn't hold together at node 1."),
+        (
+            tuple(Grown(1 + place, place, 5, "prompt", False) for place in range(257)),
+            "The recorded path has 257 tokens, this model's window 256.",
+        ),
+    ],
+)
+def test_a_tree_that_can_not_be_rebuilt_is_refused(zoo: Zoo, grown: tuple[Grown, ...], message: str) -> None:
+    engine = Unthreaded(zoo.load("gpt2"))
+    assert engine.one(protocol.Restore(grown, max(1, len(grown))), protocol.Failure).message.startswith(
+        message
+    )
+    assert len(engine.session.tree) == 1
+
+
+def test_a_tree_that_just_fits_is_rebuilt(zoo: Zoo) -> None:
+    grown = tuple(Grown(1 + place, place, 5, "prompt", False) for place in range(256))
+    assert Unthreaded(zoo.load("gpt2")).one(protocol.Restore(grown, 256), protocol.Restored).tokens == 256
 
 
 def test_settings_may_come_before_the_model() -> None:

@@ -241,6 +241,20 @@ def test_padding_is_counted(zoo: Zoo) -> None:
     assert chunks[-1].done == chunks[-1].columns == longest
 
 
+def test_what_is_asked_of_a_batch_too_early_or_too_late_is_refused(zoo: Zoo) -> None:
+    batch = Batch(source(zoo, "llama"))
+    batch.start(["A dog"], steps=1)
+
+    def refusal(command: protocol.Command) -> str:
+        return batch.one(command, protocol.Failure).message
+
+    assert refusal(protocol.RemoveLane(1)) == "Lane 1 is not running."
+    assert refusal(protocol.CompareBatch()) == "Some lanes have not ended."
+    batch.do(protocol.AdvanceBatch())
+    assert refusal(protocol.RemoveLane(0)) == "Lane 0 is not running."
+    assert refusal(protocol.AdvanceBatch()) == "All lanes have ended."
+
+
 # ---- the masks --------------------------------------------------------------------------------
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import mlx.core as mx
 import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from engine.errors import Cancelled, StepError
-from engine.inside.positions import PositionWatch, try_position
+from engine.inside.positions import MOST_OFFSET, PositionWatch, try_position
 from engine.model.load import load
 from engine.protocol import Check, TryPosition
 from engine.sampling.ranking import checked_logprobs
 from engine.session.session import Session
 from engine.settings import LoadSettings
-from tests.engine.inside.looking import answer
+from tests.engine.inside.looking import answer, loaded, opened
 from tests.engine.sessions import begun
 from tests.zoo import CONFIGS, Zoo
 
@@ -142,6 +144,15 @@ def test_every_family_is_answered_rightly(zoo: Zoo, family: str) -> None:
     assert path.facts.failed is None, path.facts.failed
     relative = path.largest_change < 1e-3 * max(1.0, float(np.abs(session.logits).max()))
     assert relative == (alone.use.way == "rotary")
+
+
+def test_what_has_no_meaning_or_no_end_is_refused(session: Session, tmp_path: Path) -> None:
+    for offset in (MOST_OFFSET + 1, -MOST_OFFSET - 1):
+        with pytest.raises(StepError, match="is too large"):
+            answer(try_position(session, TryPosition(session.node, "token", offset)))
+    own = opened(loaded(tmp_path, "gemma2"))
+    with pytest.raises(StepError, match="computes its attention itself: its mask can't be removed"):
+        answer(try_position(own, TryPosition(own.node, "mask")))
 
 
 def test_learned_positions_end_where_their_table_ends(zoo: Zoo) -> None:
