@@ -309,6 +309,15 @@ def test_caches_without_rows_run_one_after_another(
         assert batch.ids[lane.lane] == alone(loaded, lane.ids, CREATIVE)
 
 
+def test_caches_that_have_no_form_of_several_rows() -> None:
+    plain, keeping = mlx_caches.KVCache(), mlx_caches.RotatingKVCache(8, keep=4)
+    assert padded.refusal(plain) == padded.refusal(mlx_caches.RotatingKVCache(8)) == ""
+    assert padded.refusal(mlx_caches.CacheList(plain, plain)) == ""
+    assert "keeps its first tokens" in padded.refusal(keeping)
+    assert "keeps its first tokens" in padded.refusal(mlx_caches.CacheList(plain, keeping))
+    assert "kind quantized (QuantizedKVCache) has no form" in padded.refusal(mlx_caches.QuantizedKVCache())
+
+
 # ---- what a lane holds ------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ import regex
 
 from engine import processes
 from engine.errors import SettingsError
-from engine.grammar.source import in_words
+from engine.grammar.source import FORMATS, in_words
 from engine.grammar.states import (
     GrammarVocabulary,
     Matcher,
@@ -241,6 +241,10 @@ def test_of_a_text_that_is_certain_every_beginning_is_a_token_that_may_follow(ki
         ("choices", "2(3): too big (limit: 3)", "it is too large"),
         ("json-schema", "failed to compile JSON schema: " + "x" * 300, "x" * 200),
         ("regex", "", "llguidance gives no reason"),
+        ("json-schema", 'Unimplemented keys: ["not", "if"]', "keywords of the schema that are not supported: not, if"),
+        ("json-schema", "Unknown format: x", f"llguidance doesn't know the format x. It knows {FORMATS}"),
+        ("json-schema", "Resource 'https://a/s' is not present in a registry",
+         "$ref to https://a/s: only references within the schema are followed"),
     ],
 )  # fmt: skip
 def test_errors_of_llguidance_in_words(kind: GrammarKind, error: str, words: str) -> None:
