@@ -393,6 +393,17 @@ def test_a_tree_that_just_fits_is_rebuilt(zoo: Zoo) -> None:
     assert Unthreaded(zoo.load("gpt2")).one(protocol.Restore(grown, 256), protocol.Restored).tokens == 256
 
 
+@pytest.mark.parametrize("command", [protocol.Run(), protocol.RunRounds(SpeculationSettings())])
+def test_behind_a_prompt_that_fills_the_window_nothing_is_generated(zoo: Zoo, command: Command) -> None:
+    engine = Unthreaded(zoo.load("gpt2"))
+    for _ in engine.session.prefill("", [5] * 256):
+        pass
+    node = engine.session.node
+    finished = engine.one(command, protocol.Finished)
+    assert finished == protocol.Finished(node, "length", "context window of 256 tokens")
+    assert engine.session.node == node
+
+
 def test_settings_may_come_before_the_model() -> None:
     engine = Unthreaded()
     assert engine.do(protocol.Configure(Settings(temp=0.5))) == [protocol.Ended("Configure")]
