@@ -18,10 +18,10 @@ from engine import protocol
 from engine.errors import Cancelled, EngineError, PromptError, StepError
 from engine.inside import lens
 from engine.inside.gradients import read_gradients
-from engine.inside.lens import attribute
+from engine.inside.lens import attribute, read_lens
 from engine.inside.view import FLOAT32, LESS, QUANTIZED
 from engine.model.load import load
-from engine.protocol import Attribute, AttributionRead, Contribution, ReadGradients
+from engine.protocol import Attribute, AttributionRead, Contribution, ReadGradients, ReadLens
 from engine.session.session import Session
 from engine.settings import LoadSettings
 from tests import synthetic
@@ -259,6 +259,29 @@ def test_a_model_that_goes_through_its_layers_twice_is_refused(tmp_path: Path) -
     with pytest.raises(
         StepError, match="nanbeige can't be taken apart: it does not go through its layers once"
     ):
+        answer(attribute(session, Attribute(session.node, top(session))))
+
+
+@pytest.mark.parametrize(
+    ("family", "lens", "said"),
+    [
+        (
+            "iquestloopcoder",
+            "its layers are not called, their parts are",
+            "does not go through its layers once",
+        ),
+        ("kimi_k3", "its end needs more than the residual stream", "its end can't be run without its layers"),
+        ("gemma3n", "", "its layers hand on several streams"),
+    ],
+)
+def test_a_family_that_can_not_be_taken_apart_says_why(
+    tmp_path: Path, family: str, lens: str, said: str
+) -> None:
+    session = looking.opened(looking.loaded(tmp_path, family), 0)
+    read = answer(read_lens(session, ReadLens(session.node)))
+    assert (read.facts.failed.where if read.facts.failed else "") == lens
+    assert bool(read.columns) == (not lens)
+    with pytest.raises(StepError, match=said):
         answer(attribute(session, Attribute(session.node, top(session))))
 
 

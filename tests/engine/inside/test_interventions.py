@@ -11,6 +11,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.beam import search
@@ -18,9 +19,10 @@ from engine.decoding.lookahead import lines_ahead
 from engine.decoding.rows import rows_of
 from engine.errors import Cancelled, StepError
 from engine.inside.attention import read_attention
-from engine.inside.interventions import Scaling, changed_masses, hold, intervene
+from engine.inside.interventions import Scaling, baseline, changed_masses, hold, intervene
 from engine.model.layers import decoder_layers
 from engine.protocol import (
+    Check,
     Direction,
     Grown,
     HoldInterventions,
@@ -318,6 +320,18 @@ def test_what_can_not_be_is_refused_in_one_line(
         answer(intervene(session, Intervene(session.node, interventions)))
     assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
+
+
+def test_nothing_is_held_where_the_model_is_not_computed_as_before(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = opened(zoo, "llama")
+    failed = replace(baseline(session, session.node), check=Check("forward", 1.0, 0.0))
+    monkeypatch.setattr("engine.inside.interventions.baseline", lambda *_: failed)
+    before = session.node, len(session.tree)
+    with pytest.raises(StepError, match="forward"):
+        list(hold(session, HoldInterventions(session.node, (Intervention("layer", 0),))))
+    assert (session.node, len(session.tree)) == before
 
 
 def test_logits_that_are_not_numbers_are_refused() -> None:
