@@ -164,6 +164,12 @@ def test_what_has_no_meaning_or_no_end_is_refused(
         answer(try_position(session, TryPosition(session.node, "mask")))
 
 
+def test_an_embedding_of_ids_that_are_their_positions_is_no_table_of_positions(zoo: Zoo) -> None:
+    session = begun(zoo.load("llama"), range(12), echo=None)
+    use = answer(try_position(session, TryPosition(session.node, "token", 7))).use
+    assert (use.way, use.table) == ("rotary", 0)
+
+
 def test_learned_positions_end_where_their_table_ends(zoo: Zoo) -> None:
     session = begun(zoo.load("gpt2"), range(5, 17), echo=None)
     assert answer(try_position(session, TryPosition(session.node, "token", 244))).use.table == 256
