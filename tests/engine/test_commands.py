@@ -245,6 +245,16 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
     protocol.Verified: lambda node: (protocol.Verify(),),
     protocol.Recalled: lambda node: (protocol.Recall((node - 1,)),),
     protocol.WhatIfAnswered: lambda node: (protocol.WhatIf(Settings(temp=2.0), node),),
+    protocol.Step: lambda node: (
+        protocol.Run(until=Breakpoints(tokens=3)),
+        protocol.MoveTo(node),
+        protocol.TakeStep(),
+        protocol.MoveTo(node),
+    ),
+    protocol.Prefilled: lambda node: (
+        protocol.Prefill("Twice upon a time", chat=False),
+        protocol.MoveTo(node),
+    ),
     protocol.Moved: lambda node: (protocol.MoveTo(ANOTHER), protocol.MoveTo(node)),
     protocol.WaysParted: lambda node: (
         protocol.OpenLockstep(LoadSettings()),

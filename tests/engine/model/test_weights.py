@@ -141,6 +141,16 @@ def test_on_a_gpu_quantized_weights_stay_as_they_are(
     assert facts.notes == ()
 
 
+def test_layers_that_no_group_divides_stay_plain_and_one_at_least_is_quantized() -> None:
+    model = nn.Module()
+    model.narrow, model.wide = nn.Linear(96, 8), nn.Linear(128, 8)
+    weights.quantize(model, 4, 64)
+    assert [weights.is_packed(each) for each in (model.narrow, model.wide)] == [False, True]
+    del model["wide"]
+    with pytest.raises(LoadError, match="No layer of this model can be divided into groups of 64"):
+        weights.quantize(model, 4, 64)
+
+
 def test_a_model_with_layers_that_mlx_lm_does_not_dequantize_stays_packed() -> None:
     model = nn.Module()
     model.plain, model.several = nn.Linear(64, 64), MultiLinear(64, 64, 2)
