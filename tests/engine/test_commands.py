@@ -255,6 +255,12 @@ ANSWERS: dict[type[Record], Callable[[int], tuple[Command, ...]]] = {
         protocol.Prefill("Twice upon a time", chat=False),
         protocol.MoveTo(node),
     ),
+    protocol.BatchStep: lambda node: (
+        protocol.StartBatch((protocol.LanePrompt("A dog"), protocol.LanePrompt("One day")), steps=3),
+        protocol.RemoveLane(0),
+        protocol.AddLanes((protocol.LanePrompt("Two"),)),
+        protocol.AdvanceBatch(steps=2),
+    ),
     protocol.Moved: lambda node: (protocol.MoveTo(ANOTHER), protocol.MoveTo(node)),
     protocol.WaysParted: lambda node: (
         protocol.OpenLockstep(LoadSettings()),
@@ -290,6 +296,7 @@ def stepped() -> Unthreaded:
     engine.do(protocol.Choose(4, 300))
     assert engine.session.node == ANOTHER
     engine.do(protocol.MoveTo(node))
+    engine.do(protocol.StartBatch((protocol.LanePrompt("A dog"),), steps=0))  # the first one tries the model
     return engine
 
 
@@ -428,6 +435,9 @@ def test_a_model_for_ranks_is_loaded_by_ranks_alone() -> None:
     assert failure.expected
     assert failure.message == "This process is not one of several ranks."
     assert engine.context.loaded is None
+    failure, _ = engine.do(protocol.Load(LoadSettings(ranks=2, shard="rows")))
+    assert isinstance(failure, protocol.Failure)
+    assert "must be one of auto, tensor, pipeline" in failure.message
 
 
 def test_what_several_processes_compute_is_asked_of_what_can_be_alone(zoo: Zoo) -> None:
