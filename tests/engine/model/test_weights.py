@@ -344,6 +344,27 @@ def test_a_listing_counts_the_gpus_memory_where_mlx_computes_there(
     assert host.memory_for_models() == 4 * GIB
 
 
+@pytest.mark.parametrize(
+    ("of", "free", "installed", "room"),
+    [
+        ("machine", 8, 24, 8),
+        ("machine", None, 24, 24),
+        ("machine", None, None, None),
+        ("metal", 8, 24, 8),
+        ("metal", 20, 24, 16),
+        ("metal", None, 24, 16),
+        ("metal", 8, None, 8),
+    ],
+)
+def test_the_room_for_models_is_what_is_free_or_else_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, of: str, free: int | None, installed: int | None, room: int | None
+) -> None:
+    monkeypatch.setattr(host, "memory_of", lambda: of)
+    monkeypatch.setattr(host, "memory_available", lambda: free and free * GIB)
+    monkeypatch.setattr(host, "memory_installed", lambda: installed and installed * GIB)
+    assert host.memory_for_models() == (room and room * GIB)
+
+
 def test_a_listing_on_a_mac_counts_what_is_free_and_no_more_than_metal_wires(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
