@@ -115,6 +115,12 @@ def token_text(text: str, raw: bytes, pending: bytes = b"") -> str:
     return visible(text) + (hex_bytes(pending) if pending else "")
 
 
+def token_lines(text: str, raw: bytes) -> list[str]:
+    """A token's visible text, divided at its line breaks."""
+    parts = text.split("\n")
+    return [*map(visible, parts)] if len(parts) > 1 else [token_text(text, raw, unfinished(raw))]
+
+
 def token_label(text: str, raw: bytes = b"", pending: bytes = b"") -> str:
     """A token on one line, by itself: like `token_text`, with spaces at its edges shown as `␣`."""
     shown = token_text(text, raw, pending)

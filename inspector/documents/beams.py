@@ -136,17 +136,16 @@ def follow(listed: Sequence[BeamEntry], node: int | None, beams: BeamHistory) ->
     Returns:
         The cursor's place in the list, and the node to follow from there; None for the best one.
     """
-    for place, entry in enumerate(listed):
-        if entry.node == node:
-            return place, node
+    if node is None:
+        return 0, None
+    nodes = [entry.node for entry in listed]
+    if node in nodes:
+        return nodes.index(node), node
     for place, entry in enumerate(listed):
         if entry.kind != "fell" and any(beam.node == node for beam in entry.path):
             return place, entry.node
-    before = {beam.node for beam in beams.path(node)} if node is not None else set()
-    for place, entry in enumerate(listed):
-        if entry.node in before:
-            return place, node
-    return 0, None
+    before = {beam.node for beam in beams.path(node)}
+    return next(((place, node) for place, each in enumerate(nodes) if each in before), (0, None))
 
 
 # ---- in words -----------------------------------------------------------------------------------
@@ -178,12 +177,11 @@ def counts(entries: Sequence[BeamEntry]) -> str:
 def settings_phrase(search: BeamSearch, short: bool = False) -> str:
     """The settings of a search."""
     opened = search.opened
-    early, rest = opened.early_stopping, f"penalty {opened.length_penalty:g} · "
+    width, most, penalty = opened.width, opened.max_tokens, f"penalty {opened.length_penalty:g}"
     if short:
-        stop = "early stop" if early else "no early stop"
-        return f"width {opened.width} · max {opened.max_tokens} · {rest}{stop}"
-    stop = f"early stopping {'on' if early else 'off'}"
-    return f"width {opened.width} · max tokens {opened.max_tokens} · length {rest}{stop}"
+        return f"width {width} · max {most} · {penalty} · {'' if opened.early_stopping else 'no '}early stop"
+    early = "on" if opened.early_stopping else "off"
+    return f"width {width} · max tokens {most} · length {penalty} · early stopping {early}"
 
 
 def name_of(entry: BeamEntry) -> str:
@@ -312,18 +310,16 @@ def lattice(
         cells: Cells of a line.
         node: Last node of the highlighted beam.
     """
-    leaves = _leaves(beams, entries, at, max(1, rows - 1))
-    if not leaves:
+    if not (leaves := _leaves(beams, entries, at, max(1, rows - 1))):
         return []
     first, widths = _window(leaves, at, cells)
     leaves = [leaf for leaf in leaves if leaf.last.length >= first]
     chosen = {token.node for leaf in leaves if leaf.node == node for token in leaf.path}
-    roots: dict[int, BeamNode] = {}
-    grown: dict[int, dict[int, BeamNode]] = defaultdict(dict)  # by the node that they grew from
+    grown: dict[int | None, dict[int, BeamNode]] = defaultdict(dict)  # by their parent, if that is drawn
     through: dict[int, list[BeamEntry]] = defaultdict(list)
     for leaf in leaves:
         for token in leaf.path[first - 1 :]:
-            (roots if token.length == first else grown[token.parent])[token.node] = token
+            grown[token.parent if token.length > first else None][token.node] = token
             through[token.node].append(leaf)
     alive = sum(leaf.kind != "fell" for leaf in leaves)
 
@@ -363,8 +359,8 @@ def lattice(
 
     drawn: list[LatticeLine] = [(_head(widths), None)]
     # the tokens that the window begins with are separate, unless the whole tree is in it
-    apart = [best_first(roots.values())] if first == 1 else [[root] for root in best_first(roots.values())]
-    for family in apart:
+    roots = best_first(grown[None].values())
+    for family in [roots] if first == 1 else [[root] for root in roots]:
         begins = "● " if first == 1 else "… "
         for bits, end in joined(family):
             drawn.append(([(begins, "faint"), *bits], end))

@@ -408,10 +408,13 @@ def _diverges(comparison: Comparison) -> str:
     shared = f"after {counted(comparison.shared, 'shared token')}"
     if comparison.same:
         return f"two branches of the same {counted(comparison.same, 'token')} from here on, {shared}"
-    for side, totals in zip(SIDES, comparison.totals, strict=True):
-        if not totals.tokens:
-            return f"the {side} one ends here, {shared}"
-    return f"they diverge here, {shared}"
+    return f"{_ends(comparison, 0) or 'they diverge here'}, {shared}"
+
+
+def _ends(comparison: Comparison, tokens: int) -> str:
+    """Words for a side that ends after so many tokens of its own; empty if neither does."""
+    sides = zip(SIDES, comparison.totals, strict=True)
+    return next((f"the {side} one ends here" for side, own in sides if own.tokens == tokens), "")
 
 
 def divergence_words(comparison: Comparison) -> tuple[str, str]:
@@ -424,10 +427,8 @@ def _diverges_again(comparison: Comparison, place: int) -> str:
     """The rule at a pair that is not the same on both sides, after pairs that are."""
     if place > comparison.shared + comparison.same:
         return "they diverge again"
-    for side, totals in zip(SIDES, comparison.totals, strict=True):
-        if totals.tokens == comparison.same:
-            return f"the {side} one ends here"
-    return f"they diverge here, after the same {counted(comparison.same, 'token')}"
+    same = counted(comparison.same, "token")
+    return _ends(comparison, comparison.same) or f"they diverge here, after the same {same}"
 
 
 def _matches(match: Match) -> str:
@@ -440,8 +441,7 @@ def _matches(match: Match) -> str:
 def summary(comparison: Comparison) -> str:
     """The extent to which two branches are the same, in a few words."""
     again = comparison.matches[1 if comparison.same else 0 :]
-    runs = scales.counted(len(again), "match")
-    met = f"{runs}, {counted(sum(match.length for match in again), 'token')}"
+    met = f"{counted(len(again), 'match')}, {counted(sum(match.length for match in again), 'token')}"
     if comparison.same:
         return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
     return met if again else f"no further run of {LEAST} shared tokens"

@@ -49,16 +49,13 @@ def report(opened: RaceOpened, steps: Sequence[RaceStep], columns: int) -> str:
         steps: At least one.
         columns: Of the terminal.
     """
-    how = textwrap.wrap(
-        opened.how, min(100, max(40, columns - 2)), initial_indent="  ", subsequent_indent="  "
-    )
+    width = min(100, max(40, columns - 2))
+    how = textwrap.wrap(opened.how, width, initial_indent="  ", subsequent_indent="  ")
     table = plain_lines([Table(COLUMNS, [*map(_row, windows(steps))])])
-    last = steps[-1]
-    times = map(milliseconds, (last.cached_total_ms, last.uncached_total_ms))
-    both = "{} with a cache, {} without".format(*times)
-    lines = [f"{name:<12}{words}" for name, words in (("all steps", both), *verdict(steps))]
-    parts = [*table, "", *chart(steps, columns), "", *lines, *how]
-    return "\n".join(parts) + "\n"
+    cached, uncached = milliseconds(steps[-1].cached_total_ms), milliseconds(steps[-1].uncached_total_ms)
+    facts = ("all steps", f"{cached} with a cache, {uncached} without"), *verdict(steps)
+    lines = [f"{name:<12}{words}" for name, words in facts]
+    return "\n".join([*table, "", *chart(steps, columns), "", *lines, *how, ""])
 
 
 def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[RaceStep]]:
@@ -68,17 +65,9 @@ def windows(steps: Sequence[RaceStep], most: int = WINDOWS) -> list[Sequence[Rac
     return [steps[low:high] for low, high in pairwise(edges)]
 
 
-def medians(window: Sequence[RaceStep]) -> tuple[float, float]:
-    """Median milliseconds of a window's steps, with the cache and without."""
-    return (
-        statistics.median(step.cached_ms for step in window),
-        statistics.median(step.uncached_ms for step in window),
-    )
-
-
 def _row(window: Sequence[RaceStep]) -> TableRow:
     """Medians of a window of steps, and the sums at its end."""
-    cached, uncached = medians(window)
+    cached, uncached = (median_ms(window, lane) for lane in (True, False))
     end = window[-1]
     span = str(end.tokens) if len(window) == 1 else f"{window[0].tokens}-{end.tokens}"
     return TableRow((
@@ -91,16 +80,17 @@ def _row(window: Sequence[RaceStep]) -> TableRow:
 def chart(steps: Sequence[RaceStep], columns: int) -> list[str]:
     """Both lanes' milliseconds a step over the tokens, each curve named at its end."""
     width = max(LEAST_CHART, min(MOST_CHART, columns - LEFT - RIGHT))
-    lanes = [step.uncached_ms for step in steps], [step.cached_ms for step in steps]
-    ends = [statistics.median(lane[-max(1, len(lane) // 12) :]) for lane in lanes]
-    top = round_top(ROOM * max(max(medians(window)) for window in windows(steps, 2 * WINDOWS)))
+    lanes = [lane_ms(steps, cached) for cached in (False, True)]
+    without, cached = (median_ms(steps[-max(1, len(steps) // 12) :], lane) for lane in (False, True))
+    highest = max(median_ms(each, lane) for each in windows(steps, 2 * WINDOWS) for lane in (True, False))
+    top = round_top(ROOM * highest)
     lines = ["".join(cell.char for cell in line) for line in curves(lanes, width, CHART_ROWS, top)]
     names = {
-        _line_of(ends[1], top): f" with a cache {ms(ends[1])} ms",
-        _line_of(ends[0], top): f" without one {ms(ends[0])} ms",
+        _line_of(cached, top): f" with a cache {ms(cached)} ms",
+        _line_of(without, top): f" without one {ms(without)} ms",
     }
     if len(names) == 1:  # too close for two lines
-        names = {_line_of(ends[0], top): f" with {ms(ends[1])}, without {ms(ends[0])} ms"}
+        names = {_line_of(without, top): f" with {ms(cached)}, without {ms(without)} ms"}
     marks = {0: ms(top), CHART_ROWS // 2: ms(top / 2), CHART_ROWS - 1: "0"}
     rows = [
         f"{marks.get(n, ''):>{LEFT - 2}} {'┤' if n in marks else '│'}{line}{names.get(n, '')}".rstrip()
@@ -124,9 +114,14 @@ def sums(steps: Sequence[RaceStep], cached: bool) -> list[float]:
     return [step.cached_total_ms if cached else step.uncached_total_ms for step in steps]
 
 
+def median_ms(steps: Sequence[RaceStep], cached: bool) -> float:
+    """Median milliseconds of some steps, in one lane."""
+    return statistics.median(lane_ms(steps, cached))
+
+
 def pace(steps: Sequence[RaceStep], cached: bool) -> float:
     """Milliseconds of a step now: the median of the last few."""
-    return statistics.median(lane_ms(steps[-RECENT:], cached))
+    return median_ms(steps[-RECENT:], cached)
 
 
 def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
@@ -136,7 +131,7 @@ def verdict(steps: Sequence[RaceStep]) -> list[tuple[str, str]]:
     now = pace(steps, False) / max(1e-9, pace(steps, True))
     begin, end = steps[: 2 * RECENT], steps[-2 * RECENT :]
     changes = [
-        f"{ms(statistics.median(lane_ms(begin, cached)))} → {ms(statistics.median(lane_ms(end, cached)))} ms {name}"
+        f"{ms(median_ms(begin, cached))} → {ms(median_ms(end, cached))} ms {name}"
         for cached, name in ((True, "with"), (False, "without"))
     ]
     logits = f"the logits differ by {largest:.2g} at most" if largest else "and the logits bit for bit"
@@ -155,9 +150,8 @@ def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
     """Both lanes of a race: each step's time as a line, and the first and the last steps."""
     if not steps:
         return
-    most = max(max(each.cached_ms, each.uncached_ms) for each in steps) or 1.0
-    lanes = {"uncached": [each.uncached_ms for each in steps], "cached": [each.cached_ms for each in steps]}
-    across = max(1, len(steps) - 1)
+    lanes = {"uncached": lane_ms(steps, False), "cached": lane_ms(steps, True)}
+    most, across = max(map(max, lanes.values())) or 1.0, max(1, len(steps) - 1)
     lines = (
         element("path", class_=name, d="M" + "L".join(
             f"{100 * place / across:.2f} {49 - 48 * value / most:.2f}" for place, value in enumerate(values)))
@@ -181,8 +175,7 @@ def _both(steps: Sequence[RaceStep]) -> Iterator[Element]:
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:
-    race = of.timeline.of(Measured).race
-    if race is not None and race.steps:
+    if (race := of.timeline.of(Measured).race) is not None and race.steps:
         yield Exhibit("race", "With the KV cache and without", partial(_both, race.steps))
 
 

@@ -66,14 +66,12 @@ def _listed(candidates: tuple[Candidate, ...]) -> list[list[Any]]:
 
 def _figures(of: Exported) -> Iterator[tuple[str, str]]:
     """The figures of both models over the path."""
-    found = _spans(of)
     first, second = _names(of)
     yield "models", f"{first} (A) and {second} (B)"
-    known = Divergences()
-    known.add(found.values())
+    known = Divergences(_spans(of).values())
     if known.kl:
-        together = mean(known.kl)
-        yield "mean KL(A||B)", f"{bits(together.value)} bits over {count(len(known.kl))} tokens"
+        tokens = count(len(known.kl))
+        yield "mean KL(A||B)", f"{bits(mean(known.kl).value)} bits over {tokens} tokens"
     if known.tops:
         yield "same top token", f"{100 * known.same_top.value:.1f} %"
     if all(known.scored):

@@ -10,6 +10,7 @@ from engine.protocol import TriangleRead
 from inspector.blocks.paint import Painter
 from inspector.display import pad, token_label
 from inspector.state.session_tree import Item
+from inspector.widgets.charts import in_sight
 from inspector.widgets.rows import Row, wrapped
 
 AXIS = 6
@@ -56,13 +57,13 @@ class Triangle:
         self.fits = tokens <= min(fitting)
         self._by = -(-tokens // min(fitting)) if self._squeezed else 1
         count = -(-tokens // self._by)
-        shown, down = (min(count, most) for most in fitting)
-        first = max(0, min(self._cursor // self._by - down // 2, count - down))
-        columns = range(max(0, first + down - shown), max(0, first + down - shown) + shown)
+        rows = in_sight(count, fitting[1], self._cursor // self._by)
+        begin = max(0, rows.stop - min(count, fitting[0]))
+        columns = range(begin, begin + min(count, fitting[0]))
         if dense:
-            drawn = [self._dense(top, columns) for top in range(first, first + down, 2)]
+            drawn = [self._dense(top, columns) for top in rows[::2]]
         else:
-            drawn = [self._row(row, columns, across, roomy) for row in range(first, first + down)]
+            drawn = [self._row(row, columns, across, roomy) for row in rows]
         return [self._axis(columns, left, across), *drawn, *self._legend(width)]
 
     def _axis(self, columns: range, left: int, across: int) -> Row:
@@ -77,10 +78,8 @@ class Triangle:
 
     def _row(self, row: int, columns: range, across: int, labelled: bool) -> Row:
         weights, here = self._seen(row), row == self._cursor // self._by
-        label = ""
-        if labelled:
-            item = self._items[row]
-            label = pad(token_label(item.text, item.raw), TOKEN - 1, right=True) + " "
+        item = self._items[row]
+        label = pad(token_label(item.text, item.raw), TOKEN - 1, right=True) + " " if labelled else ""
         cells = [self._shades.whole(_at(weights, column), across) for column in columns]
         return [self._number(row, here, label), *cells]
 
@@ -111,14 +110,12 @@ class Triangle:
         """The meaning of rows, columns and colours: on one line where it is wide enough."""
         hidden = 0.0 in self._read.row(self._read.tokens - 1)
         what = TRIANGLE_MEANING.format(", or by a window" if hidden else "")
-        scale = self._shades.legend(width)
         if self._by > 1:
             what += f" A cell is {self._by} × {self._by} tokens, the largest of their weights."
-        muted = self._on.ink("muted")
-        narrow = self._shades.legend(0)
-        if len(what) + 2 + sum(part.cell_length for part in narrow) <= width:
+        muted, narrow = self._on.ink("muted"), self._shades.legend(0)
+        if len(what) + 2 + Segment.get_line_length(narrow) <= width:
             return [[Segment(what + " ", muted), *narrow]]
-        return [*([Segment(line, muted)] for line in wrapped(what, width)), scale]
+        return [*([Segment(line, muted)] for line in wrapped(what, width)), self._shades.legend(width)]
 
 
 def _at(weights: Sequence[float | None], column: int) -> float | None:

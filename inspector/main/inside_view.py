@@ -32,9 +32,8 @@ from inspector.blocks.blocks import Drawn
 from inspector.blocks.paint import ENDLESS, Painter
 from inspector.display import (
     first_fitting,
-    token_text,
+    token_lines,
     truncate_words,
-    unfinished,
     visible,
 )
 from inspector.keys import bare_key_for, key_for, with_keys
@@ -139,17 +138,6 @@ def told(answers: Asked[Any], key: Hashable, width: int) -> str:
     return visible(failure.message) if failure is not None else under_way(answers)
 
 
-def refused(on: Canvas, failed: Check, family: str) -> Notice:
-    """The check that a view failed, its error, and the architecture."""
-    where = f" ({visible(failed.where)})" if failed.where else ""
-    name = CHECKS.get(failed.name, failed.name)
-    return [
-        (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
-        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
-        ("So this view is not shown. Other views may be right: tab goes on to the next.", on.ink("muted")),
-    ]
-
-
 def noticed(notice: Notice, middle: bool = False) -> Drawn:
     """A notice as a block of a document, in the middle of what it is instead of, or in lines."""
 
@@ -163,10 +151,17 @@ def noticed(notice: Notice, middle: bool = False) -> Drawn:
 
 def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
     """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
-    if facts is not None and facts.failed is not None:
-        return refused(on, facts.failed, facts.family)
+    bad, muted = on.ink("bad"), on.ink("muted")
+    if facts is not None and (failed := facts.failed) is not None:
+        where = f" ({visible(failed.where)})" if failed.where else ""
+        name, family = CHECKS.get(failed.name, failed.name), visible(facts.family)
+        return [
+            (f"The check “{name}” failed for the architecture {family}{where}:", bad),
+            (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
+            ("So this view is not shown. Other views may be right: tab goes on to the next.", muted),
+        ]
     if failure is not None:
-        return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return [(visible(failure.message), bad), (visible(failure.hint), muted)]
     return []
 
 
@@ -292,10 +287,8 @@ class TokenHeat(PanelCanvas):
         wrap = Wrap(width - 1, numbered)
         shares = chain(self._shares if numbered else (), repeat(0.0))
         for item, share in zip(items, shares, strict=False):
-            texts = [visible(part) for part in item.text.split("\n")]
-            if len(texts) == 1:
-                texts = [token_text(item.text, item.raw, unfinished(item.raw))]
-            wrap.append(texts, "", f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else "")
+            number = f"{share * 100:.0f}".replace("-", "−") if abs(share) >= TOLD else ""
+            wrap.append(token_lines(item.text, item.raw), "", number)
         return wrap
 
 
@@ -347,7 +340,7 @@ def look_table(
         shared: Whether the section has rows for what all these screens can do.
         told: Whether the help has a section for it.
     """
-    table = screen_table(
+    return screen_table(
         title,
         *actions,
         Action("other_model", "Other model",
@@ -355,9 +348,8 @@ def look_table(
                lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
         Action("inside.leave", "Back", leave, lambda own: own.back(), hint="back", worth=9, place=93, listed=shared),
-        text=text,
+        text=text, told=told,
     )  # fmt: skip
-    return replace(table, told=told)
 
 
 # ---- the view -----------------------------------------------------------------------------------
@@ -532,8 +524,7 @@ class InsideView(View, Generic[Answer]):
         if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
-        if self.text.frameless is not (rows == 1):
-            self.text.set_class(rows == 1, "-line")
+        self.text.set_class(rows == 1, "-line")
         answer = self.answer if self.failed is None else None
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
         place = place_of(self.path, self.timeline.selected, self.area.width - TITLED)

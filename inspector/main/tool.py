@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 from textual.message import Message
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
 
 
+Host: TypeAlias = "MainScreen"
+"""The main screen, as its tools and their views know it."""
+
+
 class OfferedHeat(Struct, frozen=True):
     """Shares of the tokens by a view, which can colour the text."""
 
@@ -32,17 +36,6 @@ class OfferedHeat(Struct, frozen=True):
     """Share by node, 0 to 1, or -1 to 1; a token without one stays plain."""
     signed: bool = False
     """True if some can be below 0."""
-
-
-class PanelSpec(Struct, frozen=True):
-    """A panel that a tool brings to the main screen."""
-
-    make: Callable[[], Widget]
-    """Makes the widget; its id becomes the tool's."""
-    name: str
-    """The name at the end of the status line, if one panel is shown at a time."""
-    label: str
-    """As a message names it."""
 
 
 class ToolActions:
@@ -119,12 +112,13 @@ class Tool(Struct, frozen=True):
 
     id: str
     title: str
-    """As the finder and the layout name it."""
+    """As the finder, the layout and messages name it."""
     make: Callable[[MainScreen], ToolActions] | str = ToolActions
     """Makes its actions at the start; or the place of their class, which is imported when they are first needed."""
     actions: tuple[Action, ...] = ()
     """Actions of the main screen."""
-    panel: PanelSpec | None = None
+    panel: Callable[[], Widget] | None = None
+    """Makes the panel that it brings to the main screen: its id becomes the tool's, its name is the title."""
     contexts: tuple[ActionTable, ...] = ()
     """Meanings of keys of the main screen for a while, the first before the others: given the tool's actions."""
     dialogs: tuple[str, ...] = ()
@@ -143,15 +137,14 @@ class Tool(Struct, frozen=True):
         return next((each.id for each in self.actions if each.view and not each.view.endswith("…")), "")
 
     @property
-    def screen(self) -> bool:
-        """True if it has views: a caption in a recording may have one opened."""
-        return any(each.opens for each in self.actions)
+    def opening(self) -> list[Action]:
+        """The actions that open its views."""
+        return [each for each in self.actions if each.opens]
 
     @property
     def tables(self) -> Iterator[ActionTable]:
         """The keys of its views and dialogs; imports them."""
-        views = (found(each.opens) for each in self.actions if each.opens)
-        for view in dict.fromkeys(views):
+        for view in dict.fromkeys(found(each.opens) for each in self.opening):
             yield view.ACTIONS
             yield from view.DIALOGS
         yield from map(found, self.dialogs)
@@ -186,16 +179,6 @@ class ToolMessage(Message):
     """Id of the tool."""
 
 
-class CandidateChosen(ToolMessage):
-    """The highlighted candidate was clicked: take it."""
-
-    tool = "branching"
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-        super().__init__()
-
-
 class CandidateClicked(ToolMessage):
     """Another candidate was clicked: highlight it."""
 
@@ -204,6 +187,10 @@ class CandidateClicked(ToolMessage):
     def __init__(self, id: int) -> None:
         self.id = id
         super().__init__()
+
+
+class CandidateChosen(CandidateClicked):
+    """The highlighted candidate was clicked: take it."""
 
 
 class SlotSelected(ToolMessage):

@@ -70,15 +70,9 @@ class BatchSoFar(Struct):
     opened: protocol.BatchOpened
     lanes: list[LaneSoFar] = field(default_factory=list)
     """Lanes by number."""
-    prefill: protocol.LanesPrefilled | None = None
-    """The chunk that was read last."""
     steps: int = 0
-    rows: int = 0
-    """Rows of the last forward pass."""
     totals: protocol.BatchTotals = field(default_factory=protocol.BatchTotals)
     over: bool = False
-    replaced: bool = False
-    """True if the engine dropped it for the continuations of draws: it can be looked at, and no more."""
     compared: protocol.BatchCompared | None = None
 
     @property
@@ -98,13 +92,12 @@ class BatchSoFar(Struct):
             case protocol.LanesJoined():
                 for lane, padding in zip(self._known(*record.lanes), record.padding, strict=False):
                     lane.state, lane.padding = "prefill", padding
-            case protocol.LanesPrefilled():
-                self.prefill = record
+
             case protocol.LaneStarted():
                 for lane in self._known(record.lane):
                     lane.state, lane.started = "live", record
             case protocol.BatchStep():
-                self.steps, self.rows, self.totals = record.step, record.rows, record.totals
+                self.steps, self.totals = record.step, record.totals
                 for token in record.tokens:
                     for lane in self._known(token.lane):
                         lane.tokens.append(token)
@@ -155,10 +148,8 @@ class Batches(Struct, CapabilityState):
                 self.current.begin(record.lanes)
                 if record.node is None:
                     self.last = self.current
-                    return
-                self.continued = self.current
-                if self.last is not None:
-                    self.last.replaced = True
+                else:
+                    self.continued = self.current
             case protocol.DrawsCounted():
                 self.drawn, self.continued = record, None
             case PromptOpened(new_tree=True):
@@ -199,7 +190,8 @@ def _grown(lanes: Sequence[Sequence[protocol.LaneToken]], depth: int) -> list[Dr
 
 # ---- in words -----------------------------------------------------------------------------------
 
-Facts = list[tuple[str, str]]
+Facts = Iterator[tuple[str, str]]
+"""Names and sentences."""
 
 
 def ending(lane: LaneSoFar) -> str:
@@ -211,24 +203,35 @@ def ending(lane: LaneSoFar) -> str:
     return lane.ended.reason
 
 
+def lane_words(lane: LaneSoFar) -> Facts:
+    """The settings, the tokens and the times of a lane."""
+    if lane.opened.ids:
+        yield "settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))
+        yield "prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"
+    if lane.kv is not None:
+        yield "KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"
+    if lane.started is not None:
+        last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
+        yield "tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"
+    if lane.compared is not None:
+        yield "alone", difference_words(lane.compared)
+
+
 def totals_words(batch: BatchSoFar) -> Facts:
-    """The totals of all lanes, as names and sentences."""
+    """The totals of all lanes."""
     totals = batch.totals
-    facts = []
     if totals.prompt_tokens:
-        padding = f"{totals.padding:,} of padding ({_share(totals.padding, totals.prompt_tokens)})"
-        tokens = f"{totals.prompt_tokens:,} row-steps of tokens"
-        facts.append(("prefill", f"{tokens}, {padding}, {milliseconds(totals.prefill_ms)}"))
-    after = f"{totals.rows_after_end:,} after a lane's end ({_share(totals.rows_after_end, totals.rows)})"
-    rows = f"{totals.rows:,} row-steps of tokens, {after}; {totals.forwards:,} forward passes"
-    facts.append(("decode", f"{rows}, {milliseconds(totals.decode_ms)}"))
+        tokens = _work(totals.prompt_tokens, totals.padding, "of padding")
+        yield "prefill", f"{tokens}, {milliseconds(totals.prefill_ms)}"
+    rows = _work(totals.rows, totals.rows_after_end, "after a lane's end")
+    yield "decode", f"{rows}; {totals.forwards:,} forward passes, {milliseconds(totals.decode_ms)}"
     if batch.rate is not None:
-        facts.append(("all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"))
-    return facts
+        yield "all lanes", f"{totals.tokens:,} tokens, {batch.rate:.1f} tok/s together"
 
 
-def _share(wasted: int, useful: int) -> str:
-    return percent(wasted / (wasted + useful)) if wasted else "0 %"
+def _work(useful: int, wasted: int, what: str) -> str:
+    share = percent(wasted / max(1, wasted + useful))
+    return f"{useful:,} row-steps of tokens, {wasted:,} {what} ({share})"
 
 
 def held_words(batch: BatchSoFar) -> str:
@@ -239,30 +242,26 @@ def held_words(batch: BatchSoFar) -> str:
 
 
 def compared_words(batch: BatchSoFar) -> Facts:
-    """The lanes beside their prompts alone, as names and sentences; empty if that was not done."""
-    compared = [lane.compared for lane in batch.lanes if lane.compared is not None]
-    if not compared:
-        return []
+    """The lanes beside their prompts alone; nothing if that was not done."""
+    if not (compared := [lane.compared for lane in batch.lanes if lane.compared is not None]):
+        return
     same = sum(each.difference is None for each in compared)
     largest, rounding = max(each.largest for each in compared), max(each.rounding for each in compared)
     outside = ", ".join(str(each.lane) for each in compared if not each.within)
     differ = f"logprobs differ by {largest:.2g} at most, rounding explains {rounding:.2g}"
     more = f"; more in lane {outside}" if outside else ""
-    facts = [("ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}")]
-    facts += [(f"lane {each.lane}", difference_words(each)) for each in compared if each.difference]
-    what = "prompts" if batch.opened.node is None else "continuations"
+    yield "ids alone", f"{same} of {len(compared)} lanes equal; {differ}{more}"
+    yield from ((f"lane {each.lane}", difference_words(each)) for each in compared if each.difference)
     if (both := batch.compared) is not None and both.together_ms:
-        together, alone = milliseconds(both.together_ms), milliseconds(both.alone_ms)
-        faster = f"{both.alone_ms / both.together_ms:.2f} times faster"
-        words = f"{together} for {both.lanes:,} {what}, one after another {alone}: {faster}"
-        facts.append(("at once", words))
-    return facts
+        what = "prompts" if batch.opened.node is None else "continuations"
+        alone = f"{milliseconds(both.alone_ms)}: {both.alone_ms / both.together_ms:.2f} times faster"
+        together = f"{milliseconds(both.together_ms)} for {both.lanes:,} {what}"
+        yield "at once", f"{together}, one after another {alone}"
 
 
 def difference_words(compared: protocol.LaneCompared) -> str:
     """The first token that differs, and how near both were."""
-    difference = compared.difference
-    if difference is None:
+    if (difference := compared.difference) is None:
         return "the same ids alone"
     both = (difference.batched, difference.batched_text), (difference.alone, difference.alone_text)
     one, other = (quoted(token_label(text)) if id >= 0 else "its end" for id, text in both)

@@ -208,8 +208,7 @@ class BeamHistory(CapabilityState):
         if grown.node not in siblings:
             siblings.append(grown.node)
         self.nodes[grown.node] = grown
-        parent = self.nodes.get(grown.parent)
-        if parent is not None and parent.state == "live":
+        if (parent := self.nodes.get(grown.parent)) is not None and parent.state == "live":
             parent.state = "grown"
         return grown
 

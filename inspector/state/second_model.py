@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import covariance
 
 from msgspec import Struct, field
 
@@ -39,7 +40,7 @@ class SecondModelSoFar(Struct, CapabilityState):
             case protocol.LockstepOpened() | ModelFacts() | protocol.LockstepClosed():
                 self.forget()
                 self.opened = record if isinstance(record, protocol.LockstepOpened) else None
-                self.look(second=False)
+                self.looking = False
             case PromptOpened(new_tree=True):
                 self.forget()
             case protocol.LockstepRead():
@@ -76,13 +77,9 @@ class SecondModelSoFar(Struct, CapabilityState):
         """The second model, if they are of it; None for the session's."""
         return self.opened if self.looking else None
 
-    def look(self, second: bool) -> None:
-        """Have the views of a token be those of the second model, if there is one, or of the session's."""
-        self.looking = second
-
     def switch(self) -> bool:
         """Look at the other one of two models; returns whether there are two."""
-        self.look(second=self.opened is not None and not self.looking)
+        self.looking = self.opened is not None and not self.looking
         return self.opened is not None
 
     @property
@@ -164,43 +161,39 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class Divergences:
-    """Takes in spans, and has the figures of all so far."""
+    """The figures of some spans of a text.
 
-    def __init__(self) -> None:
-        self.spans: list[protocol.LockstepSpan] = []
-        self.kl: list[float] = []
+    Args:
+        spans: The spans.
+    """
+
+    def __init__(self, spans: Iterable[protocol.LockstepSpan]) -> None:
+        self.spans = list(spans)
+        whole = [
+            (span.logprob, span.other_logprob, span)
+            for span in self.spans
+            if span.whole and span.logprob is not None and span.other_logprob is not None
+        ]
+        self.kl = [span.kl_bits for span in self.spans if span.kl_bits is not None and span.tokens]
         """Bits, at each place where both distributions are over the same tokens."""
-        self.logprobs: list[float] = []
+        self.logprobs = [one for one, _, _ in whole]
         """Logprobs of whole spans in A."""
-        self.other_logprobs: list[float] = []
+        self.other_logprobs = [other for _, other, _ in whole]
         """Logprobs of the same spans in B."""
-        self.changes: list[float] = []
+        self.changes = [
+            math.exp(other) - math.exp(one) for one, other, span in whole if span.rank is not None
+        ]
         """B's probability of the true token minus A's."""
-        self.tops: list[bool] = []
-        self.bytes = 0
+        self.tops = [span.same_top for span in self.spans if span.same_top is not None and span.tokens]
+        self.bytes = sum(len(span.raw) for _, _, span in whole)
         """Bytes of the whole spans."""
-        self.totals = (0.0, 0.0)
+        self.totals = (
+            sum(span.logprob or 0.0 for span in self.spans),
+            sum(span.other_logprob or 0.0 for span in self.spans),
+        )
         """Logprob of all scored tokens in A, and in B: each model's own score."""
-        self.scored = (0, 0)
+        self.scored = sum(span.scored for span in self.spans), sum(span.other_scored for span in self.spans)
         """Number of scored tokens of A, and of B."""
-
-    def add(self, spans: Iterable[protocol.LockstepSpan]) -> None:
-        """Take in spans of the text."""
-        for span in spans:
-            self.spans.append(span)
-            own, other = self.totals
-            self.totals = own + (span.logprob or 0.0), other + (span.other_logprob or 0.0)
-            self.scored = self.scored[0] + span.scored, self.scored[1] + span.other_scored
-            if span.kl_bits is not None and span.tokens:
-                self.kl.append(span.kl_bits)
-            if span.same_top is not None and span.tokens:
-                self.tops.append(span.same_top)
-            if span.whole and span.logprob is not None and span.other_logprob is not None:
-                self.logprobs.append(span.logprob)
-                self.other_logprobs.append(span.other_logprob)
-                self.bytes += len(span.raw)
-                if span.rank is not None:
-                    self.changes.append(math.exp(span.other_logprob) - math.exp(span.logprob))
 
     @property
     def by_ids(self) -> bool:
@@ -242,10 +235,7 @@ class Divergences:
     def _covariance(self) -> float:
         """Covariance of the means of both models' surprisals."""
         count = len(self.logprobs)
-        if count < 2:
-            return 0.0
-        one, other = mean(self.logprobs).value, mean(self.other_logprobs).value
-        return math.fsum((a - one) * (b - other) for a, b in self._pairs) / count / (count - 1)
+        return covariance(self.logprobs, self.other_logprobs) / count if count > 1 else 0.0
 
     @property
     def _pairs(self) -> list[tuple[float, float]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from msgspec import Struct, field
@@ -67,8 +67,6 @@ class Speculation(Struct, CapabilityState):
 
     ENDS = "LoadDraft", "TakeRound", "RunRounds", "VerifySpeculation"
 
-    ready: protocol.DraftReady | None = None
-    """The draft that was loaded last."""
     loading: protocol.DraftLoading | None = None
     rounds: list[protocol.DraftRound] = field(default_factory=list)
     """Rounds that were taken, with one draft and one number of drafts: other settings begin a new count."""
@@ -97,7 +95,7 @@ class Speculation(Struct, CapabilityState):
             case protocol.DraftLoading():
                 self.loading = record
             case protocol.DraftReady():
-                self.ready, self.loading = record, None
+                self.loading = None
             case protocol.SpeculationVerified():
                 self.verified = record
                 if not self.plain and record.plain_ms:
@@ -130,8 +128,7 @@ class Speculation(Struct, CapabilityState):
         Returns:
             Printable; empty if there are none, or if the path doesn't end where the round does.
         """
-        latest = self.latest
-        if latest is None or latest.end != tip:
+        if (latest := self.latest) is None or latest.end != tip:
             return ""
         drafts = (each for each in latest.drafts if each.fate != "accepted" or latest.stage != "taken")
         return " ".join(FATE_SIGNS[each.fate] + token_label(each.text, each.raw) for each in drafts)
@@ -197,7 +194,7 @@ def verdict(totals: SpeculationTotals) -> str:
     return f"Here drafting is {paid}: a round {costs} and {yields}."
 
 
-def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
+def figures(totals: SpeculationTotals) -> Iterator[tuple[str, str]]:
     """Figures of the rounds, as names and values."""
     places = ", ".join(f"{one}/{of}" for one, of in zip(totals.accepted, totals.looked, strict=True))
     accepted = (
@@ -208,15 +205,12 @@ def figures(totals: SpeculationTotals) -> list[tuple[str, str]]:
     plain = "not measured yet: a run or a comparison does it"
     if totals.plain_ms is not None:
         plain = milliseconds(totals.plain_ms)
-    found = [
-        ("rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward pass"),
-        ("accepted", accepted),
-        ("a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"),
-        ("a token", f"{token}, as a plain step {plain}"),
-    ]
+    yield "rounds", f"{totals.rounds}, {totals.tokens_a_forward:.2f} tokens a forward pass"
+    yield "accepted", accepted
+    yield "a round", f"{round_}: draft {draft}, verification {verify}, taking {take}"
+    yield "a token", f"{token}, as a plain step {plain}"
     if (saved := totals.saved_ms) is not None:
-        found.append(("saved" if saved >= 0 else "lost", milliseconds(abs(saved))))
-    return found
+        yield "saved" if saved >= 0 else "lost", milliseconds(abs(saved))
 
 
 def proof(found: protocol.SpeculationVerified) -> str:

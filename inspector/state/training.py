@@ -29,7 +29,6 @@ class TrainingSoFar:
     def __init__(self) -> None:
         self.begun: TrainingBegun | None = None
         self.steps: list[TrainedStep] = []
-        self.looks: list[LookAt] = []
         self.checkpoints: list[CheckpointSaved] = []
         """Checkpoints to go back to, the earliest first."""
 
@@ -44,6 +43,11 @@ class TrainingSoFar:
         """True if the last step is made."""
         return self.begun is not None and self.step >= self.begun.settings.steps
 
+    @property
+    def looks(self) -> list[LookAt]:
+        """The looks so far."""
+        return [LookAt(each.step, each.look) for each in self.steps if each.look is not None]
+
     def apply(self, record: Record) -> None:
         """Take in one record; one of something else changes nothing."""
         match record:
@@ -51,12 +55,9 @@ class TrainingSoFar:
                 last = record.step if self.begun is not None and record.step > 0 else -1
                 self.begun = record
                 self.steps = [each for each in self.steps if each.step <= last]
-                self.looks = [each for each in self.looks if each.step <= last]
                 self.checkpoints = [each for each in self.checkpoints if each.step <= last]
             case TrainedStep():
                 self.steps.append(record)
-                if record.look is not None:
-                    self.looks.append(LookAt(record.step, record.look))
             case CheckpointSaved():
                 self.checkpoints = [each for each in self.checkpoints if each.step < record.step] + [record]
 

@@ -120,25 +120,23 @@ def _fits(timeline: Timeline, branch: Branch, wanted: TreeFilter) -> bool:
 def _rebuilt(timeline: Timeline, out: Callable[[Branch], bool], hits: set[int]) -> list[Branch]:
     """The branches that are not out; those that nothing separates any more are joined."""
     branches, marks = timeline.tree.branches, timeline.tree.marks.of
+
+    def kept(branch: Branch) -> list[Branch]:
+        return [child for child in branch.children if not out(child)]
+
     top: list[Branch] = []
-    waiting = [(branch, branches.root, top) for branch in branches.root.children[::-1] if not out(branch)]
+    waiting = [(branch, branches.root, top) for branch in kept(branches.root)[::-1]]
     while waiting:
-        first, parent, siblings = waiting.pop()
-        row = Branch(list(first.nodes), Sums(), parent)
-        row.sums.add(first.sums)
-        at = first
-        while (below := [child for child in at.children if not out(child)]) and _joins(branches, at, below):
+        at, parent, siblings = waiting.pop()
+        row, below = Branch(list(at.nodes), Sums(), parent), kept(at)
+        row.sums.add(at.sums)
+        siblings.append(row)
+        while _joins(branches, at, below) and below[0].first not in marks and below[0].first not in hits:
             at = below[0]
-            if at.first in marks or at.first in hits:
-                break
             row.nodes += at.nodes
             row.sums.add(at.sums)
-        else:
-            siblings.append(row)
-            waiting += [(child, row, row.children) for child in below[::-1]]
-            continue
-        siblings.append(row)
-        waiting.append((at, row, row.children))
+            below = kept(at)
+        waiting += [(child, row, row.children) for child in below[::-1]]
     return top
 
 
@@ -254,8 +252,7 @@ class TreeView:
 
     def holding(self, node: int) -> Branch | None:
         """The row that a token is in; None if it is folded away or left out."""
-        row = self._row_of(self.branches.of(node))
-        if row is None:
+        if (row := self._row_of(self.branches.of(node))) is None:
             return None
         branch, depth = self.rows[row], self.branches.depth
         return branch if depth(node) - depth(branch.first) < len(branch.nodes) else None
@@ -287,8 +284,7 @@ class TreeView:
 
     def step_aside(self) -> None:
         """Move the cursor off its branch, which is about to be deleted: to a sibling, or else to the branch above."""
-        at = self.cursor
-        if at is None or at.parent is None:
+        if (at := self.cursor) is None or at.parent is None:
             return
         siblings = self.tree.top if at.parent is self.branches.root else at.parent.children
         place = siblings.index(at)
@@ -319,8 +315,7 @@ class TreeView:
         Args:
             away: False to unfold it, or go to the first branch below.
         """
-        branch = self.cursor
-        if branch is None:
+        if (branch := self.cursor) is None:
             self.show_fallen = not away if self._at_fallen else self.show_fallen
         elif branch.children and away != (branch.first in self._folded):
             self.put(self.row)

@@ -21,7 +21,7 @@ from inspector.config.presets import FORM, lanes
 from inspector.display import pad, quoted, token_label, truncate_words, visible
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
-from inspector.scales import counted, milliseconds, percent, size
+from inspector.scales import counted, percent
 from inspector.session.requests import failure_words
 from inspector.session.transport import MAX_QUEUED_STEPS
 from inspector.state.batch import (
@@ -30,9 +30,9 @@ from inspector.state.batch import (
     BatchSoFar,
     LaneSoFar,
     compared_words,
-    difference_words,
     ending,
     held_words,
+    lane_words,
     totals_words,
 )
 from inspector.widgets.actions import (
@@ -102,9 +102,8 @@ def lane_rows(
         Segment(MARKS[lane.state] + " ", mark),
     ]
     count = f" {len(lane.tokens):>4} tok " if roomy else f" {len(lane.tokens)} "
-    ends = max(
-        (END // 2, *(cell_len(_end(each)) for each in batch.lanes))
-    )  # what it doesn't need is the texts'
+    # what it doesn't need is the texts'
+    ends = max((END // 2, *(cell_len(_end(each)) for each in batch.lanes)))
     wide = min(END if roomy else END // 2, ends)
     tail = [Segment(count, muted), Segment(pad(_end(lane), wide), on.ink("warn" if lane.ended else "muted"))]
     room = max(LEAST_TEXT, width - HEAD - len(count) - wide)
@@ -150,10 +149,8 @@ def laid_out(parts: Sequence[tuple[str, Style]], room: int, lines: int, cut: Sty
     while len(rows) > lines:
         chars = chars[max(2, (len(rows) - lines - 1) * room // 2) :]
         blank = next((n for n, (char, _) in enumerate(chars[:room]) if char == " "), -1)
-        chars = [
-            ("…", cut),
-            *chars[blank + 1 :],
-        ]  # from the beginning of a word on, if one begins within a line
+        # from the beginning of a word on, if one begins within a line
+        chars = [("…", cut), *chars[blank + 1 :]]
         rows = _broken(chars, room)
     return [list(Segment.simplify(Segment(char, style) for char, style in row)) for row in rows]
 
@@ -320,6 +317,10 @@ BATCH_KEYS = screen_table(
 )  # fmt: skip
 
 
+def _kind(static: bool) -> str:
+    return "static" if static else "continuous"
+
+
 class BatchView(View):
     """Steps a batch of prompts, and opens a lane in the session. The timeline has the batch."""
 
@@ -367,8 +368,8 @@ class BatchView(View):
 
     @property
     def grows(self) -> bool:
-        """True if there is a batch, and the engine still has it."""
-        return self.so_far is not None and not self.so_far.replaced
+        """True if there is a batch, and the engine still has it: the continuations of draws replace one of prompts."""
+        return self.so_far is not None and self.so_far is self.timeline.of(Batches).current
 
     @property
     def continues(self) -> bool:
@@ -401,14 +402,13 @@ class BatchView(View):
         for panel in panels:
             panel.display = shown in (None, panel)
         self.query_one("#batch-below").display = shown is not every
-        title, kv, step, kind = "Lanes", "", "", f"{self._next_kind}, {self.lanes_at_once}"
+        title, kv, step, kind = "Lanes", "", "", f"{_kind(self.static)}, {self.lanes_at_once}"
         if batch is not None:
             opened, step = batch.opened, f"step {batch.steps}"
-            kind = "static" if opened.static else "continuous"
-            kind = f"{kind if opened.node is None else 'draws of one prompt'}, {opened.size}"
+            kind = f"{_kind(opened.static) if opened.node is None else 'draws of one prompt'}, {opened.size}"
             live, waiting = len(batch.live), sum(each.state == "waiting" for each in batch.lanes)
-            counts = [f"{live} live", *([f"{waiting} wait"] if waiting else [])]
-            title = f"Lanes · {', '.join((*counts, f'{len(batch.lanes) - live - waiting} ended'))}"
+            wait, ended = f"{waiting} wait, " if waiting else "", len(batch.lanes) - live - waiting
+            title = f"Lanes · {live} live, {wait}{ended} ended"
             kv = f"KV {held_words(batch)}" if live else ""
         every.put(title, self._lanes, kv)
         detail.put(f"Lane {lane.number} · {ending(lane)}" if lane is not None else "Lane", self._lane)
@@ -434,18 +434,7 @@ class BatchView(View):
         """The highlighted lane: the draw of its next token, its KV, and how it compares with its prompt alone."""
         if (lane := self.lane) is None:
             return []
-        facts = []
-        if lane.opened.ids:
-            facts.append(("settings", ", ".join((f"seed {lane.opened.seed}", *lane.opened.settings))))
-            facts.append(("prompt", f"{len(lane.opened.ids)} tokens, {lane.padding} of padding"))
-        if lane.kv is not None:
-            facts.append(("KV", f"{size(lane.kv.used_bytes)}, {size(lane.kv.padding_bytes)} of padding"))
-        if lane.started is not None:
-            last = f", last after {milliseconds(lane.ended.ms)}" if lane.ended else ""
-            facts.append(("tokens", f"{len(lane.tokens)}, first after {milliseconds(lane.started.ms)}{last}"))
-        if lane.compared is not None:
-            facts.append(("alone", difference_words(lane.compared)))
-        return [*candidate_rows(on, lane, width), *on.facts(facts, width)][:height]
+        return [*candidate_rows(on, lane, width), *on.facts(lane_words(lane), width)][:height]
 
     def _figures(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Work spent on tokens, on padding and on finished lanes; batched against one at a time."""
@@ -453,10 +442,6 @@ class BatchView(View):
             return []
         note = [("note", batch.opened.note)] if batch.opened.note else []
         return on.facts([*compared_words(batch), *totals_words(batch), *note], width)[:height]
-
-    @property
-    def _next_kind(self) -> str:
-        return "static" if self.static else "continuous"
 
     def situation(self) -> str:
         """The state of the batch, and what to do about it."""
@@ -472,7 +457,7 @@ class BatchView(View):
             return "The lanes run" if batch is not None and batch.live else "The prompts go through the model"
         if batch is None:
             return f"Press {key_for('batch.step')} for an example of {len(EXAMPLES) + 1} prompts, {new} for your own"
-        if batch.replaced:
+        if not self.grows:
             return f"{REPLACED}. {new} starts another batch, {key_for('batch.open')} opens this lane"
         if batch.over:
             alone = "" if batch.compared else f"{key_for('batch.alone')} runs each prompt alone, "
@@ -549,11 +534,9 @@ class BatchView(View):
         own, facts = self.controller.setup.prompt, self.timeline.facts
         chat = facts is not None and through_template(facts, own.chat, own.system, own.options)
         how = "Each goes through the chat template" if chat else "Each is raw text"
-        at_once = f", {self.lanes_at_once} lanes at once, {self._next_kind}" if begins else ""
-        self.host.open(
-            BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}."),
-            lambda typed: self._asked(typed, begins),
-        )
+        at_once = f", {self.lanes_at_once} lanes at once, {_kind(self.static)}" if begins else ""
+        dialog = BatchDialog(text, self.lane_prompts, begins, f"{how}{at_once}.")
+        self.host.open(dialog, lambda typed: self._asked(typed, begins))
 
     def _asked(self, typed: tuple[str, tuple[LanePrompt, ...]] | None, begins: bool) -> None:
         """Begin a batch of the prompts that were typed, up to the end of its prefill, or add them to the batch."""
@@ -603,16 +586,18 @@ class BatchView(View):
     def change_kind(self) -> None:
         """Have the next batch keep rows until all lanes have ended, or give them on."""
         self.static = not self.static
-        if self.so_far is not None:
-            kind = "static: rows stay until all lanes have ended" if self.static else "continuous"
-            self.say(f"The next batch is {kind}. Press {key_for('batch.new')} to begin it")
+        rows = ": rows stay until all lanes have ended" if self.static else ""
+        self._announce(f"is {_kind(self.static)}{rows}")
 
     def change_size(self, by: int) -> None:
         """Have the next batch run more lanes at once, or fewer."""
         self.lanes_at_once = neighbor(SIZES, self.lanes_at_once, by)
+        self._announce(f"runs {self.lanes_at_once} at once")
+
+    def _announce(self, change: str) -> None:
+        """Say what the next batch is like, where the view shows another."""
         if self.so_far is not None:
-            runs = f"The next batch runs {self.lanes_at_once} at once"
-            self.say(f"{runs}. Press {key_for('batch.new')} to begin it")
+            self.say(f"The next batch {change}. Press {key_for('batch.new')} to begin it")
 
     def open_lane(self) -> None:
         """Have the session go to the end of the highlighted lane, by its prompt and its ids."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace
@@ -180,8 +181,6 @@ class BeamsView(View):
         self.node: int | None = None
         """Last node of the highlighted beam; None for the best one."""
         self.listed: list[BeamEntry] = []
-        self._listed_at = 0
-        """Their step: a resize may draw them again when the search has moved on or was replaced."""
         self._ends: dict[str, list[int | None]] = {}
         """The last node of the beam in each row, by the id of a panel that can be clicked."""
         self._place = self._top = self._view = self._rows = 0
@@ -277,7 +276,6 @@ class BeamsView(View):
     def show(self) -> None:
         """Show everything, now."""
         search, width = self.search, self.area.width - 2
-        self._listed_at = self.step
         self.listed = entries(self.beams, self.step) if self.step else []
         self._place, self.node = follow(self.listed, self.node, self.beams)
         self._arrange()
@@ -285,7 +283,7 @@ class BeamsView(View):
         title = "Ranking" if ended else f"Beams after step {self.step}"
         self.table.put(title if self.listed else "Beams", self._table, counts(self.listed))
         ends = "■ end token · ✗ pruned" if self.listed else ""
-        self.tree_panel.put("Tree of the search", self._tree, ends)
+        self.tree_panel.put("Tree of the search", partial(self._tree, self.step), ends)
         entry = self.entry
         self.reading.put(f"Text of {name_of(entry)}" if entry else "", self._text)
         settings = settings_phrase(search, width < 64) if search else ""
@@ -359,20 +357,17 @@ class BeamsView(View):
             (decimal(last.total, 3), out),
             (str(last.length), out),
         )
-        row = [
-            Segment(pad(text, room, right=True), ink)
-            for (text, ink), room in zip(figures, cells, strict=True)
-            if room
-        ]
+        columns = zip(figures, cells, strict=True)
+        row = [Segment(pad(text, room, right=True), ink) for (text, ink), room in columns if room]
         row.append(Segment(f"  {state}  ", out or (good if entry.kind == "finished" else on.ink("muted"))))
         for text, own in excerpt(pieces(entry, passing(self.listed)), width - Segment.get_line_length(row)):
             row.append(Segment(text, out or on.ink("strong" if own else "muted")))
         return row
 
-    def _tree(self, on: Canvas, width: int, height: int) -> list[Row]:
-        """The last steps of the search as a tree that grows to the right."""
+    def _tree(self, step: int, on: Canvas, width: int, height: int) -> list[Row]:
+        """The last steps of the search up to the listed one as a tree that grows to the right."""
         entry = self.entry
-        lines = lattice(self.beams, self.listed, self._listed_at, height, width, entry.node) if entry else []
+        lines = lattice(self.beams, self.listed, step, height, width, entry.node) if entry else []
         self._ends["beam-lattice"] = [node for _, node in lines]
         return [[Segment(text, on.ink(ink) if ink else Style()) for text, ink in bits] for bits, _ in lines]
 
@@ -529,11 +524,7 @@ class BeamsView(View):
         over = self.search is not None and self.search.over
         if self.running:
             self.job.stop()
-        elif (
-            self.search is not None
-            and not over
-            and (steps is None or len(self.job.commands) < MAX_QUEUED_STEPS)
-        ):
+        elif not over and (steps is None or len(self.job.commands) < MAX_QUEUED_STEPS):
             self.job.start(GoOnBeams(steps=steps))
         done = over and not self.job.running
         self.say(f"This search is over. Press {key_for('beams.new')} to set up another one" if done else "")

@@ -54,18 +54,12 @@ from inspector.documents.compare import (
 from inspector.keys import with_keys
 from inspector.main.view import LEAST_ROWS, View
 from inspector.state.conditions import in_short, made_with
-from inspector.state.session_tree import numbered, quoted_label
+from inspector.state.session_tree import Item, numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
-from inspector.widgets.canvas import (
-    Canvas,
-    DrawnPanel,
-    Row,
-    centred,
-    scroll_at_once,
-    strip_of,
-)
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, reveal, scroll_at_once, strip_of
 from inspector.widgets.charts import HEIGHTS, area, sample
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 from inspector.widgets.token_lines import NEWLINE, Wrap, heat_style
 
 if TYPE_CHECKING:
@@ -79,8 +73,7 @@ cumulative logprob."""
 TOKEN_CELLS = 9
 """The least that a token should have."""
 _HALF = ("#", "p", "bits", "rank", "sum")
-FORMS = (_HALF, _HALF[:4], _HALF[:3], _HALF[:2], ("p",))
-"""Columns of a half, from the roomiest to the narrowest."""
+"""Columns of a half."""
 CHANGE_FORMS = (("Δp", "Δbits", "KL ≥"), ("Δp", "KL ≥"), ("Δp",))
 """Columns between the halves, for a token that both have: right minus left."""
 _MARK, _GUTTER = 2, 3
@@ -93,7 +86,8 @@ def cells_of(form: Sequence[str]) -> int:
 
 def fitting(width: int) -> Sequence[str]:
     """The most columns that leave room for the token in a half of `width` cells."""
-    return next((form for form in FORMS if width - cells_of(form) >= TOKEN_CELLS), FORMS[-1])
+    half = {head: CELLS[head] for head in _HALF}
+    return columns_that_fit(half, ("sum", "rank", "bits", "#"), width - TOKEN_CELLS)
 
 
 def fitting_changes(width: int) -> Sequence[str]:
@@ -171,14 +165,10 @@ class CompareTable(ScrollView, Inked, can_focus=False):
     def reveal(self) -> None:
         """Bring the cursor into view, with a line above it, as the divergence, and one below if there is room for
         both."""
-        rows, line, top = self.size.height - HEAD, self._line(self.cursor), self.scroll_offset.y
-        if rows <= 0:
-            return
-        above, below = int(rows > 1), int(rows > 2)
-        if line - above < top:
-            scroll_at_once(self, line - above)
-        elif line + below >= top + rows:
-            scroll_at_once(self, min(len(self.lines) - 1, line + below) - rows + 1)
+        rows, line = self.size.height - HEAD, self._line(self.cursor)
+        if rows > 0:
+            reveal(self, min(len(self.lines) - 1, line + (rows > 2)), HEAD)
+            reveal(self, max(0, line - (rows > 1)), HEAD)
 
     def center(self) -> None:
         """Bring the cursor into the upper third of the lines in sight."""
@@ -199,8 +189,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     def _fit(self) -> None:
         """Choose the columns for the width, and draw every line again."""
-        changes = self.comparison.changes
-        self._between = fitting_changes(self.scrollable_size.width) if changes else ()
+        self._between = fitting_changes(self.scrollable_size.width) if self.comparison.changes else ()
         self._columns = fitting(self._half - _MARK)
         self.refresh()
 
@@ -268,8 +257,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
 
     def _changed(self, line: Pair) -> Segment:
         """The columns between the halves."""
-        change = self.comparison.change(line)
-        if change is None or not self._between:
+        if (change := self.comparison.change(line)) is None or not self._between:
             return Segment(" " * cells_of(self._between))
         texts = {
             "Δp": scales.signed(100 * change.prob),
@@ -296,8 +284,7 @@ class CompareTable(ScrollView, Inked, can_focus=False):
             return Style(color=self.ink(ink).color) + ground
 
         row = [Segment("▶ " if here else "  ", on_ground("accent"))]
-        item = self.comparison.items(line)[side]
-        if item is None:
+        if (item := self.comparison.items(line)[side]) is None:
             return [*row, Segment(" " * (self._half - _MARK), ground)]
         metric, total = scales.METRIC["surprisal"], self.comparison.sum(line, side)
         surprisal = metric.value(item)
@@ -348,11 +335,9 @@ def halves(values: Sequence[float], height: int) -> Halves:
         height: Lines available, at least 2 for values of both signs.
     """
     top, bottom = max((0.0, *values)), -min((0.0, *values))
-    fewest = range(1 if top else 0, height + (0 if bottom else 1)) or range(height, height + 1)
-    worth = {}
-    for above in fewest:  # the least logprob of a line with which both extremes fit
-        below = height - above
-        worth[above] = max(top / above if above else 0.0, bottom / below if below else 0.0)
+    possible = range(1 if top else 0, height + (0 if bottom else 1))
+    # the least logprob of a line with which both extremes fit
+    worth = {above: max(top / max(1, above), bottom / max(1, height - above)) for above in possible}
     above = min(worth, key=lambda lines: (worth[lines], -lines))
     return above, height - above, worth[above] or 1.0
 
@@ -468,7 +453,7 @@ COMPARE_KEYS = screen_table(
            lambda own: own.go_to_largest(), hint=lambda own: "largest" if own.comparison.largest else "", worth=6,
            place=3),
     *both(("compare.left", "compare.right"), ("Left", "Right"), "Go to the other side.",
-          lambda own, side: own.go_to_side(side), by=(LEFT, RIGHT), hint="side", worth=5, place=2),
+          lambda own, side: own.point_at(own.table.cursor, side), by=(LEFT, RIGHT), hint="side", worth=5, place=2),
     *both(("compare.next_branch", "compare.branch_before"), ("Next branch", "Previous branch"),
           "Compare with the next or the previous branch.", lambda own, by: own.compare_with(by), by=(1, -1),
           hint="other branch", worth=7, place=4, one=True),
@@ -574,17 +559,12 @@ class CompareView(View):
         which = f"other {place} of {len(ends)}" if len(ends) > 1 else "the other"
         first = of.right[of.shared : of.shared + 1]
         name = tree.marks.at(first[0].node).name if first else ""
-        whose = "this path", f"{visible(name)} · {which}" if name else which
-        left, right = (
-            " · ".join(
-                filter(
-                    None,
-                    (words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")),
-                )
-            )
-            for words, side in zip(whose, (of.left, of.right), strict=True)
-        )
-        return left, right
+
+        def named(words: str, side: Sequence[Item]) -> str:
+            parts = words, in_short(made_with(tree, side[of.shared :])), scales.counted(len(side), "token")
+            return " · ".join(filter(None, parts))
+
+        return named("this path", of.left), named(f"{visible(name)} · {which}" if name else which, of.right)
 
     def _go_to_begin(self) -> None:
         """Go to the first token after the divergence, on the side that has one."""
@@ -659,8 +639,7 @@ class CompareView(View):
 
     def _gap(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The gap between the two cumulative logprobs, a column or more a step: up where left is ahead."""
-        gap = self.comparison.gap
-        if not gap or height < 2:
+        if not (gap := self.comparison.gap) or height < 2:
             reason = "Only one of them continues after they diverge."
             return centred([(reason, on.ink("muted"))], width, height)
         shown = columns(len(gap), max(1, width - _AXIS))
@@ -708,8 +687,7 @@ class CompareView(View):
         """The token under the cursor, and what enter does with it."""
         if (pair := self.table.pair) is None:
             return ""
-        item = self.comparison.items(pair)[self.table.side]
-        if item is None:
+        if (item := self.comparison.items(pair)[self.table.side]) is None:
             return "There is no token on this side here. ←→ go to the other one"
         label = quoted_label(item)
         goes, path = ("looks at", "this path") if self.table.side == LEFT else ("goes to", "this branch")
@@ -723,19 +701,19 @@ class CompareView(View):
 
     # ---- keys -------------------------------------------------------------------------------
 
-    def _point(self, cursor: int, side: int | None = None) -> None:
+    def point_at(self, cursor: int, side: int | None = None) -> None:
         """Put the cursor on a pair."""
         self.table.point(cursor, self.table.side if side is None else side)
         self.say()
 
     def _go_to(self, cursor: int, side: int | None = None) -> None:
         """Put the cursor on a pair, with some lines above it."""
-        self._point(cursor, side)
+        self.point_at(cursor, side)
         self.table.center()
 
     def walk(self, by: int) -> None:
         """Walk up or down."""
-        self._point(self.table.cursor + by)
+        self.point_at(self.table.cursor + by)
 
     def turn(self, by: int) -> None:
         """Change between texts, and tokens with their numbers."""
@@ -745,38 +723,30 @@ class CompareView(View):
     def go_to_divergence(self) -> None:
         """Go to the first token after the divergence; from there to the first of all."""
         shared = self.comparison.shared
-        self._point(0 if self.table.cursor == shared else shared)
-
-    def go_to_side(self, side: int) -> None:
-        """Go to a side."""
-        self._point(self.table.cursor, side)
+        self.point_at(0 if self.table.cursor == shared else shared)
 
     def go_to_match(self, by: int) -> None:
         """Go to where they match or diverge next, or did before."""
-        here = self.table.cursor
-        ahead = [place for place in self.comparison.turns if (place > here if by > 0 else place < here)]
-        if ahead:
+        if ahead := [place for place in self.comparison.turns if (place - self.table.cursor) * by > 0]:
             self._go_to(ahead[0] if by > 0 else ahead[-1])
         else:
             self.say(f"The branches neither match nor diverge {'after' if by > 0 else 'before'} this.")
 
     def go_to_largest(self) -> None:
         """Go to the largest difference of a probability; from there to the next largest, and round."""
-        places = [each.place for each in self.comparison.largest]
-        if not places:
+        if places := [each.place for each in self.comparison.largest]:
+            here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
+            self._go_to(places[here % len(places)])
+        else:
             self.say("There are no tokens that both have after the same ones with other probabilities.")
-            return
-        here = places.index(self.table.cursor) + 1 if self.table.cursor in places else 0
-        self._go_to(places[here % len(places)])
 
     def on_click(self, event: events.Click) -> None:
         if (pair := event.style.meta.get("pair")) is not None:
-            self._point(*pair)
+            self.point_at(*pair)
 
     def compare_with(self, by: int) -> None:
         """Compare with a neighboring branch."""
-        ends = others(self.timeline)
-        if len(ends) < 2:
+        if len(ends := others(self.timeline)) < 2:
             self.say("There is no third branch to compare with.")
             return
         place = ends.index(self.other) + by if self.other in ends else 0

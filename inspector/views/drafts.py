@@ -194,33 +194,25 @@ class DraftsView(View):
                 rows.append([*row, Segment(truncate(short, max(0, room)), on.ink("faint"))])
         return rows[:height]
 
-    def _idle(self) -> str:
-        if self.recorded:
-            return self.needs_model
-        step, inside, run = map(key_for, ("speculation.round", "speculation.inside", "speculation.run"))
-        return f"Press {step} for a round of this text, {inside} for its first stage, {run} to run"
-
     def situation(self) -> str:
         """The state of the rounds, and the keys that matter now; printable."""
         state, latest = self.state, self.state.latest
         if (loading := state.loading) is not None:
             return f"Loading the draft: {visible(loading.name)} {loading.done}/{loading.total}"
         if self.recorded:
-            rounds = len(state.rounds)
-            return f"Recorded, {counted(rounds, 'round')}. {self.needs_model}"
+            return f"Recorded, {counted(len(state.rounds), 'round')}. {self.needs_model}"
         if state.failure is not None:
             return failure_words(state.failure)
+        step, inside = key_for("speculation.round"), key_for("speculation.inside")
         run, verify = key_for("speculation.run"), key_for("speculation.verify")
         if self.job.running:
             return f"Running. Press {run} to pause"
-        if latest is not None and latest.stage in _NEXT:
-            step, inside = key_for("speculation.round"), key_for("speculation.inside")
-            verb = _NEXT[latest.stage]
+        if latest is not None and (verb := _NEXT.get(latest.stage)):
             return f"The drafts are {latest.stage}. Press {inside} to {verb} them, {step} for all the rest"
         if state.verified is not None and latest is not None and state.verified.end == latest.end:
             return proof(state.verified)
         if not state.rounds:
-            return self._idle()
+            return f"Press {step} for a round of this text, {inside} for its first stage, {run} to run"
         if (finished := self.timeline.finished.get(self.timeline.tip)) is not None:
             why = ending(finished)
             return f"{why[0].upper()}{why[1:]}. Press {verify} to compare with plain steps, {run} to continue"

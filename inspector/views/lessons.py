@@ -208,8 +208,7 @@ class LessonActions(ToolActions):
 
     def _moved_on(self) -> None:
         """Show the panel that matters now and the token that the beat is about."""
-        play = self.play
-        if play is None:
+        if (play := self.play) is None:
             return
         if play.phase is LessonPhase.PREPARING:
             self.hinted = False
@@ -231,8 +230,7 @@ class LessonActions(ToolActions):
 
     def _show_subject(self) -> None:
         """Show the panel that the beat is about, or its view once there is something in it."""
-        play = self.play
-        if play is None or self.exploring or play.phase not in SHOWN or not play.beat.show:
+        if (play := self.play) is None or self.exploring or play.phase not in SHOWN or not play.beat.show:
             return
         show, arrangement = play.beat.show, self.host.arrangement
         if any(each.id == show for each in arrangement.panels):
@@ -288,7 +286,7 @@ class LessonActions(ToolActions):
         if does is None:
             return False
         if does == self.ask_to_leave and asked:
-            does = self._leaves
+            does = self.presenting.toggle if self.presenting.on else self.leave
         self.host.answer()
         does()
         self.changed()
@@ -296,8 +294,7 @@ class LessonActions(ToolActions):
 
     def refuses(self, action: Action) -> str:
         """Refuse a key that would show what is to be predicted, until the prediction."""
-        play = self.play
-        if play is None or self.exploring or play.problem is not None or not play.options:
+        if (play := self.play) is None or self.exploring or play.problem is not None or not play.options:
             return ""
         tells = action.needs & TELLS or action.id == play.beat.show
         if play.phase not in UNTIL or action.id in HARMLESS or not tells:
@@ -325,28 +322,23 @@ class LessonActions(ToolActions):
 
     def _taken(self, play: LessonPlay) -> Keys:
         """The effects of keys beside the card."""
-        if self.exploring:
-            return {
-                "lesson.explore": self.explore,
-                "lesson.again": self._again,
-                "lesson.leave": self.ask_to_leave,
-            }
-        card, paging = self.host.card, Keys()
-        if card is not None and card.overflows:
-            paging = {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
         keys: Keys = {
             "lesson.explore": self.explore,
+            "lesson.again": self._again,
             "lesson.leave": self.ask_to_leave,
-            **paging,
+        }
+        if self.exploring:
+            return keys
+        if (card := self.host.card) is not None and card.overflows:
+            keys |= {"lesson.read_back": partial(card.page, -1), "lesson.read_on": partial(card.page, 1)}
+        keys |= {
             "lesson.back": lambda: play.begin(play.beat_number - 1),
             "lesson.on": lambda: play.begin(play.beat_number + 1),
-            "lesson.again": self._again,
             "lesson.help": lambda: self._help(play),
         }
         if play.phase in UNTIL:  # afterwards the digits open tabs
-            keys |= {
-                each.id: partial(play.predict, at) for at, each in enumerate(PREDICTS[: len(play.options)])
-            }
+            predicts = PREDICTS[: len(play.options)]
+            keys |= {each.id: partial(play.predict, at) for at, each in enumerate(predicts)}
         if play.phase is LessonPhase.REVEALED:
             keys["lesson.go_on"] = play.go_on
         elif play.phase is LessonPhase.ENDED:
@@ -379,10 +371,6 @@ class LessonActions(ToolActions):
             return
         self._asked, what = True, "end presenting" if self.presenting.on else "leave the lesson"
         self.host.answer(f"Press {key_for('lesson.leave')} once more to {what}. Your session stays as it is")
-
-    def _leaves(self) -> None:
-        """End presenting, or else the lesson."""
-        self.presenting.toggle() if self.presenting.on else self.leave()
 
     def _again(self) -> None:
         """Begin the beat again, from exploring, too."""
@@ -457,16 +445,6 @@ class LessonActions(ToolActions):
 # ---- the card: its text in each phase, and its keys ---------------------------------------------
 
 
-def _helps(own: Any) -> str:
-    if own.phase is not LessonPhase.ACTING:
-        return ""
-    return "do it for me" if own.hinted or not own.play.beat.hint else "hint"
-
-
-def _goes_back(own: Any) -> str:
-    return "back" if own.play.beat_number and not (own.over or own.exploring) else ""
-
-
 def _continues(own: Any) -> str:
     if own.phase is LessonPhase.ENDED:
         return "next lesson" if own.following is not None else "end"
@@ -495,9 +473,11 @@ LESSON_KEYS = ActionTable(
     (
         *PREDICTS,
         Action("lesson.go_on", "Continue", "Continue, once the answer is shown.", worth=9, hint=_continues),
-        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.",
-               hint=_helps, worth=6),
-        Action("lesson.back", "Previous card", _BEATS, hint=_goes_back, worth=2),
+        Action("lesson.help", "Hint", "Show a hint; press it again to have the step done for you.", worth=6,
+               hint=lambda own: "" if own.phase is not LessonPhase.ACTING else
+               "do it for me" if own.hinted or not own.play.beat.hint else "hint"),
+        Action("lesson.back", "Previous card", _BEATS, worth=2,
+               hint=lambda own: "back" if own.play.beat_number and not (own.over or own.exploring) else ""),
         Action("lesson.on", "Next card", _BEATS, worth=3,
                hint=lambda own: "next card" if own.over and own.play.problem is not None else ""),
         Action("lesson.again", "Restart card", "Begin this card again.", worth=1,
@@ -525,8 +505,7 @@ def card(own: LessonActions, play: LessonPlay) -> Narration:
         return Narration(title, Content(words), hints)
     body = Content("\n").join(_lines(own, play))
     hidden = frozenset() if over or play.phase is LessonPhase.REVEALED else frozenset(beat.hide)
-    situation = _situation(play, own.following)
-    return Narration(title, body, hints, beat.show, hidden, situation=situation)
+    return Narration(title, body, hints, beat.show, hidden, situation=_situation(play, own.following))
 
 
 def _title(own: LessonActions, play: LessonPlay, over: bool) -> str:
@@ -551,8 +530,7 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
     """The status line: the keys to press now, also while a dialog lies over the card."""
     explore, on, all = f"{EXPLORE.shown} explores freely", key_for("lesson.go_on"), key_for("lessons")
     if play.problem is not None:
-        again = key_for("lesson.again")
-        return f"{key_for('lesson.on')} goes to the next card, {again} restarts this one"
+        return f"{key_for('lesson.on')} goes to the next card, {key_for('lesson.again')} restarts this one"
     match play.phase:
         case LessonPhase.ASKING:
             return f"Predict: press {numbers(play)}. Keys that would show the answer are locked"
@@ -717,14 +695,14 @@ class Presenting:
             own["presenting.votes"] = lambda: self._ask_votes(play)
         if play.phase is not LessonPhase.ENDED:
             own["presenting.on"] = lambda: self._on(play)
-        own["presenting.back"] = lambda: play.begin(play.beat_number - 1)
-        own["presenting.jump"] = lambda: self._ask_beat(play)
-        return own
+        return own | {
+            "presenting.back": lambda: play.begin(play.beat_number - 1),
+            "presenting.jump": lambda: self._ask_beat(play),
+        }
 
     def _on(self, play: LessonPlay) -> None:
         """Scroll to the rest of the card, or else end the votes, do the step, or show the next beat."""
-        card = self._host.card
-        if card is not None and card.scroll_offset.y < card.max_scroll_y:
+        if (card := self._host.card) is not None and card.scroll_offset.y < card.max_scroll_y:
             card.page(1)
         elif play.phase is LessonPhase.ASKING:
             play.skip_question()
@@ -749,18 +727,15 @@ class Presenting:
                 self._votes[beat] = votes
             self._own.changed()
 
-        options = [each.text for each in play.options]
-        self._host.open(VotesDialog(options, self._votes.get(beat, ())), take)
+        self._host.open(VotesDialog([each.text for each in play.options], self._votes.get(beat, ())), take)
 
     def _ask_beat(self, play: LessonPlay) -> None:
-        titles = [each.title for each in play.lesson.beats]
-        dialog = BeatsDialog(titles, play.beat_number)
+        dialog = BeatsDialog([each.title for each in play.lesson.beats], play.beat_number)
         self._host.open(dialog, lambda beat: play.begin(beat) if beat is not None else None)
 
     def follow(self) -> None:
         """Count the time of a beat from where it begins, and time and votes of a lesson from its own beginning."""
-        play = self._own.play
-        if play is not None and play is not self._play:
+        if (play := self._own.play) is not None and play is not self._play:
             self._play, self._beat, self._votes = play, -1, {}
             self._began = time.monotonic()
         if play is not None and play.beat_number != self._beat:
@@ -811,20 +786,16 @@ class Presenting:
         begins = play.phase in UNTIL and not play.beat_number
         return [Content.styled(FONT, "$ink-muted")] if begins and self._host.app.size.width > LARGE else []
 
-    def _votes_lines(self, play: LessonPlay) -> list[Content]:
+    def _votes_lines(self, play: LessonPlay) -> Iterator[Content]:
         votes = self._votes.get(play.beat_number)
         if not votes or not play.options or play.phase is LessonPhase.ENDED:
-            return []
-        lines = []
+            return
         for place, (option, count) in enumerate(zip(play.options, votes, strict=False)):
             right = play.phase is LessonPhase.REVEALED and place == play.card.right
             bar = "█" * math.ceil(BAR * count / max(1, *votes))
-            lines.append(
-                (Content.styled("✓ ", "bold $text-success") if right else Content("  "))
-                + Content.styled(bar, "$success" if right else "$primary")
-                + Content(f" {count} {visible(option.text)}")
-            )
-        return lines
+            mark = Content.styled("✓ ", "bold $text-success") if right else Content("  ")
+            drawn = Content.styled(bar, "$success" if right else "$primary")
+            yield mark + drawn + Content(f" {count} {visible(option.text)}")
 
     def _time(self, play: LessonPlay) -> Content:
         """Time of the beat and of the lesson; orange when late. Without a time of its own, a beat has an equal share of
@@ -945,8 +916,7 @@ class LessonsView(View):
     @property
     def about(self) -> str:
         """The subject of the highlighted lesson or course."""
-        each = self.picked
-        if each is None:
+        if (each := self.picked) is None:
             return ""
         return each.about if isinstance(each, Course) else _listed(each).lesson.about
 

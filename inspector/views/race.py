@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import Measuring, Race, RaceStep, Record
-from inspector.display import truncate_start, visible
+from engine.protocol import Race, RaceStep, Record
+from inspector.display import first_fitting, truncate_start, visible
 from inspector.documents.race import lane_ms, pace, progress, sums, verdict
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
@@ -64,7 +63,8 @@ def columns(values: Sequence[float], total: int, width: int) -> list[float]:
 RACE_KEYS = screen_table(
     "In a race",
     Action("race.go", "Start", "Start, pause or continue.", lambda own: own.toggle(), Needs.ENGINE,
-           hint=lambda own: own.doing, worth=9),
+           hint=lambda own: "pause" if own.job.running else "continue" if own.steps and not own.over else "start",
+           worth=9),
     *both(("race.shorter", "race.longer"), ("Shorter", "Longer"), "Race to fewer tokens, or to more.",
           lambda own, by: own.lengthen(by), needs=Needs.ENGINE, worth=6,
           hint=lambda own: "" if own.job.running else "length"),
@@ -88,6 +88,7 @@ class RaceView(View):
         super().__init__(host)
         self._asked = 128
         self._stepping = False
+        """True once the work before the first step is done."""
 
     def body(self) -> ComposeResult:
         with Container(id="race-lanes"):
@@ -168,11 +169,6 @@ class RaceView(View):
     def _raced(self, record: Record) -> None:
         self._stepping = isinstance(record, RaceStep)
 
-    @property
-    def progress(self) -> Measuring | None:
-        """The progress of the work before the first step."""
-        return None if self._stepping else self.job.progress
-
     # ---- showing ----------------------------------------------------------------------------
 
     def show(self) -> None:
@@ -186,20 +182,19 @@ class RaceView(View):
         self.query_one("#race-totals", DrawnPanel).put(title, self._together)
         name, span = self.model_name, f"{self.first} to {self.last} tokens"
         what = "recorded" if self.recorded else "the same tokens with and without a KV cache"
-        places = (f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}")
-        self.write(next((each for each in places if cell_len(each) <= self.area.width - 2), places[-1]))
+        forms = f"Race · {what} · {name} · {span}", f"Race · {name} · {span}", f"Race · {span}"
+        self.write(first_fitting(self.area.width - 2, *forms))
 
     def _lane(self, cached: bool, on: Canvas, width: int, height: int) -> list[Row]:
         """One lane: its figures, and its times over the tokens."""
-        steps = self.steps
-        if not steps:
+        if not self.steps:
             return []
         room = height - 3
-        both = room >= TWO_CHARTS
-        upper = room * 3 // 5 if both else room
-        rows = _figures(on, steps, cached, width)
+        upper = room * 3 // 5 if room >= TWO_CHARTS else room
+        rows = _figures(on, self.steps, cached, width)
         rows += self._chart(on, cached, "ms a step", lane_ms, upper - 1, width)
-        rows += self._chart(on, cached, "sum", sums, room - upper - 1, width) if both else []
+        if upper < room:
+            rows += self._chart(on, cached, "sum", sums, room - upper - 1, width)
         ends = axis(str(self.first), str(self.last), width, "tokens")
         return [*rows, [Segment(ends, on.ink("faint"))]]
 
@@ -244,11 +239,10 @@ class RaceView(View):
         if (failure := self.job.failure) is not None:
             return failure_words(failure)
         if self.job.running:
-            if (waiting := self.progress) is not None:
+            if (waiting := self.job.progress) is not None and not self._stepping:
                 return f"Getting ready: {visible(waiting.detail)} {waiting.done}/{waiting.total}"
-            if (race := self.race) is None or not race.steps:
-                return "Getting ready"
-            return progress(race.opened, race.steps[-1])
+            race, steps = self.race, self.steps
+            return progress(race.opened, steps[-1]) if race and steps else "Getting ready"
         if not self.steps:
             return f"Press {go} to race this text to {self.last} tokens, ← → for another length"
         if self.over:
@@ -256,11 +250,6 @@ class RaceView(View):
             return f"{self.tokens} tokens reached. Press {go} to race again{longer}"
         paused = f"Paused at {self.tokens} of {self.last} tokens"
         return f"{paused}. Press {go} to continue, {key_for('race.again')} to start again"
-
-    @property
-    def doing(self) -> str:
-        """The word for the key that starts."""
-        return "pause" if self.job.running else "continue" if self.steps and not self.over else "start"
 
 
 def _figures(on: Canvas, steps: Sequence[RaceStep], cached: bool, width: int) -> list[Row]:

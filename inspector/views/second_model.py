@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from heapq import nlargest
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from engine.protocol import (
     WaysParted,
 )
 from engine.settings import LoadSettings
-from inspector.display import joined_to_fit, pad, token_label, token_text, truncate, unfinished, visible
+from inspector.display import joined_to_fit, pad, token_label, token_lines, truncate, visible
 from inspector.keys import bare_key_for, key_for
 from inspector.main.dialogs import Downloads
 from inspector.main.dialogs.model import ModelDialog, Offer
@@ -49,7 +49,6 @@ from inspector.main.view import View
 from inspector.recordings.sessions import recent_models
 from inspector.scales import FREE, bits, counted, decimal, left_over, percent, size
 from inspector.session.client import Request
-from inspector.session.requests import Job
 from inspector.state.second_model import Divergences, SecondModelSoFar, mean
 from inspector.state.session_tree import numbered
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
@@ -134,7 +133,7 @@ SECOND_MODEL_KEYS = screen_table(
            "session stays as it is.",
            lambda own: own.ask_model(), Needs.ENGINE, worth=5, place=9, hint=_compared("another B")),
     Action("close_second", run=lambda own: own.say(own.close_second()), worth=8, place=9,
-           hint=lambda own: "stop" if own.is_loading else _compared("close B")(own)),
+           hint=lambda own: "stop" if own.opening else _compared("close B")(own)),
     Action("second_model.follow_first", "Step with A",
            "Step with A: append the token that the session's model picks; at an earlier token, go one forward.",
            lambda own: own.follow_first(), Needs.ENGINE, hint=_compared("step with A"), worth=8, place=3),
@@ -185,26 +184,24 @@ class SecondModelView(View):
     TOOL: ClassVar[str] = "second_model"
     ACTIONS: ClassVar[ActionTable] = SECOND_MODEL_KEYS
     MEASURES: ClassVar[str] = "Comparing"
-    TELLING: ClassVar[tuple[type[Record], ...]] = (LockstepOpened, LockstepRead, WaysParted)
-    job: Job
+    STARTS = (OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays)
+    TELLING = (LockstepOpened, LockstepRead, WaysParted)
 
     def __init__(self, host: MainScreen) -> None:
-        client = host.controller.client
-        super().__init__(host, Job(client, OpenLockstep, CloseLockstep, ReadLockstep, FollowSecond, PartWays))
+        super().__init__(host)
         self._against: OpenLockstep | None = None
         """The second model that was chosen last."""
         self._fingerprint: str | None = None
         """The fingerprint of the first model that it was chosen with."""
         self._asked: tuple[LockstepOpened, int] | None = None
         """The last question: it isn't asked again if it failed."""
-        self._memory: LockstepMemory | None = None
-        """The memory that the loading model needs, once that is known."""
+
         self._stopped = False
         """True if the last one was stopped while it was loading."""
         self._measure = 0
         self._ways = False
         """True if the two continuations are shown, once they are known."""
-        client.listen(self._receive, ModelFacts, Resampled, LockstepOpened)
+        self.controller.client.listen(self._receive, ModelFacts, Resampled, LockstepOpened)
 
     def body(self) -> ComposeResult:
         yield DrawnPanel(id="second-model-text")
@@ -222,16 +219,14 @@ class SecondModelView(View):
     def _receive(self, record: Record) -> None:
         """Open the second model again if the first one is loaded again; read again what was drawn again; show the notes
         of one that is open now."""
-        if isinstance(record, Resampled):
-            self._asked = None
-            return
-        if isinstance(record, LockstepOpened):
-            if record.notes:
+        match record:
+            case Resampled():
+                self._asked = None
+            case LockstepOpened() if record.notes:
                 self.host.answer(visible(" ".join(record.notes)))
-            return
-        known = isinstance(record, ModelFacts) and record.fingerprint == self._fingerprint
-        if known and self._against is not None and not self.controller.transport.recorded:
-            self._load(self._against)
+            case ModelFacts() if record.fingerprint == self._fingerprint:
+                if self._against is not None and not self.controller.transport.recorded:
+                    self._load(self._against)
 
     def open_second(self, against: OpenLockstep) -> None:
         """Open a second model, now and whenever the present first one is loaded again."""
@@ -240,17 +235,13 @@ class SecondModelView(View):
         self._load(against)
 
     def _load(self, against: OpenLockstep) -> None:
-        self._memory, self._stopped, self._asked = None, False, None
-        self.job.start(against, each=self._loading)
-
-    def _loading(self, record: Record) -> None:
-        if isinstance(record, LockstepMemory):
-            self._memory = record
+        self._stopped, self._asked = False, None
+        self.job.start(against)
 
     @property
-    def is_loading(self) -> bool:
-        """True if a second model is being loaded."""
-        return any(isinstance(command, OpenLockstep) for command in self.job.commands)
+    def opening(self) -> Request[OpenLockstep] | None:
+        """The request by which a second model is being loaded."""
+        return next(iter(self.controller.client.under_way(OpenLockstep)), None)
 
     def _read(self) -> None:
         """Have the rest of the path on show read."""
@@ -277,7 +268,7 @@ class SecondModelView(View):
     @property
     def unopened(self) -> bool:
         """True if there is no second model, and none is being loaded."""
-        return not self.recorded and self.opened is None and not self.is_loading
+        return not self.recorded and self.opened is None and self.opening is None
 
     @property
     def by_bytes(self) -> bool:
@@ -340,15 +331,12 @@ class SecondModelView(View):
             reason, advice = instead
             return centred([(reason, on.rich_style), (advice, on.ink("muted"))], width, height)
         items, cursor, measure, doubled = self.timeline.items, self.timeline.slot, self.measure, height >= 2
-        spans = [*self.spans, *[None] * len(items)][: len(items)]
-        wrap = Wrap(width - 1, doubled)
+        spans, wrap = self.spans, Wrap(width - 1, doubled)
         for item, span in zip(items, spans, strict=True):
-            parts, number = item.text.split("\n"), ""
-            if span is not None and span.node == item.node:  # the last token of its span
+            number = ""
+            if doubled and span is not None and span.node == item.node:  # the last token of its span
                 number = measure.written(span) + (FLIP if span.same_top is False else "")
-            whole = [token_text(item.text, item.raw, unfinished(item.raw))]
-            texts = list(map(visible, parts)) if len(parts) > 1 else whole
-            wrap.append(texts, "", truncate(number, width - 2) if doubled else "")
+            wrap.append(token_lines(item.text, item.raw), "", truncate(number, width - 2))
         lines, room = wrap.lines, max(1, height // (2 if doubled else 1))
         last = len(lines) - 1
         at = wrap.line_of[cursor] if cursor < len(wrap.line_of) else last
@@ -433,13 +421,14 @@ class SecondModelView(View):
         """Why there is no text, and what to do."""
         if not self.timeline.items:
             return "There is no text yet.", f"Press esc, then {key_for('prompt')} to write a prompt."
-        if self.opened is not None and not self.is_loading:
+        if self.opened is not None and self.opening is None:
             return None
         if self.recorded:
             advice = f"{key_for('step').capitalize()} shows what came next."
             return "No second model was recorded up to here.", advice
-        if self.is_loading:
-            advice = f"{needs(self._memory)}{bare_key_for('close_second')} stops it."
+        if self.opening is not None:
+            memory = needs(self.opening.reply(LockstepMemory))
+            advice = f"{memory}{bare_key_for('close_second')} stops it."
             return "The second model is loading; your session stays as it is.", advice
         other = f"{key_for('second_model.branch')} chooses another one."
         if (failure := self.job.failures.get(OpenLockstep.kind)) is not None:
@@ -454,12 +443,11 @@ class SecondModelView(View):
 
     def _sum(self, cells: int) -> str:
         """The figures of the whole path, as many as fit."""
-        figures = Divergences()
-        figures.add({span.node: span for span in self.spans if span is not None}.values())
+        figures = Divergences({span.node: span for span in self.spans if span is not None}.values())
         if figures.kl and figures.tops:
-            same = 100 * figures.same_top.value
-            known_kl = f"mean KL {mean(figures.kl).value:.3g} bits"
-            return joined_to_fit((f"{len(figures.kl)} tokens", known_kl, f"same top {same:.1f} %"), cells)
+            same = f"same top {100 * figures.same_top.value:.1f} %"
+            parts = f"{len(figures.kl)} tokens", f"mean KL {mean(figures.kl).value:.3g} bits", same
+            return joined_to_fit(parts, cells)
         return f"{len(figures.spans)} spans" if figures.spans else ""
 
     def _why(self) -> str:
@@ -482,7 +470,7 @@ class SecondModelView(View):
             return span_words(self.here)
         if self.recorded:
             return f"Recorded. {self.needs_model}"
-        if self.is_loading:
+        if self.opening is not None:
             return f"The second model is loading; {bare_key_for('close_second')} stops it"
         return "" if self.opened is None else self._why()
 
@@ -511,23 +499,19 @@ class SecondModelView(View):
 
     def go_to_flip(self, by: int) -> None:
         """Go to the next token before which the top tokens differ, or to the one before."""
-        slots = [slot for slot, span in enumerate(self.spans) if span is not None and span.same_top is False]
-        here = self.timeline.slot
-        found = [slot for slot in slots if (slot - here) * by > 0]
-        if found:
+        flips = (slot for slot, span in enumerate(self.spans) if span is not None and span.same_top is False)
+        if found := [slot for slot in flips if (slot - self.timeline.slot) * by > 0]:
             self.look_at(found[0] if by > 0 else found[-1])
         else:
-            which = "later" if by > 0 else "earlier"
-            self.say(f"At no {which} token do the top tokens differ")
+            self.say(f"At no {'later' if by > 0 else 'earlier'} token do the top tokens differ")
 
     def go_to_largest(self) -> None:
         """Go to the largest of what the text is coloured by; from one of the list to the next largest."""
-        slots = [slot for slot, _ in self.largest]
-        if not slots:
-            self.say("No token differs by this measure yet")
-        else:
+        if slots := [slot for slot, _ in self.largest]:
             here = slots.index(self.timeline.slot) if self.timeline.slot in slots else -1
             self.look_at(slots[(here + 1) % len(slots)])
+        else:
+            self.say("No token differs by this measure yet")
 
     def on_click(self, event: events.Click) -> None:
         """Look at the token that was clicked, in the text or in the list."""
@@ -546,9 +530,9 @@ class SecondModelView(View):
         if self.by_bytes:
             ways = f"{key_for('second_model.ways')} shows its own continuation"
             self.say(f"B has other tokens: its pick is no token of A. {ways}")
-            return
-        self.timeline.select(None)
-        self.job.start(FollowSecond(self.timeline.before))
+        else:
+            self.timeline.select(None)
+            self.job.start(FollowSecond(self.timeline.before))
 
     def part(self) -> None:
         """Let each continue on its own from the cursor, or show the candidates again."""
@@ -609,7 +593,7 @@ class SecondModelView(View):
 
     def close_second(self) -> str:
         """Close the second model, or stop its loading; returns what to say."""
-        if self.is_loading:
+        if self.opening is not None:
             self._stopped = self.job.stop()
             return ""
         if self.recorded or self.opened is None:
@@ -631,7 +615,7 @@ class SecondModelView(View):
             why = "B has other tokens, so it has no such token."
             self.say(f"{why} Open it as the session's model to look inside it")
             return
-        self.found.look(bool(second))
+        self.found.looking = bool(second)
         self.leave()
         if action == "why" and "sampler" in self.host.shown:
             self.host.changed()
@@ -653,8 +637,8 @@ class SecondModelView(View):
 
     def leave(self) -> None:
         """Leave; what is under way stops, but a second model that is loading."""
-        if not self.is_loading:
-            self.job.stop()
+        if self.opening is None and self.job.stop():
+            self._asked = None  # the next opening asks again
         self.dismiss()
 
 
@@ -695,9 +679,8 @@ def span_words(span: LockstepSpan) -> str:
     if span.same_top is not None:
         parts.append("same top token" if span.same_top else f"{FLIP} different top tokens")
     if span.logprob is not None and span.other_logprob is not None:
-        parts.append(
-            f"{token_label(span.text, span.raw)} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}"
-        )
+        label = token_label(span.text, span.raw)
+        parts.append(f"{label} logprob {decimal(span.logprob)} → {decimal(span.other_logprob)}")
     if span.tokens > 1 or span.other_tokens > 1:
         parts.append(f"{span.tokens} tokens of A, {span.other_tokens} of B: no KL")
     return " · ".join(parts) or "There is nothing before the first token."
@@ -741,28 +724,25 @@ class SecondModelDialog(ModelDialog):
         self.bits: int | None = None
         """The bits in which the session's model was chosen; None if another model was."""
 
-    def besides(self) -> Sequence[Offer]:
-        facts = self._facts
-        if facts is None:
-            return ()
-        made = []
+    def besides(self) -> Iterator[Offer]:
+        if (facts := self._facts) is None:
+            return
         wide = 4 if facts.dtype == "float32" else 2
         how = f"{facts.name} quantized while it is loaded, in groups of {GROUP_SIZE}, as mlx_lm.convert does"
         for width in () if facts.quantized else BITS:
             needed = int(facts.parameters * (width / 8 + 2 * wide / GROUP_SIZE))
             told = ("memory", f"about {size(needed)} {_beside(facts)}"), ("how", how)
-            made.append(Offer(f"this model in {width} bits", told, self.load, width))
+            yield Offer(f"this model in {width} bits", told, self.load, width)
         # with an adapter, once its directory is typed, and without the one that it has
         name, memory = self.typed, ("memory", f"about {size(facts.weight_bytes)} {_beside(facts)}")
         if name and _holds_adapter(name):
             with_it = replace(self.load, adapter_path=name)
-            made.append(Offer(f"this model with the adapter {name}", (memory,), with_it))
+            yield Offer(f"this model with the adapter {name}", (memory,), with_it)
         elif not name:
-            made.append(Offer("this model with an adapter …", (("how", _HOW),), None))
+            yield Offer("this model with an adapter …", (("how", _HOW),), None)
         if self.load.adapter_path is not None:
             without = replace(self.load, adapter_path=None)
-            made.append(Offer("this model without its adapter", (memory,), without))
-        return made
+            yield Offer("this model without its adapter", (memory,), without)
 
     def take(self, offer: Offer) -> None:
         if offer.load is None:
@@ -807,5 +787,4 @@ class SecondModelAtStart(ToolActions):
         if not self.controller.transport.recorded:
             self.controller.client.ignore(self._first_opened)
             view = self.host.view_at("inspector.views.second_model:SecondModelView")
-            assert isinstance(view, SecondModelView)
-            view.open_second(self._against)
+            cast("SecondModelView", view).open_second(self._against)

@@ -66,10 +66,8 @@ def training_page(
         height: Rows that there is room for.
     """
     if not so_far.steps:
-        guess = (
-            f"Loss of a guess among {count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
-        )
-        return [[Segment(guess, on.ink("muted"))]]
+        among = f"{count(begun.vocabulary)} tokens: {math.log(begun.vocabulary):.2f} nats"
+        return [[Segment(f"Loss of a guess among {among}", on.ink("muted"))]]
     rest = _gradients(on, so_far, begun, width)
     if so_far.looks:
         rest = [*_texts(on, so_far, begun, width), *_nexts(on, so_far, begun, width), *rest]
@@ -80,8 +78,7 @@ def training_page(
 def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int, height: int) -> list[Row]:
     """Both losses over all steps of the training, of which some are still to come."""
     guess = math.log(begun.vocabulary)
-    learned = [each.loss for each in so_far.steps]
-    held_out = _spread(so_far)
+    learned, held_out = [each.loss for each in so_far.steps], _spread(so_far)
     head: Row = [
         Segment("Loss  ", on.ink("primary")),
         Segment(f"{fmean(learned[-RECENT:]):.2f} train", on.data(LEARNED)),
@@ -101,11 +98,10 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
     """The held-out loss at each step: that of the look before it, at first that of the first look."""
-    if not so_far.looks:
-        return [so_far.steps[0].loss] * len(so_far.steps)
-    looked = [each.step for each in so_far.looks]
-    latest = (max(0, bisect_right(looked, each.step) - 1) for each in so_far.steps)
-    return [so_far.looks[place].look.held_out_loss for place in latest]
+    looks = so_far.looks
+    losses = [each.look.held_out_loss for each in looks] or [so_far.steps[0].loss]
+    looked = [each.step for each in looks]
+    return [losses[max(0, bisect_right(looked, each.step) - 1)] for each in so_far.steps]
 
 
 def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
@@ -171,8 +167,6 @@ def _gradients(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: i
 
 def _picked(looks: Sequence[LookAt], most: int) -> list[LookAt]:
     """The first look, the last one, and some between."""
-    if len(looks) <= most:
-        return list(looks)
     return [looks[0], *(looks[place] for place in sample(len(looks), most)[1:])] if most > 1 else [looks[-1]]
 
 
@@ -207,7 +201,7 @@ TRAINING_KEYS = screen_table(
     Action("training.step", "Step", "Make one step; in the recorded training show the next report.",
            lambda own: own.step(), worth=9, hint=lambda own: "" if own.running else "step"),
     Action("training.run", "Run", "Train, or pause.", lambda own: own.toggle(), worth=10,
-           hint=lambda own: own.doing),
+           hint=lambda own: "pause" if own.running else "play" if own.recording is not None else "train"),
     Action("training.back", "Previous checkpoint", "Go back to the previous checkpoint.",
            lambda own: own.go_back(), worth=5,
            hint=lambda own: "previous checkpoint" if own.earlier else ""),
@@ -292,15 +286,9 @@ class TrainingView(View):
         return not self.controller.transport.recorded
 
     @property
-    def doing(self) -> str:
-        """The word for the key that trains, or pauses."""
-        return "pause" if self.running else "play" if self.recording is not None else "train"
-
-    @property
     def earlier(self) -> CheckpointSaved | None:
         """The checkpoint that can be gone back to: the last one before the present step."""
-        before = [each for each in self.live.checkpoints if each.step < self.live.step]
-        return before[-1] if before else None
+        return next((each for each in reversed(self.live.checkpoints) if each.step < self.live.step), None)
 
     # ---- showing ----------------------------------------------------------------------------
 
@@ -311,17 +299,15 @@ class TrainingView(View):
         self.view.put("Watch a model learn", self._draw)
         place = ""
         if begun is not None:
-            settings = begun.settings
-            place = "recorded · " if recording is not None else ""
-            place += f"llama {settings.layers} × {settings.width} · {amount(begun.parameters)} parameters · "
-            place += f"{count(begun.vocabulary)} tokens · {visible(begun.text)}"
-        self.write(place)
+            model = f"llama {begun.settings.layers} × {begun.settings.width} · {amount(begun.parameters)} parameters"
+            place = f"{model} · {count(begun.vocabulary)} tokens · {visible(begun.text)}"
+        self.write(f"recorded · {place}" if place and recording is not None else place)
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
         so_far, failure = self.so_far, self.job.failure
         if failure is not None and self.recording is None:
-            texts = [(failure.message, on.ink("bad")), (failure.hint, on.ink("muted"))]
-            return [row for text, ink in texts for row in paragraph(ink, width, visible(text))]
+            message = paragraph(on.ink("bad"), width, visible(failure.message))
+            return [*message, *paragraph(on.ink("muted"), width, visible(failure.hint))]
         if so_far.begun is None or (self.recording is not None and not so_far.steps):
             return self._about(on, width)
         return training_page(on, so_far, so_far.begun, width, height)
@@ -350,11 +336,10 @@ class TrainingView(View):
             "falling but held-out loss does not, the model is memorising."
         )
         own_text = "inspector train --text FILE learns from a text of your own."
-        inks = [
-            (on.rich_style, [*does, ""]),
-            (on.ink("muted"), [loss, "", own_text]),
+        return [
+            *paragraph(on.rich_style, width, *does, ""),
+            *paragraph(on.ink("muted"), width, loss, "", own_text),
         ]
-        return [row for ink, texts in inks for row in paragraph(ink, width, *texts)]
 
     def situation(self) -> str:
         """The state of the training, and the keys that matter now."""
@@ -363,11 +348,8 @@ class TrainingView(View):
         so_far, run, opens = self.so_far, bare_key_for("training.run"), bare_key_for("training.open")
         recorded = bare_key_for("training.recorded")
         if so_far.begun is None:
-            return (
-                "Reading the text"
-                if self.running
-                else f"{run} trains here, {recorded} plays a recorded training"
-            )
+            idle = f"{run} trains here, {recorded} plays a recorded training"
+            return "Reading the text" if self.running else idle
         where = f"step {count(so_far.step)} of {count(so_far.begun.settings.steps)}"
         if self.recording is not None:
             return f"Playing {where}" if self.running else f"Recorded: {where}. Press {run} to play"

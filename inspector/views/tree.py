@@ -45,6 +45,7 @@ from inspector.widgets.canvas import (
     wrapped,
 )
 from inspector.widgets.inks import Inked, panel_css
+from inspector.widgets.rows import columns_that_fit
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -83,12 +84,8 @@ _DROPPED = ("logprob", "perplexity", "mean", "made", "logprob from start", "toke
 
 def fitting(width: int, least: int) -> tuple[BranchColumn, ...]:
     """The columns that leave `least` cells of a width for tree and text."""
-    kept = COLUMNS
-    for dropped in _DROPPED:
-        if width - sum(cells for _, cells, _ in kept) >= least:
-            break
-        kept = tuple(column for column in kept if column[0] != dropped)
-    return kept
+    kept = columns_that_fit({head: cells for head, cells, _ in COLUMNS}, _DROPPED, width - least)
+    return tuple(column for column in COLUMNS if column[0] in kept)
 
 
 def sums_phrase(name: str, sums: Sums) -> str:
@@ -97,10 +94,8 @@ def sums_phrase(name: str, sums: Sums) -> str:
     if not sums.known:
         return f"{name} {tokens}"
     some = f" of the {scales.count(sums.known)} known" if sums.known < sums.tokens else ""
-    return (
-        f"{name} {tokens}, logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}, "
-        f"perplexity {perplexity(sums.perplexity)}"
-    )
+    figures = f"logprob{some} {logprob(sums.logprob)}, mean {logprob(sums.mean)}"
+    return f"{name} {tokens}, {figures}, perplexity {perplexity(sums.perplexity)}"
 
 
 # ---- notes on a branch: its conditions, its marks, and the outcome of its beam ------------------
@@ -109,9 +104,7 @@ def sums_phrase(name: str, sums: Sums) -> str:
 def _made_with(timeline: Timeline, branch: Branch) -> str:
     """The conditions of a branch's tokens, by the first and the last: all of them cost too much in each frame."""
     ends = [timeline.tree.nodes.get(node) for node in dict.fromkeys((branch.first, branch.last))]
-    found = [
-        {each.short: None for each in conditions(timeline.tree, item)} for item in ends if item is not None
-    ]
+    found = [[each.short for each in conditions(timeline.tree, item)] for item in ends if item is not None]
     every = dict.fromkeys(words for each in found for words in each)
     return " · ".join(words if all(words in each for each in found) else f"partly {words}" for words in every)
 
@@ -205,8 +198,7 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         else:
             top = self.scroll_offset.y
             for row in range(top, min(top + self.size.height - 1, self.view.count)):
-                kept = self._strips.get(row)
-                if kept is None or kept[0] != self._look(timeline, row):
+                if (kept := self._strips.get(row)) is None or kept[0] != self._look(timeline, row):
                     self.refresh_line(row + 1)
         if self.view.row != self._row:
             self._row = self.view.row
@@ -250,14 +242,12 @@ class TreeTable(ScrollView, Inked, can_focus=False):
         return kept[1]
 
     def _notice(self, y: int) -> Row:
-        texts = why_empty(self.timeline, "The branches of what is tried appear here.")
+        reason, advice = why_empty(self.timeline, "The branches of what is tried appear here.")
         if self.view.filter:
-            texts = (
-                f"No branch {visible(self.view.filter.words())}.",
-                f"Press esc to show all, {key_for('filter')} to change it.",
-            )
-        inks = (self.rich_style, self.ink("muted"))
-        rows = centred(list(zip(texts, inks, strict=True)), self.scrollable_size.width, self.size.height)
+            reason = f"No branch {visible(self.view.filter.words())}."
+            advice = f"Press esc to show all, {key_for('filter')} to change it."
+        said = (reason, self.rich_style), (advice, self.ink("muted"))
+        rows = centred(said, self.scrollable_size.width, self.size.height)
         return rows[y] if y < len(rows) else []
 
     def _room(self, width: int) -> int:
@@ -288,8 +278,8 @@ class TreeTable(ScrollView, Inked, can_focus=False):
 
     def _fallen(self, width: int) -> Strip:
         """The row of the beams that fell out."""
-        count, cursor = self.view.tree.fallen, self.view.row == self.view.fallen_row
-        beams = scales.counted(count, "pruned beam")
+        cursor = self.view.row == self.view.fallen_row
+        beams = scales.counted(self.view.tree.fallen, "pruned beam")
         words = ", shown above: ← folds them" if self.view.show_fallen else ": → shows them"
         knot = self._color("muted") + Style.from_meta({"knot": 0})
         row = [Segment("▶ " if cursor else "  ", self._color("accent")), Segment(f"… {beams}{words}", knot)]
@@ -298,14 +288,12 @@ class TreeTable(ScrollView, Inked, can_focus=False):
     def _strip(self, look: TreeRowState, branch: Branch, width: int) -> Strip:
         ground = self._ground(look.cursor) + (self._color("faint") if look.gray else Style())
         muted = self._color("faint" if look.gray else "muted")
-        segments = [
-            Segment("▶ " if look.cursor else "  ", self._color("accent")),
-            *self._tree(branch, look, muted, self._room(width)),
-        ]
+        row = [Segment("▶ " if look.cursor else "  ", self._color("accent"))]
+        row += self._tree(branch, look, muted, self._room(width))
         for head, cells, text in self._columns:
             style = muted if head == "made" else Style()
-            segments.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
-        return strip_of(segments, width, self.rich_style + ground)
+            row.append(Segment(pad(text(self.view.branches, branch), cells, right=True), style))
+        return strip_of(row, width, self.rich_style + ground)
 
     def _tree(self, branch: Branch, look: TreeRowState, muted: Style, room: int) -> Row:
         """Lines, knot, marks, text and notes, in exactly `room` cells."""
@@ -392,19 +380,16 @@ class TreeDetail(Canvas):
 
     def _written(self, timeline: Timeline, branch: Branch, width: int) -> Row:
         """The marks on the branch and on tokens in it; or else advice."""
-        marks, first = timeline.tree.marks, branch.first
-        inner, texts = self._view.inner.get(first, ()), list[str]()
-        nodes, depth = timeline.tree.nodes, timeline.tree.branches.depth
-        for mark in inner:  # on a beam that the session was never at, maybe
-            item = nodes.get(mark.node)
-            place = numbered(item) if item is not None else f"token {depth(mark.node):,}"
+        tree, first = timeline.tree, branch.first
+        texts = [written(tree.marks.at(first))] if first in tree.marks.of else []
+        for mark in self._view.inner.get(first, ()):  # on a beam that the session was never at, maybe
+            item = tree.nodes.get(mark.node)
+            place = numbered(item) if item is not None else f"token {tree.branches.depth(mark.node):,}"
             texts.append(f"at {place}: {written(mark)}")
-        if first in marks.of:
-            texts.insert(0, written(marks.at(first)))
         if texts:
             return [Segment(" · ".join(texts), self.ink("warn"))]
-        tree = self._view.tree
-        advice = FORK if tree.ends + tree.beams <= 1 else KEYS_HERE
+        shown = self._view.tree
+        advice = FORK if shown.ends + shown.beams <= 1 else KEYS_HERE
         return [Segment(joined_to_fit(map(with_keys, advice), width), self.ink("muted"))]
 
 
@@ -428,8 +413,10 @@ class TreePanel(Widget, can_focus=True):
             self.node, self.goes = node, goes
             super().__init__()
 
-    def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(name=name, id=id, classes=classes)
+    BORDER_TITLE = "Tree"
+
+    def __init__(self) -> None:
+        super().__init__()
         view = TreeView()
         self._table, self._detail = TreeTable(view), TreeDetail(view)
         self._titles = ("", "")
@@ -437,9 +424,6 @@ class TreePanel(Widget, can_focus=True):
     def compose(self) -> ComposeResult:
         yield self._table
         yield self._detail
-
-    def on_mount(self) -> None:
-        self.border_title = "Tree"
 
     @property
     def view(self) -> TreeView:
@@ -478,23 +462,13 @@ class TreePanel(Widget, can_focus=True):
         self._detail.styles.height = 2 if self.size.width >= _ROOMY else 5 if slim else 3
 
     def on_click(self, event: events.Click) -> None:
-        meta = event.style.meta
-        if (row := meta.get("row")) is not None:
-            self.click(row, event.chain > 1, "knot" in meta)
-
-    def click(self, row: int, twice: bool, knot: bool) -> None:
-        """Put the cursor on a row, or go to its branch if it was there or the click is the second one.
-
-        Args:
-            row: The row.
-            twice: Whether it was clicked twice.
-            knot: Whether its knot was clicked, which folds or unfolds what hangs from it.
-        """
-        view = self.view
-        if row >= view.count:  # it was clicked before it went
+        """Put the cursor on a row, or go to its branch if it was there or the click is the second one; a click on its
+        knot folds or unfolds what hangs from it."""
+        row, view = event.style.meta.get("row"), self.view
+        if row is None or row >= view.count:  # it was clicked before it went
             return
-        again = twice or row == view.row
-        if knot and (row == view.fallen_row or view.rows[row].children):
+        again = event.chain > 1 or row == view.row
+        if "knot" in event.style.meta and (row == view.fallen_row or view.rows[row].children):
             view.toggle(row)
         else:
             view.put(row)
@@ -648,11 +622,8 @@ class TreeActions(ToolActions):
         node, what = here
         mark = self.timeline.tree.marks.at(node)
         self.controller.client.receive(replace(mark, bookmarked=not mark.bookmarked))
-        self.host.answer(
-            f"No bookmark any more on {what}."
-            if mark.bookmarked
-            else f"Bookmarked {what}. {key_for('bookmark')} removes it"
-        )
+        made = f"Bookmarked {what}. {key_for('bookmark')} removes it"
+        self.host.answer(f"No bookmark any more on {what}." if mark.bookmarked else made)
 
     def name(self) -> None:
         """Ask for name, note and caption."""
@@ -677,18 +648,16 @@ class TreeActions(ToolActions):
             there = f"there {bare_key_for('delete')} deletes the branch under the cursor."
             self.host.answer(f"Press {key_for('tree')} for the tree: {there}")
             return
-        view, tree = self.view, self.timeline.tree
-        if view.cursor is None:
+        tree, cursor = self.timeline.tree, self.view.cursor
+        if cursor is None:
             return
-        node = view.cursor.first
+        node = cursor.first
         on_path = self._is_on_path(node)
         if on_path and tree.branches[node].made == PROMPT:
-            self.host.answer(
-                "The prompt on show can't be deleted. Go to another one first, or press "
-                f"{key_for('prompt')} for a new one."
-            )
+            other = f"Go to another one first, or press {key_for('prompt')} for a new one."
+            self.host.answer(f"The prompt on show can't be deleted. {other}")
             return
-        view.step_aside()
+        self.view.step_aside()
         if not on_path:
             self._delete(node)
             return
@@ -711,11 +680,11 @@ class TreeActions(ToolActions):
         """Delete a branch once the move away from it is done; do nothing if another tree has begun."""
         if tree is not self.timeline.tree:
             return
-        if not self._is_on_path(node):
+        if self._is_on_path(node):
+            why = "the path still runs through it, since the move away from it was stopped."
+            self.host.answer(f"Not deleted: {why}")
+        else:
             self._delete(node)
-            return
-        why = "the path still runs through it, since the move away from it was stopped."
-        self.host.answer(f"Not deleted: {why}")
 
     def _delete(self, node: int) -> None:
         branches = self.timeline.tree.branches

@@ -28,10 +28,9 @@ def figures(count: int = 400) -> tuple[Divergences, np.ndarray, np.ndarray, np.n
     one = -random.exponential(2, count)
     other = np.minimum(one + random.normal(0, 0.3, count), -1e-6)
     kl = random.exponential(0.1, count)
-    made = Divergences()
-    made.add([span(None, None, None)])
-    made.add(span(*values, bool(place % 4)) for place, values in enumerate(zip(one, other, kl, strict=True)))
-    return made, one, other, kl
+    values = zip(one, other, kl, strict=True)
+    spans = [span(*each, bool(place % 4)) for place, each in enumerate(values)]
+    return Divergences([span(None, None, None), *spans]), one, other, kl
 
 
 def test_means_have_the_standard_error_of_a_mean() -> None:
@@ -85,8 +84,7 @@ def test_probabilities_tops_and_bytes() -> None:
 
 
 def test_equal_models_have_no_spread_to_divide_by() -> None:
-    made = Divergences()
-    made.add([span(-1.0, -1.0, 0.0)] * 3)
+    made = Divergences([span(-1.0, -1.0, 0.0)] * 3)
     assert (made.correlation, made.rms_change.value, made.rms_change.error) == (None, 0, 0)
     assert (made.ratio.value, made.ratio.error, made.perplexity_change.error) == (1, 0, 0)
 
@@ -95,7 +93,7 @@ def test_equal_models_have_no_spread_to_divide_by() -> None:
 
 
 def figures_of(kl: list[float], tops: list[bool], logprobs: list[tuple[float, float]]) -> Divergences:
-    made = Divergences()
+    made = Divergences([])
     made.kl, made.tops = kl, tops
     made.logprobs, made.other_logprobs = [a for a, _ in logprobs], [b for _, b in logprobs]
     made.changes = [math.exp(b) - math.exp(a) for a, b in logprobs]

@@ -24,7 +24,7 @@ from inspector.documents.parts import Exhibit, Exported, ExportPart
 from inspector.keys import KEYS, TABS_OF, with_keys
 from inspector.main.dialogs.help import HelpDialog
 from inspector.main.key_table import available
-from inspector.main.tool import PanelSpec, Tool, ToolActions
+from inspector.main.tool import Tool, ToolActions
 from inspector.session.playback import Opening
 from inspector.session.replay_backend import REFUSED
 from inspector.views import TOOLS
@@ -62,7 +62,7 @@ TRIAL = Tool(
     "words", "Words", WordsActions,
     actions=(Action("words", "Count words", "Show how often each word was said.", lambda own: own.host.go_to("words"),
                     Needs.DISTRIBUTION, hint="words", worth=20, place=190, looks=True, view="words"),),
-    panel=PanelSpec(WordsPanel, "Words", "Words"),
+    panel=WordsPanel,
     situation="Counting words. Press {words} or esc to go back",
 )  # fmt: skip
 # ---- the tests --------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def drawn(rig: Rig) -> bool:
     return bool(found.display and found.size.area) and f"   1 {text.strip()}" in rig.screen_text()
 
 
-IMPORTS = {"Counter", "Segment", "Content", "Canvas", "Row", "panel_css", "PanelSpec", "Action"}
+IMPORTS = {"Counter", "Segment", "Content", "Canvas", "Row", "panel_css", "Tool", "Action"}
 """One of each line that the tool needs at the top of its file."""
 
 

@@ -201,7 +201,7 @@ async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_p
     assert "Type the adapter's directory" in rig.screen_text()
     dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
     await rig.pilot.pause()
-    assert isinstance(dialog.chosen, Offer)
+    assert isinstance(dialog.picked, Offer)
     await rig.press("enter")
     load = rig.app.controller.setup.load
     assert rig.engine.sent == [OpenLockstep(replace(load, adapter_path=str(tmp_path)))]
@@ -442,6 +442,15 @@ async def test_it_fits_small_terminals(rig: Rig) -> None:
     assert re.search(r"others +\d", text)  # a word never touches its number
 
 
+async def test_a_reading_that_was_left_begins_again(rig: Rig) -> None:
+    await opened(rig)
+    assert rig.engine.names.count("ReadLockstep") == 1
+    await rig.press("escape")
+    await rig.end("ReadLockstep", cancelled=True)
+    await rig.press("h")
+    assert rig.engine.names.count("ReadLockstep") == 2
+
+
 async def test_what_failed_is_not_asked_for_again_and_again(rig: Rig) -> None:
     screen = await opened(rig)
     await rig.push([Failure("ReadLockstep", "It can't.", "Go back.")])
@@ -584,7 +593,7 @@ async def test_a_recorded_look_is_of_the_model_that_it_names_and_no_evidence_of_
     lens = rig.app.main.view_at("inspector.views.lens:Lens")
     assert isinstance(lens, Lens)
     for looking, model in ((False, ""), (True, SECOND.title)):
-        rig.timeline.of(SecondModelSoFar).look(looking)
+        rig.timeline.of(SecondModelSoFar).looking = looking
         found = lens.answers.get(node)
         assert found is not None
         assert found.facts.model == model

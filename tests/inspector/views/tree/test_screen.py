@@ -14,7 +14,7 @@ from inspector.main.key_table import PANELS, panels_of
 from inspector.main.layout import Arrangement, Layout
 from inspector.main.panels.candidates import CandidatesPanel
 from inspector.state.beams import BeamHistory
-from inspector.views import TOOLS, TREE
+from inspector.views import TOOLS
 from inspector.views.tree import TreePanel
 from inspector.widgets.fields import SafeInput
 from tests.inspector.rig import Rig
@@ -92,7 +92,7 @@ async def test_the_tree_makes_room_for_another_answer_and_comes_back_with_its_ta
 
 
 async def test_the_last_line_tells_the_keys_of_the_tree(rig: Rig) -> None:
-    [panel] = TREE.contexts
+    [panel] = next(tool.contexts for tool in TOOLS if tool.id == "tree")
     words = [action.hint for action in panel.actions if isinstance(action.hint, str) and action.hint]
     assert words
 
