@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.decoding.batch import _chi_square, chi_square_tail, wilson
+from engine.decoding.rows import rows_of
 from engine.grammar_settings import Grammar
-from engine.protocol import DrawsCounted
+from engine.protocol import DrawsCounted, LaneKV
 from engine.session.session import Session
 from engine.settings import ORDERS, Settings, check
 from inspector.config.presets import SHIPPED
+from tests.engine import sessions
 from tests.engine.decoding.test_batch import CREATIVE, Batch, explained, source
 from tests.zoo import Zoo
 
@@ -157,6 +159,16 @@ def test_wilsons_interval(count: int, draws: int, interval: tuple[float, float])
 )
 def test_the_tail_of_chi_square(value: float, degrees: int, chance: float) -> None:
     assert chi_square_tail(value, degrees) == pytest.approx(chance, abs=2e-6)
+
+
+def test_the_kv_of_each_draw_grows_with_its_tokens(zoo: Zoo) -> None:
+    session = sessions.begun(zoo.load("llama"), range(5, 13))
+    rows = rows_of(session.runner, session.logits)
+    list(rows.begin([(), ()]))
+    used, each = session.kv.reading().used_bytes, session.kv.bytes_per_token() or 0
+    for step in range(3):
+        assert rows.read() == [LaneKV(8 + step, 8 + step, used + step * each, 0)] * 2
+        rows.forward([7, 8])
 
 
 @pytest.mark.parametrize(
