@@ -179,6 +179,13 @@ def test_mlx_launch_has_longer_to_say_how_it_ended(hosts: RankHosts | None) -> N
     process.wait.assert_called_once_with(1.0 if hosts is None else 5.0)
 
 
+def test_a_rank_that_can_not_import_mlx_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "dup2", Mock())
+    monkeypatch.setattr(child, "import_mlx_lm", Mock(side_effect=ImportError("no MLX here")))
+    with pytest.raises(ImportError, match="no MLX here"):
+        child.run("nowhere", over_ranks=True)
+
+
 def test_a_process_that_ends_while_it_loads_fails_the_load_with_its_last_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
