@@ -339,6 +339,13 @@ async def test_what_is_typed_wrong_is_not_tried(rig: Rig) -> None:
     rig.engine.asked.clear()
     await rig.type_in("top_p", "7")
     assert {command.settings for command in rig.engine.asked} <= {USED}
+    assert rig.status.startswith("top-p must be")
+    assert rig.status.endswith("The preview shows the last valid values")
+    await rig.press("down", "ctrl+s")
+    assert isinstance(rig.app.top, SamplingDialog)
+    assert rig.app.top.form.highlighted.setting.name == "top_p"
+    await rig.type_in("top_p", "0.7")
+    assert rig.status == "Preview: ⏎ applies from here on, esc discards"
 
 
 async def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins(rig: Rig) -> None:
