@@ -334,8 +334,6 @@ def settings_figures(recording: Recording) -> Iterator[Figure]:
         for element in value if each.kind == "texts" else (value,):
             shown = element if each.kind == "texts" else each.format(element)
             yield each.label, visible(shown) + (" (greedy)" if each.name == "temp" and not value else "")
-    if chosen.grammar is not None:
-        yield "grammar", visible(chosen.grammar.summary)
 
 
 def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
