@@ -694,7 +694,7 @@ class Contributions(_Result[protocol.AttributionRead]):
             for part in attribution.part_rows(self.record)
             for each in attribution.head_rows(self.record, part)
         )
-        return {each.name: each.value for each in every if each.kind == "head"}
+        return {each.name: each.value for each in every if each.head != -1}
 
     def _repr_html_(self) -> str:
         return notebook(attribution.document(self.record))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -39,30 +39,38 @@ Form = str | tuple[str | Text, ...]
 """A sentence, or its pieces. `\\n` in it begins a new line."""
 
 
-class Sentence(Struct, frozen=True):
+class BlockBase(Struct, frozen=True, kw_only=True):
+    """The base of all blocks.
+
+    Args:
+        priority: If there is no room for all blocks, those of the lowest priority are left out first.
+    """
+
+    priority: int = KEEP
+
+
+class Sentence(BlockBase, frozen=True):
     """The first of several forms of a sentence that fits.
 
     Args:
         forms: The longest first. If none fits, the last takes as many lines as it needs.
         tone: Its style.
         lines: The lines that a form must fit on.
-        priority: If there is no room for all blocks, those of the lowest priority are left out first.
     """
 
     forms: tuple[Form, ...]
     tone: Tone = ""
     lines: int = 1
-    priority: int = KEEP
 
 
 def sentence(*forms: Form, tone: Tone = "", lines: int = 1, priority: int = KEEP) -> Sentence:
     """A sentence of these forms; see `Sentence`."""
-    return Sentence(forms, tone, lines, priority)
+    return Sentence(forms, tone, lines, priority=priority)
 
 
 def sentences(texts: Iterable[str], tone: Tone = "muted", priority: int = KEEP) -> Iterator[Sentence]:
     """A sentence for each text that isn't empty."""
-    return (Sentence((text,), tone, 1, priority) for text in texts if text)
+    return (Sentence((text,), tone, priority=priority) for text in texts if text)
 
 
 def plain(form: Form) -> str:
@@ -133,7 +141,6 @@ class Column(Struct, frozen=True):
         ease: The cells of a drawing that are worth more than a column of priority 1.
         ends: The meaning of bars below and above zero, the longest form first; empty if bars begin at the left.
         top: The value of a full bar; None for the largest of the column.
-        sums: Whether it is about the other columns, and isn't counted as one.
         least: The cells that its texts may be cut to before others are left out; 0 for all that they take.
     """
 
@@ -146,7 +153,6 @@ class Column(Struct, frozen=True):
     ease: int = 0
     ends: tuple[tuple[str, ...], ...] = ()
     top: float | None = None
-    sums: bool = False
     least: int = 0
 
 
@@ -171,15 +177,11 @@ class Rows(Sequence[TableRow]):
     def __len__(self) -> int:
         return len(self._of)
 
-    @overload
-    def __getitem__(self, place: int) -> TableRow: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[TableRow]: ...
-    def __getitem__(self, place: int | slice) -> TableRow | Sequence[TableRow]:
-        return Rows(self._of[place], self._make) if isinstance(place, slice) else self._make(self._of[place])
+    def __getitem__(self, place: Any) -> Any:
+        return self._make(self._of[place])
 
 
-class Table(Struct, frozen=True):
+class Table(BlockBase, frozen=True):
     """Rows under the names of their columns.
 
     Args:
@@ -190,13 +192,8 @@ class Table(Struct, frozen=True):
         rest: From the indices of the rows that are shown to a row about the others; None for nothing to say.
         keep: The indices of rows in the order in which they are kept; empty for the order of the rows.
         least: The rows that are shown at least.
-        tall: The lines of a row at most, if there is room.
         whole: Whether all rows are drawn, and scrolled to.
-        across: The index of the selected column of a table of drawings, which shows the columns around it.
-        nouns: Names of rows and columns, for such a table, to say which are shown.
-        upward: Whether its rows are counted from the bottom.
         curve: What the dots are a function of, to draw them as a curve on a page; empty for no curve.
-        priority: See `Sentence`.
     """
 
     columns: tuple[Column, ...]
@@ -206,13 +203,8 @@ class Table(Struct, frozen=True):
     rest: Callable[[Collection[int]], TableRow | None] | None = None
     keep: Sequence[int] = ()
     least: int = 3
-    tall: int = 1
     whole: bool = False
-    across: int | None = None
-    nouns: tuple[str, str] = ("", "")
-    upward: bool = False
     curve: str = ""
-    priority: int = KEEP
 
     @property
     def headed(self) -> bool:
@@ -230,44 +222,36 @@ def number(head: str, priority: int = KEEP, tone: Tone = "", short: str = "") ->
 Fact = tuple[str, str]
 
 
-class Facts(Struct, frozen=True):
+class Facts(BlockBase, frozen=True):
     """Names, each with a sentence, below a blank line."""
 
     facts: tuple[Fact, ...]
-    priority: int = KEEP
 
 
-class HeatText(Struct, frozen=True):
+class HeatText(BlockBase, frozen=True):
     """A text whose pieces are colored by value: each with a share from -1 to 1, and words about it.
 
     It is drawn on pages alone: the screen has a text of its own, which takes the shares.
     """
 
     pieces: tuple[tuple[str, float, str], ...]
-    priority: int = 0
 
 
-class Legend(Struct, frozen=True):
-    """The meaning of the colors of strips."""
-
-    priority: int = KEEP
-
-
-class Drawn(Struct, frozen=True):
+class Drawn(BlockBase, frozen=True):
     """Rows that no other block can draw; a page leaves them out.
 
     Args:
         draw: From the painter, the cells of a row and the number of lines to the rows.
         lines: The least and the most.
-        priority: See `Sentence`.
+        roomy: The lines that it takes beyond these if no block needs them.
     """
 
     draw: Callable[[Any, int, int], list[Any]]
     lines: tuple[int, int]
-    priority: int = KEEP
+    roomy: int = 0
 
 
-class Beside(Struct, frozen=True):
+class Beside(BlockBase, frozen=True):
     """Two documents side by side, or one below the other if there are too few cells.
 
     Args:
@@ -277,7 +261,6 @@ class Beside(Struct, frozen=True):
         cells: The least and the most cells of the side.
         share: Of the cells that the side has between these.
         brief: Shown instead of the side if it is not beside the main document: above it if there is room for both.
-        priority: See `Sentence`.
     """
 
     main: Sequence[Block]
@@ -286,10 +269,9 @@ class Beside(Struct, frozen=True):
     cells: tuple[int, int]
     brief: Sequence[Block] = ()
     share: float = 0.4
-    priority: int = KEEP
 
 
-Block = Sentence | Table | Facts | HeatText | Legend | Drawn | Beside
+Block = Sentence | Table | Facts | HeatText | Drawn | Beside
 
 
 # ---- where nothing is drawn ---------------------------------------------------------------------
@@ -328,14 +310,12 @@ def in_words(table: Table) -> Table:
         for place, each in enumerate(table.columns)
     ]
 
-    def row(of: TableRow | None) -> TableRow | None:
-        if of is None:
-            return None
+    def row(of: TableRow) -> TableRow:
         cells = (words(cell) if isinstance(cell, Dot) else cell for cell in of.cells)
         return TableRow(tuple(cell for place, cell in enumerate(cells) if place in kept), of.tone)
 
     every = [*table.rows]
     if table.rest is not None and (rest := table.rest(range(len(every)))) is not None:
         every.append(rest)
-    rows = [made for each in every if (made := row(each)) is not None]
-    return Table(tuple(columns[place] for place in kept), rows, foot=row(table.foot), curve=table.curve)
+    foot = row(table.foot) if table.foot is not None else None
+    return Table(tuple(columns[place] for place in kept), [*map(row, every)], foot=foot, curve=table.curve)

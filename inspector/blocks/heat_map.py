@@ -11,7 +11,7 @@ from rich.style import Style
 
 from inspector.blocks.paint import part_shown
 from inspector.blocks.shades import GLYPHS, Inks
-from inspector.display import pad
+from inspector.display import first_fitting, pad
 from inspector.widgets.charts import in_sight
 from inspector.widgets.rows import Row, heat_style
 
@@ -51,22 +51,26 @@ class Scale(Struct, frozen=True):
         """The style of a step."""
         return on.rich_style + heat_style(step, on.dark, on.colorful, self.signed)
 
-    def legend(self, on: Inks, glyphs: bool) -> Row:
-        """Each step's edge on its own color.
+    def legend(self, on: Inks, cells: int, width: int, *says: str) -> Row:
+        """The meaning of the colors, and each step's edge on its own color.
 
         Args:
             on: Its styles.
-            glyphs: Whether the cells of the map have glyphs.
+            cells: The width of a column of the map: its glyphs are explained if it has no numbers.
+            width: Cells of the row.
+            says: The words before the edges: the first that fit.
         """
         entries = [(step, f"{self.plus}{edge:g}") for step, edge in enumerate(self.edges, 1)]
         if self.below:
             entries.append((-3, self.below))
         elif self.signed:
             entries += [(-step, f"-{edge:g}") for step, edge in enumerate(self.edges, 1)]
-        return [
-            Segment(f" {_glyph(on, step).strip() * glyphs}{text} ", self.style(on, step))
-            for step, text in entries
-        ]
+        row: Row = []
+        for step, text in entries:
+            glyph = "" if cells >= NUMBERED else _glyph(on, step).strip()
+            row.append(Segment(f" {glyph}{text} ", self.style(on, step)))
+        words = first_fitting(width - Segment.get_line_length(row), *says)
+        return [Segment(words, on.ink("muted")), *row]
 
 
 SHARES = Scale((0.05, 0.2, 0.4, 0.6, 0.8), below="below 0")

@@ -57,15 +57,13 @@ def element(tag: str, *children: Child, **attributes: object) -> Element:
     for name, value in attributes.items():
         if value is not None and value is not False:
             made.set(name.rstrip("_").replace("_", "-"), str(value))
-    last: Element | None = None
     for child in children:
         if isinstance(child, Element):
             made.append(child)
-            last = child
-        elif child is not None and last is None:
+        elif child is not None and len(made):
+            made[-1].tail = (made[-1].tail or "") + child
+        elif child is not None:
             made.text = (made.text or "") + child
-        elif child is not None and last is not None:
-            last.tail = (last.tail or "") + child
     return made
 
 
@@ -239,19 +237,15 @@ def _curve(name: str, label: str, dots: Sequence[tuple[str, Dot]]) -> Element:
     low, high = min(0.0, *values), max(0.0, *values)
     span = high - low or 1.0
 
-    def point(place: int, value: float) -> str:
-        x = EDGE + place * (WIDE - EDGE - 6) / (len(dots) - 1)
-        at = value if math.isfinite(value) else high
-        return f"{x:.1f},{6 + (high - at) / span * (HIGH - 24):.1f}"
+    def height(value: float) -> str:
+        return f"{6 + (high - (value if math.isfinite(value) else high)) / span * (HIGH - 24):.1f}"
 
-    upper = [point(place, dot.high) for place, (_, dot) in enumerate(dots)]
-    lower = [point(place, dot.low) for place, (_, dot) in enumerate(dots)]
-    line = [point(place, dot.value) for place, (_, dot) in enumerate(dots)]
-    zero = float(point(0, 0.0).partition(",")[2])
-    texts = [
-        element("text", text, x=line[place].partition(",")[0], y=HIGH - 4, text_anchor="middle")
-        for place, (text, _) in enumerate(dots)
-    ]
+    across = [f"{EDGE + place * (WIDE - EDGE - 6) / (len(dots) - 1):.1f}" for place in range(len(dots))]
+    points = [[f"{x},{height(value)}" for value in (dot.high, dot.value, dot.low)]
+              for x, (_, dot) in zip(across, dots, strict=True)]  # fmt: skip
+    (upper, line, lower), zero = zip(*points, strict=True), height(0.0)
+    texts = (element("text", text, x=x, y=HIGH - 4, text_anchor="middle")
+             for x, (text, _) in zip(across, dots, strict=True))  # fmt: skip
     return element(
         "svg",
         element("title", name),

@@ -26,8 +26,6 @@ from inspector.blocks.blocks import (
     Drawn,
     Facts,
     Form,
-    HeatText,
-    Legend,
     Sentence,
     Shaded,
     Strip,
@@ -37,7 +35,7 @@ from inspector.blocks.blocks import (
     in_words,
     plain,
 )
-from inspector.blocks.shades import Inks, Shades, stretches
+from inspector.blocks.shades import Inks, Shades
 from inspector.display import first_fitting, pad, truncate
 from inspector.widgets.charts import AXIS, Spread, bar, bar_texts, in_sight, spread
 from inspector.widgets.rows import Row, fact_rows, heat_style, wrapped
@@ -50,6 +48,8 @@ READABLE = 104
 """Cells of a line of sentences at most."""
 ENDLESS = 1_000_000
 """Lines of a terminal that scrolls."""
+CURSOR = "▶ "
+"""The mark of the selected row."""
 DOT, BAND, ZERO = "●", "░", "┊"
 
 
@@ -127,12 +127,12 @@ class Painter:
         sizes, mosts = [least for _, least, _ in needs], [most for _, _, most in needs]
         spare = height - sum(sizes)
         for place, (block, least, most) in enumerate(needs):
-            if spare < 0 and isinstance(block, Drawn):  # all of it is scrolled: no need for a small drawing
-                sizes[place] = max(least, min(most, height // 2))
-            elif isinstance(block, Table):
-                mosts[place] += (block.tall - 1) * (most - 1)
-                if block.at is not None and block.across is None:
-                    sizes[place] = min(least, height)  # the selected row is in sight
+            if isinstance(block, Drawn):
+                mosts[place] += block.roomy
+                if spare < 0:  # all of it is scrolled: no need for a small drawing
+                    sizes[place] = max(least, min(most, height // 2))
+            elif isinstance(block, Table) and block.at is not None:
+                sizes[place] = min(least, height)  # the selected row is in sight
         if sum(mosts) <= height:
             sizes, spare = mosts, height - sum(mosts)
         while spare > 0 and (growing := [place for place, size in enumerate(sizes) if size < mosts[place]]):
@@ -163,7 +163,7 @@ class Painter:
                     both = self._all(main, width), self._all(side, width)
                     return max(each[0] for each in both), max(each[1] for each in both)
                 return self._all((*main, *(brief or side)), width)
-        return (0, 0) if isinstance(block, HeatText) else (1, 1)
+        return 0, 0
 
     def _all(self, blocks: Sequence[Block], width: int) -> tuple[int, int]:
         pairs = [self._lines(each, width) for each in blocks]
@@ -178,8 +178,6 @@ class Painter:
             case Facts(facts=facts) if facts:
                 name = self.on.ink("muted")
                 return [[], *fact_rows(facts, min(width, READABLE), name, self.on.rich_style)]
-            case Legend():
-                return [self.shades.legend(width)]
             case Drawn():
                 return block.draw(self, width, height)
             case Beside():
@@ -201,18 +199,16 @@ class Painter:
         return [*self.draw(block.main, width, max(height, LEAST_MAIN)), [], *brief]
 
     def _sentence(self, block: Sentence, width: int) -> list[Row]:
-        form, tone = _fitting(block, width), self._tone(block.tone)
-        lines = _lines_of(form, width)
+        form, lines = _fitting(block, width)
         if isinstance(form, str) or lines != plain(form).split("\n"):
-            return [[Segment(line, tone)] for line in lines]
+            return [[Segment(line, self._tone(block.tone))] for line in lines]
         rows: list[Row] = [[]]
         for piece in form:
             if piece == "\n":
                 rows.append([])
-            elif isinstance(piece, Text):
-                rows[-1].append(Segment(piece.text, self._tone(piece.tone) if piece.tone else tone))
             else:
-                rows[-1].append(Segment(piece, tone))
+                text, tone = (piece, "") if isinstance(piece, str) else (piece.text, piece.tone)
+                rows[-1].append(Segment(text, self._tone(tone or block.tone)))
         return rows
 
     def _tone(self, tone: str) -> Style:
@@ -221,93 +217,58 @@ class Painter:
     # ---- tables ---------------------------------------------------------------------------------
 
     def _table(self, table: Table, width: int, height: int) -> list[Row]:
-        columns, count, at = _fitted(table, width), len(table.rows), table.at or 0
-        below = [self._row(table, columns, table.foot, width, below=True)] if table.foot is not None else []
+        columns, count, at, mark = _fitted(table, width), len(table.rows), table.at or 0, _mark(table)
+        under = [*(each._replace(cells=each.cells + mark) for each in columns[:1]), *columns[1:]]
+        below = [self._row(under, table.foot, width)] if table.foot is not None else []
         room = max(1, height - table.headed - len(below))
-        if table.across is not None and room > 2:
-            own = [each.place - 1 for each in columns[1:] if not each.column.sums]
-            of = table.nouns[1], own, sum(not column.sums for column in table.columns[1:])
-            rows_seen: Sequence[int] = in_sight(count, room - (count > room), at)
-            if table.upward:
-                rows_seen = [count - 1 - place for place in rows_seen]
-            if part := part_shown(width, (table.nouns[0], rows_seen, count), of):
-                room -= 1
-                below.append([Segment(part, self.on.ink("warn"))])
         if table.rest is not None and (count > room or table.rest(range(count)) is not None):
             room = max(1, room - 1)
-        tall = max(1, min(table.tall, room // max(1, count)))
-        seen: Collection[int] = in_sight(count, room // tall, at)
+        seen: Collection[int] = in_sight(count, room, at)
         if table.keep:
             seen = sorted(table.keep[:room])
         if table.rest is not None and (rest := table.rest(seen)) is not None:
-            below.insert(0, self._row(table, columns, rest, width, below=True))
+            below.insert(0, self._row(under, rest, width))
         rows: list[Row] = []
         if table.headed:
-            cut = table.at is not None and table.across is None and len(seen) < count
-            rows.append(
-                self._head(table, columns, f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else "")
-            )
+            cut = table.at is not None and len(seen) < count
+            part = f"{min(seen) + 1}-{max(seen) + 1} of {count}" if cut else ""
+            rows.append(self._head(table, columns, part))
         for place in seen:
-            row = self._row(table, columns, table.rows[place], width, place == table.at)
-            rows += [row, *[[Segment(" " * row[0].cell_length), *row[1:]]] * (tall - 1)]
+            cursor = CURSOR if place == table.at else " " * mark
+            rows.append(self._row(columns, table.rows[place], width, cursor))
         return [*rows, *below]
 
     def _head(self, table: Table, columns: Sequence[Fitted], part: str) -> Row:
         """The names of the columns; which rows are shown instead of the first one, or of two."""
         first, muted = columns[0], self.on.ink("muted")
         long = cell_len(part) > first.cells and len(columns) > 1
-        cells = first.cells + (columns[1].gap + columns[1].cells if long else 0)
+        cells = first.cells + (2 + columns[1].cells if long else 0)
         name = pad(part or first.head, cells, first.column.align == "right" and not long)
         row = [Segment(" " * _mark(table) + name, muted)]
         for each in columns[2 if long else 1 :]:
-            row.append(Segment(" " * each.gap))
+            row.append(Segment("  "))
             if isinstance(each.scale, Spread):
-                below, above = (
-                    next((text for text in (*texts, arrow) if cell_len(text) <= cells), "")
-                    for arrow, cells, texts in (
-                        ("◂", each.scale.left, [f"{end} ◂" for end in each.column.ends[0]]),
-                        ("▸", each.scale.right, [f"▸ {end}" for end in each.column.ends[1]]),
-                    )
-                )
-                row += self._around_axis(pad(below, each.scale.left, True), pad(above, each.scale.right))
+                left, right = each.scale.left, each.scale.right
+                below = first_fitting(left, *(f"{end} ◂" for end in each.column.ends[0]), "◂", "")
+                above = first_fitting(right, *(f"▸ {end}" for end in each.column.ends[1]), "▸", "")
+                row += self._around_axis(pad(below, left, True), pad(above, right))
             else:
-                style = self.on.ink("strong") if each.place == table.across else muted
-                row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), style))
+                row.append(Segment(pad(each.head, each.cells, each.column.align == "right"), muted))
         return row
 
-    def _row(
-        self,
-        table: Table,
-        columns: Sequence[Fitted],
-        row: TableRow,
-        width: int,
-        selected: bool = False,
-        below: bool = False,
-    ) -> Row:
-        accent, framed = self.on.ink("accent"), selected and table.across is not None
-        mark = 0 if below else _mark(table)
-        made: Row = [Segment("▶ " if selected else "  ", accent)] if mark else []
-        if below and columns:
-            columns = [columns[0]._replace(cells=columns[0].cells + _mark(table)), *columns[1:]]
+    def _row(self, columns: Sequence[Fitted], row: TableRow, width: int, cursor: str = "") -> Row:
+        made: Row = [Segment(cursor, self.on.ink("accent"))] if cursor else []
         for number, each in enumerate(each for each in columns if each.place < len(row.cells)):
             cell = row.cells[each.place]
-            if framed and each.place == table.across:
-                made.append(Segment("▐", accent))
-            elif framed and columns[number - 1].place == table.across:
-                made.append(Segment("▌", accent))
-            elif number:
-                made.append(Segment(" " * each.gap))
+            if number:
+                made.append(Segment("  "))
             if isinstance(cell, Sentence):
                 room = width - Segment.get_line_length(made)
                 form = next((form for form in cell.forms if cell_len(plain(form)) <= room), "")
                 made += self._sentence(Sentence((form,), cell.tone), room)[0]
                 break
-            made += self._cell(
-                cell, each, self._tone("strong" if framed and not number else each.column.tone or row.tone)
-            )
-        if framed and columns[-1].place == table.across:
-            made.append(Segment("▌", accent))
-        if not selected or framed:
+            made += self._cell(cell, each, self._tone(each.column.tone or row.tone))
+        if cursor != CURSOR:
             return made
         ground, own = Style(bgcolor=self.on.ink("row").bgcolor), (None, self.on.rich_style.bgcolor)
         return [
@@ -320,17 +281,13 @@ class Painter:
         match cell:
             case Bar() if isinstance(scale, Spread):
                 return self._around_axis(*bar_texts(cell.value, cell.thin, scale))
-            case Bar() if isinstance(scale, BarScale):
-                share = abs(cell.value) / scale.top if scale.top else 0.0
-                style = self.on.data(share if column.top else 0.5)
-                if scale.signed:
-                    style = self.on.ink("primary" if cell.value >= 0 else "warn")
-                return [Segment(bar(share, cells), style)]
+            case Bar() if isinstance(scale, float):
+                share = cell.value / scale if scale else 0.0
+                return [Segment(bar(share, cells), self.on.data(share if column.top else 0.5))]
             case Dot() if isinstance(scale, DotScale):
                 return scale.drawn(self.on, cells, cell)
             case Strip():
-                shares = stretches(cell.shares(), self.shades.in_a_cell * cells)
-                return self.shades.strip(shares, cells)
+                return self.shades.strip(cell.shares(), cells)
             case Text(gutter=gutter) if gutter:
                 branch = Segment(gutter, self.on.ink("primary"))
                 text = Text(cell.text, cell.tone, cell.short)
@@ -352,13 +309,6 @@ class Painter:
 # ---- the columns that there is room for ---------------------------------------------------------
 
 
-class BarScale(NamedTuple):
-    """The scale of a column of bars without an axis: the value of a full bar, and whether some are below zero."""
-
-    top: float
-    signed: bool
-
-
 class DotScale(NamedTuple):
     """The scale of a column of dots, from the least number to the largest."""
 
@@ -378,9 +328,9 @@ class DotScale(NamedTuple):
 
     def _at(self, value: float, cells: int) -> int:
         span = self.high - self.low
-        if not math.isfinite(value) or not span:
-            return 0 if math.isnan(value) or value <= 0 or not span else cells - 1
-        return max(0, min(cells - 1, round((value - self.low) / span * (cells - 1))))
+        if not span or math.isnan(value):
+            return 0
+        return round(max(0.0, min(1.0, (value - self.low) / span)) * (cells - 1))
 
 
 class Fitted(NamedTuple):
@@ -391,8 +341,7 @@ class Fitted(NamedTuple):
         column: The column.
         cells: Its width.
         head: Its name.
-        scale: What its drawings are measured by; None for texts.
-        gap: Cells before it.
+        scale: What its drawings are measured by, the value of a full bar without an axis; None for texts.
         short: 2 for short cells.
         whole: The width at which no text is cut.
     """
@@ -401,22 +350,19 @@ class Fitted(NamedTuple):
     column: Column
     cells: int
     head: str
-    scale: Spread | DotScale | BarScale | None = None
-    gap: int = 2
+    scale: Spread | DotScale | float | None = None
     short: int = 0
     whole: int = 0
 
 
 def _mark(table: Table) -> int:
-    return 2 if table.at is not None and table.across is None else 0
+    return len(CURSOR) if table.at is not None else 0
 
 
 def _fitted(table: Table, width: int) -> list[Fitted]:
     """The columns that fit, with their cells: their names are short first, then those of priority 1 go, then cells are
     short, then others of low priority go, then drawings shrink, then texts. What is left brings back columns that fit
     in it, then goes to texts that were cut, then to drawings."""
-    if table.across is not None:
-        return _fitted_across(table, table.across, width)
     room = width - _mark(table)
     for short in (0, 1, 2):
         every = [*_needs(table, short)]
@@ -441,43 +387,26 @@ def _fitted(table: Table, width: int) -> list[Fitted]:
             if widest is None or sizes[widest.place] <= least:
                 break
             sizes[widest.place], spare = sizes[widest.place] - 1, spare + 1
-    for each in left:
-        more = max(0, min(spare, each.whole - sizes[each.place]))
-        sizes[each.place], spare = sizes[each.place] + more, spare - more
-    for number, each in enumerate(drawings):
-        more = max(0, min(spare // (len(drawings) - number), each.column.cells[1] - sizes[each.place]))
-        sizes[each.place], spare = sizes[each.place] + more, spare - more
+    grows = [(each.place, each.whole, 1) for each in left]
+    grows += [(each.place, each.column.cells[1], len(drawings) - n) for n, each in enumerate(drawings)]
+    for place, most, among in grows:
+        more = max(0, min(spare // among, most - sizes[place]))
+        sizes[place], spare = sizes[place] + more, spare - more
     return [
-        each._replace(
-            cells=sizes[each.place],
-            scale=_scale(table, each.place, sizes[each.place]),
-            gap=2 if number else 0,
-        )
-        for number, each in enumerate(left)
+        each._replace(cells=sizes[each.place], scale=_scale(table, each.place, sizes[each.place]))
+        for each in left
     ]
-
-
-def _fitted_across(table: Table, across: int, width: int) -> list[Fitted]:
-    """The first column, and as many of the others as fit around the selected one, all of the same width."""
-    first, *others = _needs(table, 0)
-    label, (least, most) = first.cells + 1, others[0].column.cells
-    cells = max(least, min(most, (width - label - 1) // len(others) - 1))
-    shown = in_sight(len(others), max(1, (width - label - 1) // (cells + 1)), across - 1)
-    return [first._replace(cells=label, gap=0), *(others[at]._replace(cells=cells, gap=1) for at in shown)]
 
 
 def _needs(table: Table, short: int) -> Iterator[Fitted]:
     """All columns with the cells that they need at least."""
+    cut = len(table.rows) > table.least
+    below = (table.foot, table.rest(range(table.least)) if cut and table.rest is not None else None)
     for place, column in enumerate(table.columns):
         cells = whole = column.cells[0]
         head = column.short if short and column.short else column.head
         if not column.cells[1]:
-            rest = (
-                table.rest(range(table.least))
-                if table.rest is not None and len(table.rows) > table.least
-                else None
-            )
-            rows = (*table.rows, *(row for row in (table.foot, rest) if row is not None))
+            rows = (*table.rows, *filter(None, below))
             texts = {_text(row.cells[place], short) for row in rows if place < len(row.cells)}
             whole = max(map(_width, (head, *texts)))
             cells = min(whole, column.least or whole)
@@ -503,40 +432,36 @@ def _text(cell: Cell, short: int) -> str:
     return ""
 
 
-def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | BarScale | None:
+def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | float | None:
     """The scale of the drawings of a column; None for texts and strips."""
     column = table.columns[place]
     if column.top is not None:
-        return BarScale(column.top, False)
+        return float(column.top)
     first = table.rows[0].cells[place : place + 1] if table.rows else ()
     if not first or isinstance(first[0], Strip | Text | Shaded) or (isinstance(first[0], str) and first[0]):
         return None
     drawn = [row.cells[place] for row in table.rows if place < len(row.cells)] if column.cells[1] else []
     if dots := [cell for cell in drawn if isinstance(cell, Dot)]:
         values = [value for dot in dots for value in (dot.value, dot.low, dot.high) if math.isfinite(value)]
-        return DotScale(min(0.0, *values, 0.0), max(0.0, *values, 0.0))
+        return DotScale(min([0.0, *values]), max([0.0, *values]))
     bars = [cell.value for cell in drawn if isinstance(cell, Bar)]
     if column.ends:
         return spread(bars, cells)
-    return BarScale(max(map(abs, bars)), min(bars) < 0) if bars else None
+    return float(max(bars)) if bars else None
 
 
 # ---- sentences ----------------------------------------------------------------------------------
 
 
-def _lines_of(form: Form, width: int) -> list[str]:
-    """A form in lines; blanks are kept in a line that fits."""
-    lines = plain(form).split("\n")
-    return [part for line in lines for part in ([line] if cell_len(line) <= width else wrapped(line, width))]
-
-
-def _fitting(block: Sentence, width: int) -> Form:
-    """The first form that fits, or the last."""
+def _fitting(block: Sentence, width: int) -> tuple[Form, list[str]]:
+    """The first form that fits, or the last, and its lines; blanks are kept in a line that fits."""
     for form in block.forms:
-        lines = _lines_of(form, width)
+        lines: list[str] = []
+        for line in plain(form).split("\n"):
+            lines += [line] if cell_len(line) <= width else wrapped(line, width)
         if len(lines) <= block.lines and (block.lines > 1 or lines == [plain(form)]):
-            return form
-    return block.forms[-1]
+            break
+    return form, lines
 
 
 def _filled(row: Row, width: int) -> Row:

@@ -62,32 +62,17 @@ class Shades:
     def __init__(self, on: Inks) -> None:
         self._base, self._muted = on.rich_style, on.ink("muted")
         self.colorful, self.dark = on.colorful, on.dark
-        self._colors = [on.ink("track").bgcolor]
+        grounds = (scales.HEAT[step, on.dark][1] for step in range(1, scales.STEPS + 1))
+        self._colors = [on.ink("track").bgcolor, *(rgb_style(ground=ground).bgcolor for ground in grounds)]
         """The color of each step."""
-        for step in range(1, len(scales.SHARES) + 1) if on.colorful else ():
-            self._colors.append(rgb_style(ground=scales.HEAT[step, on.dark][1]).bgcolor)
-        self.in_a_cell = 2 if on.colorful else 1
-        """Shares that a cell of a strip has room for."""
 
     def strip(self, shares: Sequence[float], cells: int) -> Row:
-        """A strip of some cells, blank after the last share.
-
-        Args:
-            shares: At most `in_a_cell` for each cell.
-            cells: Its width.
-        """
+        """A strip of some cells, blank after the last share; shares that have no cell of their own share one."""
+        shares = stretches(shares, 2 * cells if self.colorful else cells)
         if not self.colorful:
             return [Segment("".join(GLYPHS[step_of(share)] for share in shares).ljust(cells), self._base)]
-        row: Row = []
-        steps: list[int | None] = [*map(step_of, shares), *[None] * (2 * cells)]
-        for left, right in zip(steps[0 : 2 * cells : 2], steps[1 : 2 * cells : 2], strict=True):
-            if left is None:
-                row.append(Segment(" "))
-            elif right is None:
-                row.append(Segment("▌", Style(color=self._colors[left])))
-            else:
-                row.append(self._pair("▌", left, right))
-        return row
+        row = [self._pair("▌", *shares[at : at + 2]) for at in range(0, len(shares), 2)]
+        return [*row, *[Segment(" ")] * (cells - len(row))]
 
     def whole(self, share: float | None, cells: int) -> Segment:
         """Some cells of one share; None for a hidden one."""
@@ -99,21 +84,17 @@ class Shades:
 
     def halves(self, upper: float | None, lower: float | None) -> Segment:
         """One cell with a share above and one below; None for a hidden one. It needs colors."""
-        if upper is None or lower is None:
-            seen = upper if lower is None else lower
-            if seen is None:
-                return Segment(" ")
-            return Segment("▀" if lower is None else "▄", Style(color=self._colors[step_of(seen)]))
-        return self._pair("▀", step_of(upper), step_of(lower))
+        if upper is None:
+            return Segment(" ") if lower is None else self._pair("▄", lower)
+        return self._pair("▀", upper, lower)
 
-    def _pair(self, glyph: str, first: int, second: int) -> Segment:
-        return Segment(glyph, Style(color=self._colors[first], bgcolor=self._colors[second]))
+    def _pair(self, glyph: str, share: float, other: float | None = None) -> Segment:
+        ground = None if other is None else self._colors[step_of(other)]
+        return Segment(glyph, Style(color=self._colors[step_of(share)], bgcolor=ground))
 
     def legend(self, width: int) -> Row:
         """The meaning of the colors, in so many cells."""
-        row: Row = [
-            Segment("  ", Style(bgcolor=self._colors[0])) if self.colorful else Segment(GLYPHS[0], self._base)
-        ]
+        row: Row = [self.whole(0.0, 2 if self.colorful else 1)]
         for step, edge in enumerate(scales.SHARES, start=1):
             if self.colorful:
                 row.append(Segment(f" {edge * 100:g} ", heat_style(step, self.dark, True)))

@@ -17,8 +17,8 @@ from msgspec.structs import fields, replace
 from engine.errors import EngineError, PromptError, SettingsError
 from engine.files import TEXT_LIMIT, free, read_at_most, shorter, typed
 from engine.grammar_settings import Grammar, choices
-from engine.protocol import NO_OPTIONS, ChatOptions, Message, ModelFacts
-from engine.setting import check
+from engine.protocol import ChatOptions, Message, ModelFacts, Prefill
+from engine.setting import Declared, check
 from engine.settings import BY_NAME, FIELDS, LoadSettings, Settings, with_defaults
 from inspector.cli.flags import flag_errors, unescaped
 from inspector.config.presets import Presets
@@ -33,24 +33,18 @@ GREETING = "hello"
 """The screen's prompt on any other model: mlx_lm.generate's own default."""
 
 
+NO_PROMPT = Prefill("", False)
+
+
 class CliRequest(Struct):
     """The request of the command line."""
 
     load: LoadSettings
     settings: Settings
-    prompt: str
-    chat: bool | None
-    """Through the chat template, if the model has one; None for as the model's prompts usually are."""
-    system: str | None = None
-    echo: bool | None = None
-    """Prompt logprobs: None for up to 2,048 tokens, True always, False never."""
+    prefill: Prefill = NO_PROMPT
     jsonl: bool = False
     notes: tuple[str, ...] = ()
     """Flags that have no effect together with the others: one sentence each."""
-    messages: tuple[Message, ...] = ()
-    """A whole conversation; the prompt is then its last user's message."""
-    options: ChatOptions = NO_OPTIONS
-    """Other variables of the chat template."""
     given: Mapping[str, Any] | None = None
     """The values of the flags; the settings that they don't name are the model's. None if none is."""
 
@@ -87,44 +81,41 @@ def request_from(args: argparse.Namespace, default_prompt: bool = False) -> CliR
     values, load = given(args), load_settings(args)
     with flag_errors():
         if "logit_bias" in values:
-            values["logit_bias"] = _of_tokens(values["logit_bias"], load)
-        settings = check(replace(_settings(values), grammar=grammar_from(args)))
+            from inspector.state.merges import token_id  # loads the tokenizer's library
+
+            biases: Sequence[tuple[int | str, float]] = values["logit_bias"]
+            ids = (token if isinstance(token, int) else token_id(token, load) for token, _ in biases)
+            values["logit_bias"] = tuple(zip(ids, (bias for _, bias in biases), strict=True))
+        preset = Presets().values(values["preset"]) if "preset" in values else {}
+        seed = {"seed": random.SystemRandom().randrange(2**32)}
+        made = Settings(**{**seed, **preset, **known(Settings, values)})
+        settings = check(replace(made, grammar=grammar_from(args)))
     messages, options, notes = chat_from(args)
     # logprobs of the prompt are off by default if a text or a table is written, which have no place for them
     unseen = getattr(args, "jsonl", None) is False and getattr(args, "output", None) is None
     prompt, chat = (last_of(messages), True) if messages else _prompt(args, default_prompt, load.model)
-    return CliRequest(
-        load=load,
-        settings=settings,
-        prompt=prompt,
-        chat=chat,
-        system=args.system_prompt,
-        echo=False if unseen and args.prompt_logprobs is None else args.prompt_logprobs,
-        jsonl=getattr(args, "jsonl", False),
-        notes=notes,
-        messages=messages,
-        options=options,
-        given=values,
-    )
+    echo = False if unseen and args.prompt_logprobs is None else args.prompt_logprobs
+    prefill = Prefill(prompt, chat, args.system_prompt, echo, messages=messages, options=options)
+    return CliRequest(load, settings, prefill, getattr(args, "jsonl", False), notes, values)
 
 
-def _of_tokens(
-    biases: Sequence[tuple[int | str, float]], load: LoadSettings
-) -> tuple[tuple[int, float], ...]:
-    """Biases of tokens by their ids: texts are looked up with the model's tokenizer, which is read from the disk."""
-    from inspector.state.merges import token_id  # loads the tokenizer's library
+def settings_from(kind: type[Declared], values: Mapping[str, Any]) -> Declared:
+    """Check the flags of some settings.
 
-    return tuple((token if isinstance(token, int) else token_id(token, load), bias) for token, bias in biases)
-
-
-def load_settings(args: argparse.Namespace) -> LoadSettings:
-    """Check the flags of the model and its cache.
+    Args:
+        kind: Class of the settings.
+        values: Of the flags; those that are none of these settings are left out.
 
     Raises:
         EngineError: A value is out of range.
     """
     with flag_errors():
-        return check(LoadSettings(**known(LoadSettings, given(args))))
+        return check(kind(**known(kind, values)))
+
+
+def load_settings(args: argparse.Namespace) -> LoadSettings:
+    """Check the flags of the model and its cache; raises as `settings_from`."""
+    return settings_from(LoadSettings, given(args))
 
 
 def given(args: argparse.Namespace) -> dict[str, Any]:
@@ -136,11 +127,6 @@ def given(args: argparse.Namespace) -> dict[str, Any]:
 def known(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are fields of a struct."""
     return {field.name: values[field.name] for field in fields(kind) if field.name in values}
-
-
-def _settings(values: Mapping[str, Any]) -> Settings:
-    preset = Presets().values(values["preset"]) if "preset" in values else {}
-    return Settings(**{"seed": random.SystemRandom().randrange(2**32), **preset, **known(Settings, values)})
 
 
 def _notes(values: Mapping[str, Any], settings: Settings, load: LoadSettings) -> tuple[str, ...]:
@@ -227,7 +213,7 @@ def read_stdin(instead: str, source: str = "Standard input") -> str:
 
 
 def read_file(name: str, kind: str = "file", mend: str = "Check the path's spelling.") -> str:
-    """The text of a file; of standard input if the path leads there, as /dev/stdin does.
+    """The text of a file; of standard input if the path leads there, as /dev/stdin does, or is `-`.
 
     Args:
         name: Its path.
@@ -237,6 +223,8 @@ def read_file(name: str, kind: str = "file", mend: str = "Check the path's spell
     Raises:
         PromptError: It isn't there, can't be read, isn't a regular file in UTF-8, or has more than `TEXT_LIMIT` bytes.
     """
+    if name == STDIN:
+        return read_stdin("Give the text in a file.")
     with suppress(OSError, ValueError):
         if name.startswith("/dev/") and os.path.samestat(os.stat(name), os.fstat(0)):
             return read_stdin("Give the text in a file.", name)
@@ -262,10 +250,8 @@ def given_text(file: str | None, prompt: str | None, command: str, purpose: str,
         named = f"Name a file with {flag}" if flag else "Name a file"
         raise PromptError(which, f"{named}, or - for standard input, or give the text with -p TEXT.")
     if file is None or file == STDIN:
-        text = typed_text(
-            STDIN if prompt is None else prompt,
-            f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE.",
-        )
+        instead = f"Give the text as a file: {f'{command} {flag}'.rstrip()} FILE."
+        text = typed_text(STDIN if prompt is None else prompt, instead)
     else:
         text = read_file(file, mend=f"Check the path's spelling, or give the text itself: {command} -p TEXT.")
     if not text:
@@ -366,12 +352,8 @@ def _conversation(args: argparse.Namespace) -> tuple[tuple[Message, ...], str, t
         system = 'Put it into the file as {"role": "system", ...}.'
         hint = system if "system" in clash else "Leave one of them out."
         raise PromptError(f"--messages and {clash} were both given.", hint)
-    name = args.messages
-    if name == STDIN:
-        text, source = read_stdin("Give the conversation in a file."), "Standard input"
-    else:
-        text, source = read_file(name, "file of messages"), shorter(name)
-    value = parsed_json(source, text)
+    source = "Standard input" if args.messages == STDIN else shorter(args.messages)
+    value = parsed_json(source, read_file(args.messages, "file of messages"))
     fields = value if isinstance(value, dict) else {"messages": value}
     messages, tools = conversation_of(source, fields)
     notes: tuple[str, ...] = ()

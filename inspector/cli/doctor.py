@@ -25,7 +25,7 @@ from engine.protocol import Command, Failure, MachineRead, Record, Step, Verifie
 from engine.settings import LoadSettings, Settings
 from engine.thread import EngineThread
 from inspector.cli.driver import CommandRunner, Failed, MakeBackend
-from inspector.cli.exit import NOT_SHOWN, OK, output
+from inspector.cli.exit import NOT_SHOWN, OK, output, write
 from inspector.cli.writers.json_lines import json_line
 from inspector.display import visible
 from inspector.scales import size
@@ -106,8 +106,9 @@ def ask(runner: CommandRunner, command: Command, kind: type[Answer]) -> Answer:
         Failed: It failed.
         WrongAnswer: There is none.
     """
-    if found := [record for record in answers(runner, command) if isinstance(record, kind)]:
-        return found[-1]
+    for record in reversed(answers(runner, command)):
+        if isinstance(record, kind):
+            return record
     raise WrongAnswer(f"{command.kind} was not answered by {kind.__name__}.")
 
 
@@ -148,8 +149,7 @@ class ModelChecks:
             ("forward of mlx_lm", self._forward_compared),
             ("steps of mlx_lm", self._steps_compared),
         ):
-            found = made(name, check)
-            yield found
+            yield (found := made(name, check))
             if found.status in ("refused", "failed"):
                 return
 
@@ -273,23 +273,21 @@ def run(load: LoadSettings, jsonl: bool) -> int:
     for each in results(load):
         if isinstance(each, CheckResult):
             found.append(each)
-            text = f"  {each.check:<20}{each.status:<9}{_figures(each.found)}\n"
+            lines = [f"  {each.check:<20}{each.status:<9}{_figures(each.found)}"]
         else:
             machine = replace(each, machine=replace(each.machine, blas=without_names(each.machine.blas)))
-            lines = [*_machine(machine), ("terminal", ", ".join(terminal()))]
-            text = "".join(f"{name:<12}{said}\n" for name, said in lines) + "\n"
+            facts = [*_machine(machine), ("terminal", ", ".join(terminal()))]
+            lines = [*(f"{name:<12}{said}" for name, said in facts), ""]
         if not jsonl:
-            out.write(text)
-            out.flush()
+            write(lines)
     seconds = time.monotonic() - began
     wrong = ", ".join(each.check for each in found if not each.holds)
     if jsonl:
         out.write(json_line(DoctorReport(program(), not wrong, seconds, machine, terminal(), tuple(found))))
-    elif wrong:
-        said = "Please report it with these lines: they have no path, prompt or token."
-        out.write(f"\nWrong: {wrong}. {said}\n")
     else:
-        out.write(f"\nAll {len(found)} checks hold, in {seconds:.0f} s.\n")
+        report = "Please report it with these lines: they have no path, prompt or token."
+        holds = f"All {len(found)} checks hold, in {seconds:.0f} s."
+        write(["", f"Wrong: {wrong}. {report}" if wrong else holds])
     return NOT_SHOWN if wrong else OK
 
 
@@ -307,12 +305,8 @@ def terminal() -> Sequence[str]:
 
     names = ("TERM", "COLORTERM", "TERM_PROGRAM")
     columns, rows = shutil.get_terminal_size()
-    return [
-        *(f"{name}={visible(os.environ[name])}" for name in names if name in os.environ),
-        f"{columns}x{rows}",
-        f"{sys.stdout.encoding}",
-        f"textual {metadata.version('textual')}",
-    ]
+    variables = (f"{name}={visible(os.environ[name])}" for name in names if name in os.environ)
+    return [*variables, f"{columns}x{rows}", sys.stdout.encoding, f"textual {metadata.version('textual')}"]
 
 
 def _machine(read: MachineRead) -> Iterator[tuple[str, str]]:

@@ -16,8 +16,6 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import Struct
-
 from engine import protocol
 from engine.child import EngineProcess
 from engine.protocol import Command, Failure, ModelFacts, Received, Record, Sent
@@ -26,7 +24,7 @@ from engine.settings import Settings
 from engine.thread import EngineThread
 from engine.timing import Tpot, tpot
 from inspector.cli.arguments import CliRequest
-from inspector.cli.exit import BAD_INPUT, FAULT, INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
+from inspector.cli.exit import INTERRUPTED, OK, bad_input, fault, leave_at_once, not_written
 from inspector.state.speculation import Speculation
 from inspector.version import program
 
@@ -121,9 +119,7 @@ class Summary:
                 self.prefilled = self.latest = record
                 self.first_token_ms = (time.perf_counter() - self._begun) * 1000
                 window = self.facts.context_window if self.facts else None
-                if (
-                    self._runs and len(record.tokens) != window
-                ):  # there is room for the token that a run begins with
+                if self._runs and len(record.tokens) != window:  # there is room for the token of a run
                     self._first = record.next.picked
                     return self._add(next(each for each in record.next.candidates if each.id == self._first))
             case protocol.Step():
@@ -167,16 +163,6 @@ class Writer(Protocol):
 
     def end(self, summary: Summary) -> None:
         """Write what comes last."""
-
-
-class Outcome(Struct, frozen=True):
-    """The result of a run of commands."""
-
-    code: int
-    """Exit status."""
-    failure: Failure | None = None
-    joined: bool = True
-    """True if the engine's thread ended: if it didn't, the process must end by `os._exit`."""
 
 
 class Interrupted(Exception):
@@ -246,7 +232,7 @@ class CommandRunner:
         self._inbox.put(None)
 
 
-def drive(
+def run(
     request: CliRequest,
     writer: Writer,
     then: Iterable[Command] = (),
@@ -256,10 +242,12 @@ def drive(
     first: Sequence[Command] = (),
     after: Callable[[Summary], Iterable[Command]] = lambda summary: (),
     forgives: Callable[[Failure], bool] = lambda failure: False,
+    told: Callable[[Failure], Failure] = lambda failure: failure,
     awaits: bool = False,
-    kept: list[Entry] | None = None,
-) -> Outcome:
-    """Load, prefill and carry out more commands; every record goes to a writer.
+    trace: Path | None = None,
+    force: bool = False,
+) -> int:
+    """Load, prefill and carry out more commands; every record goes to a writer, and what failed is reported.
 
     Args:
         request: The model, the settings and the prompt; it takes over the model's own settings.
@@ -272,15 +260,21 @@ def drive(
         after: Called when all these have ended, for commands that depend on their results; the next one is asked for
             when the one before has ended.
         forgives: Called with each failure; if it returns True, the writer receives it and the next command is sent.
+        told: Makes the failure that is reported of the engine's.
         awaits: Whether Ctrl-C waits for what the command still does when it is cancelled: it may save its work.
-        kept: Receives the entries of a recording; None for no recording.
+        trace: Where a recording is written too, from `arguments.place`; None for none.
+        force: Whether the recording replaces a file.
 
     Returns:
-        How it ended. The backend was closed in any case.
+        The exit status. The backend was closed in any case.
+
+    Raises:
+        EngineError: The recording can't be written.
     """
-    then = list(then)
-    runs = any(isinstance(command, protocol.Run | protocol.RunRounds) for command in then)
-    summary = Summary(request.settings, runs)
+    then, kept = list(then), list[Entry]()
+    summary = Summary(
+        request.settings, any(isinstance(each, protocol.Run | protocol.RunRounds) for each in then)
+    )
     began = time.monotonic()
     runner = CommandRunner(make_backend or (EngineProcess if request.load.divided else EngineThread))
 
@@ -289,9 +283,8 @@ def drive(
             yield protocol.Load(request.load)
             yield protocol.Configure(request.settings)  # the model's own are known now
             yield from first
-        if loads and (request.prompt or request.messages):
-            prompt = request.prompt, request.chat, request.system, request.echo
-            yield protocol.Prefill(*prompt, messages=request.messages, options=request.options)
+        if loads and (request.prefill.text or request.prefill.messages):
+            yield request.prefill
         yield from then
         yield from after(summary)
 
@@ -301,12 +294,11 @@ def drive(
             request.model_known(record)
         if isinstance(record, Failure) and not forgives(record):
             raise Failed(record)
-        if kept is not None:  # beside the facts of a model the settings
+        if trace is not None:  # beside the facts of a model the settings
             facts = isinstance(record, ModelFacts)
             values: tuple[Any, ...] = (request.load, record, request.settings) if facts else (record,)
-            kept.extend(
-                Entry(each, time.monotonic() - began) for each in values if facts or worth_keeping(each)
-            )
+            passed = time.monotonic() - began
+            kept.extend(Entry(each, passed) for each in values if facts or worth_keeping(each))
         writer.take(record, summary.take(record))
 
     code, failure = OK, None
@@ -324,12 +316,12 @@ def drive(
             summary.completion.close()
             writer.end(summary)
     except Failed as failed:
-        code, failure = BAD_INPUT if failed.failure.expected else FAULT, failed.failure
+        failure = told(failed.failure)
     except BrokenPipeError:  # the reader has enough
         code = OK
     except OSError as error:
         refused = not_written(error)
-        code, failure = BAD_INPUT, Failure("Write", refused.message, refused.hint)
+        failure = Failure("Write", refused.message, refused.hint)
     except KeyboardInterrupt:  # pressed again, before the first was answered
         code = INTERRUPTED
     finally:
@@ -337,45 +329,11 @@ def drive(
             joined = runner.backend.close()
         except KeyboardInterrupt:
             joined = False
-    return Outcome(code, failure, joined)
-
-
-def run(
-    request: CliRequest,
-    writer: Writer,
-    then: Iterable[Command] = (),
-    *,
-    trace: Path | None = None,
-    force: bool = False,
-    told: Callable[[Failure], Failure] = lambda failure: failure,
-    **how: Any,
-) -> int:
-    """Drive the engine, and report what failed, if something did.
-
-    Args:
-        request: The model, the settings and the prompt.
-        writer: Receives the records and the summary.
-        then: Commands after the prompt.
-        trace: Where a recording is written too, from `arguments.place`; None for none.
-        force: Whether the recording replaces a file.
-        told: Makes the failure that is reported of the engine's.
-        how: As for `drive`.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        EngineError: The recording can't be written.
-    """
-    kept: list[Entry] = []
-    outcome = drive(request, writer, then, kept=None if trace is None else kept, **how)
-    code = outcome.code
-    if outcome.failure is not None:
-        failure = told(outcome.failure)
+    if failure is not None:
         message = f"{failure.message} {failure.hint}".rstrip()
         code = bad_input(message) if failure.expected else fault(failure.message, failure.trace)
     elif trace is not None:
         save_as(trace, kept, program(), force)
-    if not outcome.joined:
+    if not joined:  # the engine's thread still uses MLX
         leave_at_once(code)
     return code

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from os import _exit
 from typing import NoReturn, TextIO
 
@@ -46,6 +46,16 @@ def write(lines: Iterable[str]) -> int:
     return OK
 
 
+def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
+    """The lines of a table, as wide as it is; a column whose head begins with > is aligned at the right."""
+    from inspector.blocks.blocks import Column, Table, TableRow
+    from inspector.blocks.paint import plain_lines
+    from inspector.display import visible
+
+    columns = [Column(head.removeprefix(">"), "right" if head[:1] == ">" else "left") for head in heads]
+    return plain_lines([Table(tuple(columns), [TableRow(tuple(map(visible, row))) for row in rows])])
+
+
 def leave_at_once(code: int) -> NoReturn:
     """End the process without the interpreter's shutdown: a thread that still uses MLX would abort it."""
     _exit(flush(code))
@@ -57,19 +67,13 @@ def flush(code: int) -> int:
         try:
             if stream is not None:
                 stream.flush()
-        except BrokenPipeError:
-            _discard(stream.fileno())
         except OSError as error:
-            _discard(stream.fileno())
-            if not code:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+            if not code and not isinstance(error, BrokenPipeError):
                 code = bad_input(str(not_written(error)))
     return code
-
-
-def _discard(descriptor: int) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 # ---- messages -----------------------------------------------------------------------------------
@@ -92,18 +96,15 @@ def not_written(error: OSError) -> EngineError:
 
 def fault(message: str, trace: str) -> int:
     """Report a fault of the program itself, and keep its traceback in a file."""
-    return bad_input(f"This is a fault of the program: {message} {_kept(trace)}", FAULT)
-
-
-def _kept(trace: str) -> str:
     try:
         with tempfile.NamedTemporaryFile(
             "w", prefix="inspector-", suffix=".txt", delete=False, encoding="utf-8", errors="backslashreplace"
         ) as file:
             file.write(trace)
+        kept = f"Please report it with its traceback: {file.name}."
     except OSError as error:
-        return f"Its traceback could not be written: {error.strerror}."
-    return f"Please report it with its traceback: {file.name}."
+        kept = f"Its traceback could not be written: {error.strerror}."
+    return bad_input(f"This is a fault of the program: {message} {kept}", FAULT)
 
 
 def note(line: str) -> None:

@@ -25,8 +25,12 @@ from inspector.cli.exit import output
 EXIT_STATUS = "Exit status: 0 done, 1 a fault of the program, 2 bad input, 130 interrupted."
 STEER = "FILE[:STRENGTH[@LAYER]]"
 """Name of a direction in the help, with its strength and layer."""
+DOCUMENTS = ("html", "md", "csv", "txt", "svg")
+"""Kinds of documents that a recording is written as."""
 METAVARS = {"float": "X", "int": "N", "texts": "TEXT", "biases": "ID=VALUE"}
 """Name of a flag's value in the help, by the kind of its setting."""
+Flags = Mapping[str, "str | tuple[str, dict[str, Any]] | Flags"]
+"""Flags, or groups of them, as `add` takes them."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,158 +52,22 @@ class Parser(argparse.ArgumentParser):
         raise EngineError(f"{message.removeprefix('argument ')}.", hint)
 
 
-def command_parser(name: str, description: str | None, epilog: str | None = EXIT_STATUS) -> Parser:
-    """A parser without flags.
+def command_parser(name: str, description: str | None, epilog: str | None, flags: Flags) -> Parser:
+    """The parser of a command.
 
     Args:
         name: Of the subcommand, empty for `inspector` alone.
-        description: Of the command: most often the docstring of the function that makes its flags.
+        description: Of the command: most often the docstring of the function that makes its parser.
         epilog: End of the help.
+        flags: As for `add`.
     """
     prog = f"inspector {name}".rstrip()
-    return Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    made = Parser(prog=prog, description=description, epilog=epilog, allow_abbrev=False)
+    add(made, flags)
+    return made
 
 
-# ---- groups of flags ----------------------------------------------------------------------------
-
-
-def add_generation(parser: Parser) -> None:
-    """The groups of a generation: prompt, settings, model."""
-    add_prompt(parser.add_argument_group("prompt"))
-    add_settings(parser.add_argument_group("sampling and stops"))
-    load = parser.add_argument_group("model and cache")
-    add_load(load)
-    add_named(load, "record_logits")
-
-
-def add_jsonl(to: argparse._ActionsContainer, instead_of: str, what: str = "one JSON object a line") -> None:
-    """The flag that asks for JSON lines, in both of its spellings.
-
-    Args:
-        to: The parser or group.
-        instead_of: What is written without it.
-        what: What the lines hold.
-    """
-    to.add_argument("--jsonl", "--json", action="store_true", help=f"{what} instead of the {instead_of}")
-
-
-def add_trace(to: argparse._ActionsContainer) -> None:
-    """The flags of a recording that is written beside the output."""
-    what = "also write a recording, such as story.trace, which inspector replay opens; .zst at its end compresses it"
-    to.add_argument("--output", "-o", metavar="RECORDING", help=what)
-    to.add_argument("--force", action="store_true", help="replace the recording if it exists")
-
-
-def add_theme(to: argparse._ActionsContainer) -> None:
-    """The flag of the screen's colours."""
-    theme = "dark, light or a theme that the finder (ctrl+p) lists (default: the last one)"
-    to.add_argument("--theme", metavar="NAME", help=theme)
-
-
-def add_template(group: argparse._ArgumentGroup) -> None:
-    """The flags that say whether prompts go through the chat template."""
-    add = group.add_mutually_exclusive_group().add_argument
-    chat = "fill the prompt into the model's chat template (default: if there is one; pocket starts with raw text)"
-    add("--chat", action="store_true", default=None, help=chat)
-    raw = "give the model the prompt as raw text"
-    add("--ignore-chat-template", action="store_true", default=None, help=raw)
-
-
-def add_prompt(group: argparse._ArgumentGroup) -> None:
-    """The flags of the prompt."""
-    prompt = r"the prompt; - reads standard input; \n and \t are escapes"
-    group.add_argument("--prompt", "-p", metavar="TEXT", help=prompt)
-    group.add_argument("--prompt-file", metavar="FILE", help="read the prompt from a UTF-8 file, as it is")
-    group.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    add_template(group)
-    add_chat(group)
-    logprobs = "compute how probable the model finds each token of the prompt (default: on up to 2048 tokens)"
-    group.add_argument("--prompt-logprobs", action=argparse.BooleanOptionalAction, help=logprobs)
-
-
-def add_chat(group: argparse._ArgumentGroup) -> None:
-    """The flags of a chat, named as mlx_lm.generate names them."""
-    add = group.add_argument
-    add("--messages", metavar="FILE", help="a conversation as JSON, in place of a prompt: a list of objects with role "
-        'and content, or {"messages": [...], "tools": [...]}; - reads standard input')  # fmt: skip
-    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object, "
-        """such as '{"enable_thinking": false}'""")  # fmt: skip
-    add("--use-default-chat-template", action="store_true", default=None, help="if the model has no chat template, use "
-        "that of its tokenizer's class (few have one)")  # fmt: skip
-    add("--prefill-response", metavar="TEXT", help=r"begin the answer with this text; \n and \t are escapes")
-
-
-def add_grammar(group: argparse._ArgumentGroup) -> None:
-    """The flags, of which one may be given."""
-    add = group.add_argument
-    expression = (
-        "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex"
-    )
-    add("--regex", metavar="REGEX", help=expression)
-    schema = "the completion must be JSON of this schema: a file, or the schema itself, which begins with {. " \
-             "Formats are checked by their form alone"  # fmt: skip
-    add("--json-schema", metavar="FILE|TEXT", help=schema)
-    grammar = "the completion must match this grammar: Lark, or llama.cpp's GBNF"
-    add("--grammar", dest="grammar_file", metavar="FILE", help=grammar)
-    texts = r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t as escapes"
-    add("--choices", metavar="A,B,C", help=texts)
-
-
-def add_settings(group: argparse._ArgumentGroup) -> None:
-    """The flags of the sampler and the stops, made from `engine.settings.FIELDS`."""
-    preset = (
-        "start from greedy, precise, plain, creative, wild or a preset of your own; other flags override it"
-    )
-    group.add_argument("--preset", metavar="NAME", help=preset)
-    for field in FIELDS:
-        add_setting(group, field)
-    add_grammar(group)
-    add_extra_eos(group)
-
-
-def add_extra_eos(group: argparse._ArgumentGroup) -> None:
-    """The flag of tokens that end the sequence besides the model's own; like mlx_lm's it takes several, too."""
-    field, add = BY_NAME["extra_eos_token"], group.add_argument
-    text = rf"{field.help}; \n and \t are escapes; may be repeated"
-    add(field.flag, action="extend", nargs="+", type=unescaped, metavar=field.metavar, help=text)
-
-
-def add_setting(
-    group: argparse._ArgumentGroup, field: Setting, read: Callable[[str], Any] | None = None
-) -> None:
-    """The flag of one setting.
-
-    Args:
-        group: Receives it.
-        field: The setting.
-        read: Reads a number in place of `field.parse`, for one that is checked together with others.
-    """
-    names, add = [field.flag, *([field.short] if field.short else [])], group.add_argument
-    metavar = field.metavar or METAVARS.get(field.kind)
-    match field.kind:
-        case "flag":
-            add(*names, action="store_true", default=None, help=field.help)
-        case "choice":
-            add(*names, action=argparse.BooleanOptionalAction, help=field.help)
-        case "text" | "word":
-            add(*names, metavar=metavar, help=field.help)
-        case "texts":
-            help_text = rf"{field.help}; \n and \t are escapes; may be repeated"
-            add(*names, action="append", type=unescaped, metavar=metavar, help=help_text)
-        case "biases":
-            help_text = f"{field.help}; may be repeated"
-            add(*names, action="extend", type=field.biases, metavar=metavar, help=help_text)
-        case _:
-            default = "random" if field is BY_NAME["seed"] else field.format(field.default)
-            default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
-            suffix = "" if field.default is None else f" (default: {default})"
-            add(*names, type=read or field.parse, metavar=metavar, help=field.help + suffix)
-
-
-def add_named(group: argparse._ArgumentGroup, *names: str) -> None:
-    """The flags of some settings of the sampler or of loading, by their names."""
-    for name in names:
-        add_setting(group, BY_NAME[name])
+# ---- values of flags ----------------------------------------------------------------------------
 
 
 def between(most: float, least: float = 0.0) -> Callable[[str], float]:
@@ -235,16 +103,152 @@ def whole(text: str) -> int:
         raise argparse.ArgumentTypeError(f"must be a whole number, not {text!r}") from None
 
 
-def add_load(group: argparse._ArgumentGroup) -> None:
-    """The flags of the model and its cache."""
-    for part in LOAD_GROUPS:
-        for field in grouped(LOAD_FIELDS, part):
-            add_setting(group, field, whole)
-
-
 def unescaped(text: str) -> str:
     r"""A text of the command line, its \n and \t replaced by a newline and a tab."""
     return text.replace("\\n", "\n").replace("\\t", "\t")
+
+
+# ---- flags --------------------------------------------------------------------------------------
+
+
+def add(to: argparse._ActionsContainer, flags: Flags) -> None:
+    """Add flags.
+
+    Args:
+        to: The parser or group.
+        flags: The help of each. `--output -o FILE` is a flag with two names and a value; without a value it is a
+            switch. N is a whole number. A name without hyphens is an argument, which may be left out if its value is in
+            brackets. Beside the help may be what else `add_argument` takes; a default ends the help. A name with a
+            colon begins a group, with its description; of the flags in a mapping one may be given.
+    """
+    into = to
+    for spelling, help in flags.items():
+        if isinstance(help, Mapping):
+            add(into.add_mutually_exclusive_group(), help)
+            continue
+        text, more = (help, {}) if isinstance(help, str) else help
+        if spelling.endswith(":"):
+            into = to.add_argument_group(spelling[:-1], text or None)
+            continue
+        words = spelling.split()
+        names = [each for each in words if each.startswith("-")] or words[:1]
+        how: dict[str, Any] = {} if "choices" in more else {"action": "store_true"}
+        if len(words) > len(names):
+            value = words[-1]
+            how = {"metavar": value, "type": whole if value == "N" else None}
+            if value.startswith("["):
+                how = {"metavar": value[1:-1], "nargs": "?"}
+        if more.get("default") not in (None, ()):
+            text += f" (default: {more['default']})"
+        into.add_argument(*names, help=text, **how | more)
+
+
+def jsonl(instead_of: str, what: str = "one JSON object a line") -> Flags:
+    """The flag that asks for JSON lines, in both of its spellings.
+
+    Args:
+        instead_of: What is written without it.
+        what: What the lines hold.
+    """
+    return {"--jsonl --json": f"{what} instead of the {instead_of}"}
+
+
+NONE: dict[str, Any] = {"default": None}
+"""Of a switch that is not given: as with values, None."""
+TRACE: Flags = {
+    "--output -o RECORDING": "also write a recording, such as story.trace, which inspector replay opens; .zst at its "
+                             "end compresses it",
+    "--force": "replace the recording if it exists",
+}  # fmt: skip
+THEME: Flags = {
+    "--theme NAME": "dark, light or a theme that the finder (ctrl+p) lists (default: the last one)"
+}
+SYSTEM: Flags = {"--system-prompt TEXT": "system message of the chat template"}
+CHAT: Flags = {
+    "--messages FILE": "a conversation as JSON, in place of a prompt: a list of objects with role and content, or "
+                       '{"messages": [...], "tools": [...]}; - reads standard input',
+    "--chat-template-config JSON": "variables for the chat template, as a JSON object, such as "
+                                   """'{"enable_thinking": false}'""",
+    "--use-default-chat-template": ("if the model has no chat template, use that of its tokenizer's class (few have "
+                                    "one)", NONE),
+    "--prefill-response TEXT": r"begin the answer with this text; \n and \t are escapes",
+}  # fmt: skip
+"""The flags of a chat, named as mlx_lm.generate names them."""
+GRAMMAR: Flags = {
+    "--regex REGEX": "the completion, as a whole, must match this regular expression, in the syntax of Rust's regex",
+    "--json-schema FILE|TEXT": "the completion must be JSON of this schema: a file, or the schema itself, which begins "
+                               "with {. Formats are checked by their form alone",
+    "--grammar FILE": ("the completion must match this grammar: Lark, or llama.cpp's GBNF", {"dest": "grammar_file"}),
+    "--choices A,B,C": r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t "
+                       "as escapes",
+}  # fmt: skip
+"""Of these flags one may be given."""
+
+
+def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None) -> Flags:
+    """The flags of some settings, by their declarations.
+
+    Args:
+        fields: The settings.
+        read: Reads a number in place of `Setting.parse`, for one that is checked together with others.
+    """
+    flags: dict[str, str | tuple[str, dict[str, Any]]] = {}
+    for field in fields:
+        value = field.metavar or METAVARS.get(field.kind, "")
+        spelling = " ".join(filter(None, (field.flag, field.short, value)))
+        several = rf"{field.help}; \n and \t are escapes; may be repeated"
+        match field.kind:
+            case "flag":
+                flags[spelling] = field.help, NONE
+            case "choice":
+                flags[spelling] = field.help, {"action": argparse.BooleanOptionalAction}
+            case "text" | "word":
+                flags[spelling] = field.help, {"action": "store"}
+            case "texts" if field.name == "extra_eos_token":  # as mlx_lm's
+                flags[spelling] = several, {"action": "extend", "nargs": "+", "type": unescaped}
+            case "texts":
+                flags[spelling] = several, {"action": "append", "type": unescaped}
+            case "biases":
+                flags[spelling] = f"{field.help}; may be repeated", {"action": "extend", "type": field.biases}
+            case _:
+                default = "random" if field is BY_NAME["seed"] else field.format(field.default)
+                default = f"the model's own, or else {default}" if field.name in MODELS_OWN else default
+                suffix = "" if field.default is None else f" (default: {default})"
+                flags[spelling] = field.help + suffix, {"type": read or field.parse}
+    return flags
+
+
+def named(*names: str) -> Flags:
+    """The flags of some settings of the sampler or of loading, by their names."""
+    return settings(BY_NAME[name] for name in names)
+
+
+TEMPLATE: Flags = {
+    "--chat | --ignore-chat-template": {
+        "--chat": ("fill the prompt into the model's chat template (default: if there is one; pocket starts with raw "
+                   "text)", NONE),
+        "--ignore-chat-template": ("give the model the prompt as raw text", NONE),
+    },
+}  # fmt: skip
+"""The flags that say whether prompts go through the chat template."""
+PROMPT: Flags = {
+    "prompt:": "",
+    "--prompt -p TEXT": r"the prompt; - reads standard input; \n and \t are escapes",
+    "--prompt-file FILE": "read the prompt from a UTF-8 file, as it is",
+    **SYSTEM, **TEMPLATE, **CHAT,
+    "--prompt-logprobs": ("compute how probable the model finds each token of the prompt (default: on up to 2048 "
+                          "tokens)", {"action": argparse.BooleanOptionalAction}),
+}  # fmt: skip
+SAMPLING: Flags = {
+    "sampling and stops:": "",
+    "--preset NAME": "start from greedy, precise, plain, creative, wild or a preset of your own; other flags override "
+                     "it",
+    **settings(FIELDS), **GRAMMAR, **named("extra_eos_token"),
+}  # fmt: skip
+MODEL: Flags = settings((field for part in LOAD_GROUPS for field in grouped(LOAD_FIELDS, part)), whole)
+"""The flags of the model and its cache."""
+LOAD: Flags = {"model and cache:": "", **MODEL}
+GENERATION: Flags = {**PROMPT, **SAMPLING, **LOAD, **named("record_logits")}
 
 
 # ---- parsing ------------------------------------------------------------------------------------

@@ -19,14 +19,15 @@ from msgspec.structs import fields
 
 from engine.breakpoints import CONDITIONS, Breakpoints
 from engine.errors import EngineError, SettingsError
+from engine.protocol import Prefill
 from engine.setting import Setting
 from engine.settings import LoadSettings, Settings
 from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import given, known, request_from
+from inspector.cli.arguments import NO_PROMPT, given, known, request_from
 from inspector.cli.exit import OK, flush, leave_at_once, note, output
-from inspector.cli.subcommands.generate import add_speculation, add_steer, speculation_from
-from inspector.cli.subcommands.texts import add_second_model, second_model_from
+from inspector.cli.subcommands.generate import SPECULATION, STEERING, speculation_from
+from inspector.cli.subcommands.texts import second_model_flags, second_model_from
 from inspector.config import own_keys
 from inspector.config.directions import steering
 from inspector.keys import key_for
@@ -41,45 +42,37 @@ PURPOSE = "Step through a language model's generation, token by token."
 
 def screen_parser() -> flags.Parser:
     """The parser of `inspector`."""
-    made = flags.command_parser("", PURPOSE, None)
-    made.formatter_class = argparse.RawDescriptionHelpFormatter
-    flags.add_generation(made)
-    add_speculation(made)
-    add_steer(made)
-    instead = "conditions at which runs stop; they replace the ones remembered from last time"
-    add_breakpoints(made.add_argument_group("breakpoints", instead))
-    roots = f"a directory of models, searched two levels deep, that {key_for('open')} also lists; may be " \
-            "repeated (also: INSPECTOR_MODELS)"  # fmt: skip
-    made.add_argument("--models", metavar="DIR", action="append", help=roots)
-    second = made.add_argument_group("second model")
-    beside = "compare with a second model, token by token: pocket, a directory, or a hub id " \
-             f"({key_for('second_model')} shows both)"  # fmt: skip
-    second.add_argument("--second-model", metavar="MODEL", help=beside)
-    add_second_model(second, "second-model-")
-    other = "system prompt for the second model, in place of the conversation's"
-    second.add_argument("--second-model-system-prompt", metavar="TEXT", help=other)
-    session = made.add_argument_group("session")
-    resume = "continue the last session, or FILE: a path, or a name that `inspector sessions` lists"
-    session.add_argument("--resume", nargs="?", const="", metavar="FILE", help=resume)
-    no_save = "do not save the session (by default each is saved as you work, and the last 50 stay: `inspector " \
-              "sessions`)"  # fmt: skip
-    session.add_argument("--no-save", action="store_true", help=no_save)
-    flags.add_theme(session)
-    lists = made.add_argument_group("lists")
     keys = (
         "list all actions of the screen, with their ids and keys, where the keys work and what they do, and exit. Keys "
         f'of your own go into {places.config() / own_keys.NAME}: step = "n", or run = ["r", "f5"]; for an action of a '
         'tool\'s own screen "race.again" = "ctrl+n". Faulty lines are reported here and when the screen opens; the '
         "others take effect"
-    ).replace("%", "%%")
-    lists.add_argument("--keys", action="store_true", help=keys)
-    plugins = (
-        "list the views of other packages that are installed, with their keys or what is wrong, and exit"
     )
-    lists.add_argument("--plugins", action="store_true", help=plugins)
-    of_keys = "one JSON object a line instead of the tables of --keys and --plugins"
-    lists.add_argument("--jsonl", "--json", dest="keys_jsonl", action="store_true", help=of_keys)
-    made.add_argument("--version", action="store_true", help="print the version and exit")
+    made = flags.command_parser("", PURPOSE, None, {
+        "--models DIR": (f"a directory of models, searched two levels deep, that {key_for('open')} also lists; may be "
+                         "repeated (also: INSPECTOR_MODELS)", {"action": "append"}),
+        "--version": "print the version and exit",
+        **flags.GENERATION, **SPECULATION, **STEERING,
+        "breakpoints:": "conditions at which runs stop; they replace the ones remembered from last time",
+        **breakpoint_flags(),
+        "second model:": "",
+        "--second-model MODEL": "compare with a second model, token by token: pocket, a directory, or a hub id "
+                                f"({key_for('second_model')} shows both)",
+        **second_model_flags("second-model-"),
+        "--second-model-system-prompt TEXT": "system prompt for the second model, in place of the conversation's",
+        "session:": "",
+        "--resume [FILE]": ("continue the last session, or FILE: a path, or a name that `inspector sessions` lists",
+                            {"const": ""}),
+        "--no-save": "do not save the session (by default each is saved as you work, and the last 50 stay: `inspector "
+                     "sessions`)",
+        **flags.THEME,
+        "lists:": "",
+        "--keys": keys.replace("%", "%%"),
+        "--plugins": "list the views of other packages that are installed, with their keys or what is wrong, and exit",
+        "--jsonl --json": ("one JSON object a line instead of the tables of --keys and --plugins",
+                           {"dest": "keys_jsonl"}),
+    })  # fmt: skip
+    made.formatter_class = argparse.RawDescriptionHelpFormatter
     return made
 
 
@@ -124,12 +117,7 @@ def run_screen(args: argparse.Namespace) -> int:
     return run_app(
         request.load,
         request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        system=request.system,
-        echo=request.echo,
-        messages=request.messages,
-        options=request.options,
+        prefill=request.prefill,
         given=None if trace else request.given_settings,
         breakpoints=breakpoints(args),
         save=saved_in(args),
@@ -167,22 +155,22 @@ def _list_also(directories: Sequence[str]) -> None:
 # ---- breakpoints ------------------------------------------------------------------------------
 
 
-def add_breakpoints(group: argparse._ArgumentGroup) -> None:
+def breakpoint_flags() -> flags.Flags:
     """The flags of the breakpoints, made from `engine.breakpoints.CONDITIONS`."""
+    made: dict[str, tuple[str, dict[str, Any]]] = {}
     for condition in CONDITIONS:
-        dest, label = f"break_{condition.name}", f"{condition.label}: {condition.help}".replace("%", "%%")
-        if condition.kind == "flag":
-            group.add_argument(condition.flag, dest=dest, action="store_true", default=None, help=label)
-            continue
+        label = f"{condition.label}: {condition.help}".replace("%", "%%")
         if condition.form == "text":
             label += r"; \n and \t are escapes"
-        metavar = {"text": "TEXT", "regex": "REGEX"}.get(
+        value = {"text": "TEXT", "regex": "REGEX"}.get(
             condition.form, "N" if condition.kind == "int" else "X"
         )
-        read = partial(_read_condition, condition)
-        group.add_argument(condition.flag, dest=dest, type=read, metavar=metavar, help=label)
-    together = "stop only where all conditions hold at once"
-    group.add_argument("--break-all", dest="break_all_of", action="store_true", default=None, help=together)
+        how: dict[str, Any] = {"type": partial(_read_condition, condition)}
+        if condition.kind == "flag":
+            value, how = "", flags.NONE
+        made[f"{condition.flag} {value}"] = label, {"dest": f"break_{condition.name}", **how}
+    together = {"dest": "break_all_of", **flags.NONE}
+    return {**made, "--break-all": ("stop only where all conditions hold at once", together)}
 
 
 def _read_condition(condition: Setting, text: str) -> Any:
@@ -242,6 +230,7 @@ def run_app(
     load: LoadSettings | None = None,
     settings: Settings | None = None,
     *,
+    prefill: Prefill = NO_PROMPT,
     theme: str | None = None,
     **given: Any,
 ) -> int:
@@ -250,6 +239,7 @@ def run_app(
     Args:
         load: The model.
         settings: Of the sampler.
+        prefill: The prompt.
         theme: Its colours; None for the last one.
         given: As for `InspectorApp`.
     """
@@ -257,8 +247,10 @@ def run_app(
     from inspector.recordings import sessions
 
     app = InspectorApp(
-        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "", **given
-    )
+        load=load or LoadSettings(), settings=settings or Settings(), theme=theme or "",
+        prompt=prefill.text, chat=prefill.chat, system=prefill.system, echo=prefill.echo,
+        messages=prefill.messages, options=prefill.options, **given,
+    )  # fmt: skip
     before = {number: signal.getsignal(number) for number in ENDING}
     taken = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
     for number in taken:

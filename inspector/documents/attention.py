@@ -10,14 +10,16 @@ from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.segment import Segment
+
 from engine.protocol import AttentionLayer, AttentionRead, Candidate, HeadScore, HeadsScored, Record
 from inspector.blocks.blocks import (
     GAP,
     Bar,
     Block,
     Column,
+    Drawn,
     HeatText,
-    Legend,
     Rows,
     Strip,
     Table,
@@ -28,12 +30,15 @@ from inspector.blocks.blocks import (
     sentences,
 )
 from inspector.blocks.page import row, table
-from inspector.display import quoted, token_label, visible
+from inspector.blocks.paint import Painter, part_shown
+from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
 from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
+from inspector.widgets.charts import in_sight
+from inspector.widgets.rows import Row
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -210,9 +215,9 @@ def _role_words(order: Order, scored: HeadsScored) -> str:
         return f"No {role} head {where}: at most {heads[0]}, named from {percent(NAMED)} on."
     more = f" and {above - LISTED} more" if above > LISTED else ""
     listed = ", ".join(heads[: min(above, LISTED)])
-    if scored.texts is None:  # its work on one text makes it no head of a kind
-        return f"{role.capitalize()} attention on this text: {listed}{more}."
-    return f"{role.capitalize()} head{'s' * (above > 1)}: {listed}{more}."
+    # its work on one text makes it no head of a kind
+    what = "attention on this text" if scored.texts is None else f"head{'s' * (above > 1)}"
+    return f"{role.capitalize()} {what}: {listed}{more}."
 
 
 def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
@@ -222,7 +227,13 @@ def ranked(scores: Sequence[HeadScore], order: int) -> list[HeadScore]:
 
 # ---- all heads ----------------------------------------------------------------------------------
 
+LABEL = 4
+"""Cells of a layer's name."""
+TALL = 3
+"""Lines of a layer at most."""
 STRIPS = sentence("Each strip is the text up to this token: where a head looks.", tone="muted", priority=2)
+LEGEND = Drawn(lambda painter, width, height: [painter.shades.legend(width)], (1, 1))
+"""The meaning of the colors of strips."""
 QUIET = sentence(
     "Attention is not an explanation: it shows where a head looks, not what decides.", tone="muted"
 )
@@ -230,22 +241,42 @@ QUIET = sentence(
 
 def maps(read: AttentionRead, chosen: Head) -> Iterator[Block]:
     """A row for each layer, the last one on top, and a column for each head, then their mean and maximum."""
-    layers = [*reversed(read.layers)]
+    layers = len(read.layers)
+    yield Drawn(partial(_maps, read, chosen), (min(layers, 3) + 1, layers + 1), roomy=(TALL - 1) * layers)
+    yield from (GAP, STRIPS, LEGEND)
+
+
+def _maps(read: AttentionRead, chosen: Head, painter: Painter, width: int, height: int) -> list[Row]:
+    """As many layers and heads as fit around the chosen one, which is framed."""
+    on, layers = painter.on, [*reversed(read.layers)]
     heads = columns(max(layers, key=attrgetter("heads")))
-
-    def row(layer: AttentionLayer) -> TableRow:
-        own = columns(layer)
-        strips = (_strip(read, layer, each) if each in own else "" for each in heads)
-        return TableRow((f"L{layer.layer + 1}", *strips))
-
-    names = (NAMES.get(head) or f"h{head + 1}" for head in heads)
-    drawn = (Column(name, cells=(3, 12), sums=name in NAMES.values()) for name in names)
-    shown = Column(tone="muted", cells=(3, 3)), *drawn
+    here = heads.index(chosen.head) if chosen.head in heads else 0
+    cells = max(3, min(12, (width - LABEL - 1) // len(heads) - 1))
+    shown = [heads[at] for at in in_sight(len(heads), max(1, (width - LABEL - 1) // (cells + 1)), here)]
     at = next((place for place, each in enumerate(layers) if each.layer == chosen.layer), 0)
-    across = heads.index(chosen.head) + 1 if chosen.head in heads else 1
-    nouns = "layers", "heads"
-    yield Table(shown, Rows(layers, row), at, across=across, nouns=nouns, tall=3, upward=True)
-    yield from (GAP, STRIPS, Legend())
+    count, room = len(layers), max(1, height - 1)
+    seen = [count - 1 - place for place in in_sight(count, room - (count > room), at)]
+    single = "heads", [head for head in shown if head >= 0], len(heads) - len(NAMES)
+    part = part_shown(width, ("layers", seen, count), single) if room > 2 else ""
+    room -= bool(part)
+    rows: list[Row] = [[Segment(" " * LABEL, on.ink("muted"))]]
+    for head in shown:
+        name = pad(NAMES.get(head) or f"h{head + 1}", cells)
+        rows[0] += [Segment(" "), Segment(name, on.ink("strong" if head == heads[here] else "muted"))]
+    tall = max(1, min(TALL, room // count))
+    for place in in_sight(count, room // tall, at):
+        layer, edges = layers[place], [Segment(" ")] * len(shown)
+        if place == at:
+            left, accent = shown.index(heads[here]), on.ink("accent")
+            edges[left : left + 2] = Segment("▐", accent), Segment("▌", accent)
+        strips, own = Row(), columns(layer)
+        for edge, head in zip(edges, shown, strict=False):
+            shares = weights_of(layer, head, read.tokens) if head in own else ()
+            strips += [edge, *painter.shades.strip(shares, cells)]
+        strips += edges[len(shown) :]
+        label = Segment(pad(f"L{layer.layer + 1}", LABEL), on.ink("strong" if place == at else "muted"))
+        rows += [[label, *strips], *[[Segment(" " * LABEL), *strips]] * (tall - 1)]
+    return [*rows, [Segment(part, on.ink("warn"))]] if part else rows
 
 
 def _strip(read: AttentionRead, layer: AttentionLayer, head: int) -> Strip:
@@ -283,7 +314,7 @@ def ranking(read: AttentionRead, scored: HeadsScored, order: int, chosen: Head) 
         Column("bits" if last else "share", "right", cells=(8, 8)), Column(cells=(10, 10), priority=2, top=top),
     )  # fmt: skip
     yield Table(shown, Rows(best, row), at)
-    yield from (GAP, STRIPS, Legend())
+    yield from (GAP, STRIPS, LEGEND)
 
 
 # ---- one head -----------------------------------------------------------------------------------

@@ -59,10 +59,8 @@ class ContributionRow(Struct, frozen=True):
     """One number of these: see `AttributionRead.bar`."""
     part: int
     """Place in the record."""
-    kind: str
-    """As the record has it, or `head`, or `rest` for what an attention adds without any head."""
     head: int | None = None
-    """Index from 0."""
+    """Index of a head from 0; -1 for what an attention adds without any; None for a part."""
     after: float | None = None
     """The logit, or the difference, once this part has written; None for heads."""
     last: bool = False
@@ -71,12 +69,7 @@ class ContributionRow(Struct, frozen=True):
     @property
     def key(self) -> tuple[int, int | None]:
         """The same in every order."""
-        return self.part, -1 if self.kind == "rest" else self.head
-
-    @property
-    def within(self) -> bool:
-        """True if it is a share of an attention."""
-        return self.kind in ("head", "rest")
+        return self.part, self.head
 
 
 def heads_of(read: AttributionRead, part: Contribution) -> int:
@@ -95,7 +88,7 @@ def part_rows(read: AttributionRead) -> list[ContributionRow]:
         value = read.bar(part.logits)
         after += value
         name = writer_name(part.kind, part.layer, part.name, twice[part.layer, part.kind] > 1)
-        rows.append(ContributionRow(name, part.logits, value, place, part.kind, None, after))
+        rows.append(ContributionRow(name, part.logits, value, place, None, after))
     return rows
 
 
@@ -107,10 +100,9 @@ def head_rows(read: AttributionRead, row: ContributionRow) -> Iterator[Contribut
     with_rest = heads > 0 and abs(rest) >= SEEN
     for head in range(heads):
         logits, last = part.head(head), head == heads - 1 and not with_rest
-        name = f"{layer} h{head + 1}"
-        yield ContributionRow(name, logits, read.bar(logits), row.part, "head", head, last=last)
+        yield ContributionRow(f"{layer} h{head + 1}", logits, read.bar(logits), row.part, head, last=last)
     if with_rest:
-        yield ContributionRow(f"{layer} no head", part.rest, rest, row.part, "rest", last=True)
+        yield ContributionRow(f"{layer} no head", part.rest, rest, row.part, -1, last=True)
 
 
 def rows_of(
@@ -219,9 +211,9 @@ def _plain(value: float) -> str:
 
 @lru_cache(maxsize=8192)  # a large model has thousands of heads, and each key draws them again
 def _row(row: ContributionRow, by_size: bool) -> TableRow:
-    within = row.within and not by_size
-    first, _, word = row.name.rpartition(" ")
-    name = Text(row.name, short=f"{first} {SHORT.get(word, word)}".strip())
+    within = row.head is not None and not by_size
+    layer, _, word = row.name.rpartition(" ")
+    name = Text(row.name, short=f"{layer} {SHORT.get(word, word)}".strip())
     if within:
         name = Text(f"{'└' if row.last else '├'} {row.name.partition(' ')[2]}")
     after = () if row.after is None else (_plain(row.after), Dot(row.after))
@@ -256,7 +248,7 @@ def _about(read: AttributionRead, row: ContributionRow, most: int) -> str:
     pairs = zip(row.logits, read.tokens, strict=True)
     adds = ", ".join(f"{signed(value)} to {quoted(token_label(token.text))}" for value, token in pairs)
     between = f"; the difference {signed(row.value)}" if len(read.tokens) == 2 else ""
-    heads = [] if row.within else [*head_rows(read, row)]
+    heads = [*head_rows(read, row)] if row.head is None else []
     return f"{row.name}: {adds}{between}. {_strongest(heads, most, row.name)}".rstrip()
 
 

@@ -86,7 +86,7 @@ def parts(profiled: Profiled, roofline: RooflineMeasured | None = None) -> Itera
     yield Table((Column(), number("", tone="strong"), number("", tone="muted"), BARS), rows, whole=True)
     yield Facts((*_reading(roofline), ("how", profiled.how)))
     if roofline is not None:
-        yield Drawn(partial(_roof, roofline), (8, 14), 1)
+        yield Drawn(partial(_roof, roofline), (8, 14), priority=1)
 
 
 def _reading(roofline: RooflineMeasured | None) -> Iterator[Fact]:
@@ -176,21 +176,18 @@ def _roof(roofline: RooflineMeasured, painter: Painter, width: int, height: int)
         math.log10(max(1e-12, roofline.roof(10 ** (left + (right - left) * n / (2 * room - 1))))) - low
         for n in range(2 * room)
     ]
-    grid = [[cell.char for cell in row] for row in curves([line], room, rows, high - low)]
-    inks = [[on.ink("muted")] * room for _ in range(rows)]
+    drawn = curves([line], room, rows, high - low)
+    grid = [[Segment(cell.char, on.ink("muted")) for cell in row] for row in drawn]
     for name, work in works(roofline):
         x = round((math.log10(work.intensity) - left) / (right - left) * (room - 1))
         y = rows - 1 - round((math.log10(max(1e-12, work.gflops)) - low) / (high - low) * (rows - 1))
         for at, char in enumerate(f"● {name}", start=max(0, min(x, room - len(name) - 2))):
-            grid[max(0, min(rows - 1, y))][at], inks[max(0, min(rows - 1, y))][at] = char, on.ink("accent")
+            grid[max(0, min(rows - 1, y))][at] = Segment(char, on.ink("accent"))
     marks = {0: f"{10**high:.3g} GFLOP/s", rows - 1: f"{10**low:.3g}"}
-    drawn = [
-        [Segment(f"{marks.get(n, ''):>{label - 1}} ", on.ink("faint")),
-         *(Segment(char, ink) for char, ink in zip(grid[n], inks[n], strict=True))]
-        for n in range(rows)
-    ]  # fmt: skip
+    for n, row in enumerate(grid):
+        row.insert(0, Segment(f"{marks.get(n, ''):>{label - 1}} ", on.ink("faint")))
     foot = axis(f"{10**left:.3g}", f"{10**right:.3g}", room, "operations for each byte read")
-    return [*drawn, [Segment(" " * label + foot, on.ink("faint"))]]
+    return [*grid, [Segment(" " * label + foot, on.ink("faint"))]]
 
 
 def _span(values: Sequence[float]) -> tuple[float, float]:

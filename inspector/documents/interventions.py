@@ -8,7 +8,7 @@ from functools import partial
 from xml.etree.ElementTree import Element
 
 from engine.protocol import CandidateChange, HeadsSwept, Intervened, Scope, SweptUnit
-from inspector.blocks.blocks import Bar, Block, Column, Table, TableRow, number, sentence, sentences
+from inspector.blocks.blocks import Bar, Block, Cell, Column, Table, TableRow, number, sentence, sentences
 from inspector.blocks.page import element, elements
 from inspector.display import quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
@@ -91,6 +91,11 @@ def changed_to(before: float, after: float) -> str:
     return text + (" " if text == percent(before) else "↑" if after > before else "↓")
 
 
+def moved(label: str, before: float, after: float) -> tuple[Cell, ...]:
+    """The cells of a candidate with its probabilities before and after, each with its bar."""
+    return label, percent(before), Bar(before), changed_to(before, after), Bar(after)
+
+
 def effect(tried: Intervened) -> Iterator[Block]:
     """The candidates with and without the chosen units, for a panel."""
     scope = steered_words(tried.scope, tried.begin)
@@ -110,11 +115,8 @@ def effect(tried: Intervened) -> Iterator[Block]:
 def _change(each: CandidateChange) -> TableRow:
     before, after = each.before, each.after
     rank = f"#{count(before.rank)}" + (f"→#{count(after.rank)}" if each.ranks_up else "")
-    changed = changed_to(before.prob, after.prob), Bar(after.prob)
-    label = token_label(before.text, before.raw)
-    return TableRow(
-        (label, percent(before.prob), Bar(before.prob), *changed, signed(each.logit_change), rank)
-    )
+    cells = moved(token_label(before.text, before.raw), before.prob, after.prob)
+    return TableRow((*cells, signed(each.logit_change), rank))
 
 
 # ---- units switched off alone -------------------------------------------------------------------
@@ -230,11 +232,10 @@ def _cells(placed: Sequence[tuple[SweptUnit, float, float, int]]) -> list[Elemen
         step = sum(unit.kl_bits >= edge for edge in KL_BITS)
         paths[step] += f"M{x:g} {y:g}h{width - 1}v{side}h-{width - 1}z"
         if len(placed) <= _TITLED:
-            said = (
-                f"{unit.intervention.label}: KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
-            )
+            effect = f"KL {bits(unit.kl_bits)} bits, logit {signed(unit.logit_change)}"
+            said = element("title", f"{unit.intervention.label}: {effect}")
             place = {"x": x, "y": y, "width": width - 1, "height": side, "rx": 1.5}
-            shapes.append(element("rect", element("title", said), class_=f"cell heat{step}", **place))
+            shapes.append(element("rect", said, class_=f"cell heat{step}", **place))
     drawn = [element("path", class_=f"cell heat{step}", d=path) for step, path in enumerate(paths) if path]
     return shapes or drawn
 

@@ -13,7 +13,6 @@ from engine.protocol import (
     HookPart,
     LayerBlock,
     LayerSum,
-    MlpFacts,
     ModelModules,
     ModulePart,
     Role,
@@ -177,25 +176,20 @@ def _parts(block: LayerBlock, layers: tuple[int, ...]) -> Iterator[Line]:
 def _tree(block: LayerBlock, part: ModulePart, layers: tuple[int, ...], gutter: str) -> Iterator[Line]:
     """A direct part with what is in it."""
     holders: list[ModulePart] = []
-    for each in _within(block.parts, part):
+    within = [each for each in block.parts if each is part or each.path.startswith(f"{part.path}.")]
+    mixed = next((each.experts for each in within if each.experts), None)
+    for each in within:
         holders = [holder for holder in holders if holder.depth < each.depth]
-        parent = holders[-1] if holders else None
-        own = each is part
-        mixed = next((inner.experts for inner in _within(block.parts, part) if own and inner.experts), None)
-        label = "mixture of experts" if mixed else label_of(each, parent)
+        label, says, own = label_of(each, holders[-1] if holders else None), description(each), each is part
+        if own and mixed:
+            label, says = "mixture of experts", f"{mixed.active} of {mixed.experts} for each token"
         yield Line(
             gutter if own else gutter.replace("├─╮", "│ │").replace("├─┤", "│ │"),
-            "  " * (each.depth - 1) + label,
-            f"{mixed.active} of {mixed.experts} for each token" if mixed else description(each), shape_of(each),
-            each.parameters * len(layers), each.bytes * len(layers), each,
-            _path(block, layers, each.path), layers, strong=own, inside=part.role, hooked=_hooked(block, part, each),
+            "  " * (each.depth - 1) + label, says, shape_of(each),
+            each.parameters * len(layers), each.bytes * len(layers), each, _path(block, layers, each.path), layers,
+            strong=own, inside=part.role, hooked=_hooked(block, part, each, mixed is not None),
         )  # fmt: skip
         holders.append(each)
-
-
-def _within(parts: Sequence[ModulePart], part: ModulePart) -> Iterator[ModulePart]:
-    """A part, and those in it."""
-    return (each for each in parts if each is part or each.path.startswith(f"{part.path}."))
 
 
 # ---- hooks ----------------------------------------------------------------------------------------
@@ -214,18 +208,19 @@ NAMED: dict[str, tuple[HookPart, ...]] = {
 """The same by the attribute that holds a module: what it returns; of the last matrix of an MLP what it is given."""
 
 
-def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart) -> tuple[HookPart, ...]:
+def _hooked(block: LayerBlock, part: ModulePart, each: ModulePart, mixed: bool) -> tuple[HookPart, ...]:
     """The hooks that are found at a module of a layer.
 
     Args:
         block: The block of the layer.
         part: Its direct part.
         each: A module in that, or itself.
+        mixed: Whether the part has experts.
     """
     if each.norm is not None and each is part:
         readers = {other.role for other in block.parts if other.depth == 1 and other.reads == part.path}
         return ("first norm",) if "attention" in readers else ("second norm",) if "mlp" in readers else ()
-    if any(inner.experts for inner in _within(block.parts, part)):
+    if mixed:
         mixes = each.experts is not None or each.name in ("gate", "router")
         return OWN["mlp"] if each is part else ("experts",) if mixes else ()
     if each.rope is not None and each.heads is None:
@@ -300,10 +295,14 @@ def _does(part: ModulePart) -> str:
         return rope_words(part.rope)
     if part.norm is not None:
         return f"{part.norm.kind}, eps {part.norm.eps:.3g}"
-    mlp = mlp_words(part, part.mlp) if part.mlp is not None else ""
+    mlp = ""
+    if (facts := part.mlp) is not None:
+        sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
+        way = " → ".join(f"{size[0]:,}" for size in sizes if size)
+        mlp = ", ".join(filter(None, (visible(facts.activation) or "gated" * facts.gated, way)))
     if part.experts is not None:
         return f"{part.experts.experts}{f', each {mlp}' if mlp else ''}"
-    if part.mlp is not None:
+    if facts is not None:
         return mlp
     if part.role == "embedding" and part.name not in NAMES:
         return f"{part.arrays[0].shape[-1]:,} numbers for each token" if part.arrays else ""
@@ -332,14 +331,6 @@ def rope_words(facts: RopeFacts) -> str:
     return f"{base}, {facts.dims} of a head{stretched}{scaled}"
 
 
-def mlp_words(part: ModulePart, facts: MlpFacts) -> str:
-    """The activation of an MLP, and its sizes."""
-    kind = visible(facts.activation) or ("gated" if facts.gated else "")
-    sizes = [part.given[-1:], (facts.inner,), part.returned[-1:]]
-    way = " → ".join(f"{size[0]:,}" for size in sizes if size)
-    return f"{kind}, {way}" if kind else way
-
-
 def shape_of(part: ModulePart) -> str:
     """The shape of a part's weight: from how many numbers to how many, where it is a matrix."""
     weight = next((array for array in part.arrays if array.name == "weight"), None)
@@ -366,13 +357,12 @@ def addition(total: LayerSum, names: dict[str, str]) -> str:
         total: Where, and what.
         names: The names of its parts, by path.
     """
-    parts = [
-        names.get(path, visible(path)) + (f" × {factor:.3g}" if factor != 1 else "")
-        for path, factor in zip(total.parts, total.factors, strict=True)
-    ]
-    if len(parts) == 1:
-        times_it = f", × {total.factors[0]:.3g}" if total.factors[0] != 1 else ""
-        return f"added to the stream{times_it}"
+    scaled = [f" × {factor:.3g}" if factor != 1 else "" for factor in total.factors]
+    if len(scaled) == 1:
+        return f"added to the stream{scaled[0].replace(' ', ', ', 1)}"
+    parts = (
+        names.get(path, visible(path)) + factor for path, factor in zip(total.parts, scaled, strict=True)
+    )
     return f"{' and '.join(parts)} added"
 
 
@@ -480,9 +470,8 @@ def about(line: Line, opens: Sequence[str] = ()) -> Iterator[Block]:
     """
     kind = f"  {visible(line.part.kind)}" if line.part is not None else ""
     title = [Text(line.path or line.label, "strong"), Text(kind, "muted")]
-    yield sentence(
-        *((*title, Text("  ⏎ " if each else "", "accent"), Text(each, "muted")) for each in opens or ("",))
-    )
+    ways = ((Text("  ⏎ " if each else "", "accent"), Text(each, "muted")) for each in opens or ("",))
+    yield sentence(*((*title, *way) for way in ways))
     yield from sentences([EXPLAINED.get(line.sort, "")], "")
     yield from sentences([f"hooks: {line.hooks}" if line.hooks else "", _facts(line)])
 
@@ -506,17 +495,10 @@ def _exhibits(of: Exported) -> Iterator[Exhibit]:
     """The modules of the session's model, and of the second one."""
     answers, opened = of.timeline.of(Answers), of.timeline.of(SecondModelSoFar).opened
     for facts, which in ((of.timeline.facts, ""), (opened.facts if opened else None, " (second model, B)")):
-        read = (
-            answers.get(ModelModules, (False, (facts.path, facts.weight_bytes)))
-            if facts is not None
-            else None
-        )
-        if isinstance(read, ModelModules):
-            yield Exhibit(
-                "map",
-                f"What the model is made of{which}",
-                partial(elements, [*document(read, MOST)], tables="plain map"),
-            )
+        key = (facts.path, facts.weight_bytes) if facts is not None else None
+        if isinstance(read := answers.get(ModelModules, (False, key)), ModelModules):
+            make = partial(elements, [*document(read, MOST)], tables="plain map")
+            yield Exhibit("map", f"What the model is made of{which}", make)
 
 
 MODULES_PART = ExportPart("map", _exhibits)

@@ -9,10 +9,10 @@ from itertools import groupby
 from msgspec import Struct
 
 from engine.protocol import PositionChange, PositionTried, PositionUse, Rotation, TokenShift, TryPosition
-from inspector.blocks.blocks import GAP, Bar, Block, Column, Table, TableRow, Text, number, sentence
+from inspector.blocks.blocks import GAP, Block, Column, Table, TableRow, Text, number, sentence
 from inspector.blocks.page import elements
 from inspector.display import token_label
-from inspector.documents.interventions import changed_to, others
+from inspector.documents.interventions import moved, others
 from inspector.documents.parts import Exhibit, Exported, ExportPart, of_both
 from inspector.scales import count, percent
 from inspector.state.inside import Answers
@@ -50,10 +50,8 @@ class PositionTrial(Struct, frozen=True):
 
     def question(self, node: int) -> tuple[Hashable, TryPosition]:
         """The key of the trial at a token, equal to that of its answer, and the command."""
-        return (
-            (node, self.change, self.offset, self.later),
-            TryPosition(node, self.change, self.offset, until=self.until),
-        )
+        command = TryPosition(node, self.change, self.offset, until=self.until)
+        return (node, self.change, self.offset, self.later), command
 
     @property
     def given(self) -> int:
@@ -217,14 +215,8 @@ def _candidates(tokens: Sequence[TokenShift]) -> Table:
     """The candidates before and after, and the sum of the others."""
     rest = others([(each.before, each.after) for each in tokens], ("",), " ")
     columns = Column(), number("before"), PROBS, number("after "), PROBS
-    return Table(columns, [*map(_candidate, tokens)], rest=rest)
-
-
-def _candidate(token: TokenShift) -> TableRow:
-    after = changed_to(token.before, token.after)
-    return TableRow(
-        (token_label(token.text), percent(token.before), Bar(token.before), after, Bar(token.after))
-    )
+    rows = [TableRow(moved(token_label(each.text), each.before, each.after)) for each in tokens]
+    return Table(columns, rows, rest=rest)
 
 
 def _exhibits(of: Exported) -> Iterator[Exhibit]:

@@ -58,7 +58,7 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
         return
     length = f"length {swept.norm:.2f}, {swept.share:.2f} of the stream's"
     yield sentence(f"{heading(swept)} ({swept.steered} of the path's positions); {length}.")
-    token, other = _followed(swept)
+    *_, token, other = _followed(swept)
     unsteered = f"{signed(swept.difference)} unsteered"
     yield sentence(f"Logits: change of the logit of {token} minus that of {other}, {unsteered}.")
     yield Table(COLUMNS, [*map(_strength, shown)], curve="the strength")
@@ -74,7 +74,7 @@ def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterat
     yield sentence(*long, f"{label}, {reach}", label, tone="accent")
     if swept is None:
         return
-    (token, other), (own, others) = _followed(swept), _followed(swept, False)
+    own, others, token, other = _followed(swept)
     yield sentence(
         f"Logit of {token} minus that of {other}", f"Logit of {own} minus {others}", f"{own} − {others}", tone="muted",
     )  # fmt: skip
@@ -100,14 +100,10 @@ def curve(swept: StrengthsSwept | None, strength: float) -> Iterator[Block]:
     )  # fmt: skip
 
 
-def _followed(swept: StrengthsSwept, figures: bool = True) -> tuple[str, str]:
-    """The two tokens whose logits are followed, with their probabilities."""
+def _followed(swept: StrengthsSwept) -> tuple[str, str, str, str]:
+    """The two tokens whose logits are followed, and both with their probabilities."""
     token, other = (quoted(token_label(text)) for text in (swept.text, swept.other_text))
-    return (
-        (f"{token} ({percent(swept.prob)})", f"{other} ({percent(swept.other_prob)})")
-        if figures
-        else (token, other)
-    )
+    return token, other, f"{token} ({percent(swept.prob)})", f"{other} ({percent(swept.other_prob)})"
 
 
 def _strength(each: SteeredStrength) -> TableRow:
@@ -121,15 +117,14 @@ def _strength(each: SteeredStrength) -> TableRow:
 
 def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
     """The candidates without the direction and with it; if there is no room for all, the likeliest on either side."""
-    every = tried.candidates
     probs = probs_of(tried)
-    likely = sorted(range(len(every)), key=lambda place: -max(probs[place]))
+    likely = sorted(range(len(probs)), key=lambda place: -max(probs[place]))
     own, changed = sides(tried.interventions)
     columns = (
         Column(f"With x{strength:g}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"), number(f"{changed} "),
         Column(cells=(4, 24), priority=2, top=1.0),
     )  # fmt: skip
-    yield Table(columns, [*map(_candidate, every)], rest=others(probs, after=" "), keep=likely)
+    yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(probs, after=" "), keep=likely)
 
 
 def _candidate(each: CandidateChange) -> TableRow:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 from textual.message import Message
@@ -21,6 +21,10 @@ from inspector.widgets.actions import Action, ActionTable, Lack
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
+
+
+Host: TypeAlias = "MainScreen"
+"""The main screen, as its tools and their views know it."""
 
 
 class OfferedHeat(Struct, frozen=True):

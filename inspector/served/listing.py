@@ -45,12 +45,15 @@ def outcome(exchange: Exchange) -> str:
     return f"{number:,} tokens" if number else f"{len(reply.text):,} characters"
 
 
-def listed_line(exchange: Exchange) -> str:
-    """A request and its reply in one line."""
+HEADS = (">number", "time", "kind", "reply", "asked")
+"""Heads of a list of requests."""
+
+
+def listed_row(exchange: Exchange) -> tuple[str, ...]:
+    """A request and its reply in the list."""
     words, kind = asked(exchange)
     when = datetime.fromtimestamp(exchange.at).strftime("%H:%M:%S") if exchange.at else ""
-    parts = (f"{exchange.number:>5}", f"{when:8}", f"{kind:10}", f"{outcome(exchange):14}")
-    return "  ".join((*parts, truncate(visible(words), _WORDS))).rstrip()
+    return str(exchange.number), when, kind, outcome(exchange), truncate(visible(words), _WORDS)
 
 
 class ListedRequest(Struct, frozen=True, tag_field="event"):
@@ -177,22 +180,20 @@ def sums(results: Sequence[Rescored], count: int) -> str:
     """The sums over all replies of a recording, as lines of text."""
     known = [each for each in results if each.source is not None]
     steps = [step for each in known for step in each.steps]
-    wrong = [each for each in known if each.misnamed]
+    differing = sum(not each.same_text for each in known)
+    misnamed, named = (
+        sum(each.misnamed for each in known),
+        sum(len(each.steps) for each in known if each.misnamed),
+    )
     counts = [
         *((sum(each.source == name for each in known), f"tokens known: {SOURCES[name]}") for name in SOURCES),
         *((sum(step.verdict == name for step in steps), f"tokens: {VERDICTS[name]}") for name in VERDICTS),
-        (
-            sum(not each.same_text for each in known),
-            "replies whose text differs from that of these tokens",
-        ),
+        (differing, "replies whose text differs from that of these tokens"),
+        (misnamed, f"of {named:,} tokens of those replies are named wrongly"),
     ]
     lines = [f"{count:,} requests, {len(known):,} replies computed again"]
     lines += [f"  {number:>6,}  {words}" for number, words in counts if number]
     largest = max((each.largest for each in known if each.largest is not None), default=None)
     if largest is not None:
         lines.append(f"  {largest:>6.3f}  largest difference of a logprob, in nats")
-    if wrong:
-        named = sum(len(each.steps) for each in wrong)
-        misnamed = sum(each.misnamed for each in wrong)
-        lines.append(f"  {misnamed:>6,}  of {named:,} tokens of those replies are named wrongly")
     return "".join(f"{line}\n" for line in lines)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from engine.errors import PromptError
-from engine.files import MIB, open_regular, shorter, typed
+from engine.files import MIB, read_regular, shorter, typed
 from inspector.served import replies
 from inspector.served.replies import Exchange, Reply, ServedReply, events_of, json_lines, json_of
 from inspector.served.requests import ServedRequest, asks_for_text, parsed_json, served_request
@@ -77,14 +77,11 @@ def exchanges_of(path: str) -> list[Exchange]:
     """
     name = shorter(path)
     try:
-        with open_regular(typed(path)) as file:
-            content = file.read(MOST_BYTES + 1)
+        content = read_regular(typed(path), MOST_BYTES)
     except FileNotFoundError:
         raise PromptError(f"There is no file {name}.", "Check the path's spelling.") from None
     except OSError as error:
         raise PromptError(f"{name} can't be read: {error.strerror}.", KINDS) from error
-    if len(content) > MOST_BYTES:
-        raise PromptError(f"{name} has more than {MOST_BYTES // MIB} MiB.", "Give a part of it.")
     encoding = "utf-16" if content.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     found = list(_exchanges(name, content.decode(encoding, "replace")))
     if not found:

@@ -139,9 +139,8 @@ def served_request(body: Any, source: str, by_mlx_lm: bool = True) -> ServedRequ
         PromptError: It is no request for text.
     """
     if not asks_for_text(body):
-        raise PromptError(
-            f"{source} has neither messages nor a prompt.", "Give the body of a request for text."
-        )
+        hint = "Give the body of a request for text."
+        raise PromptError(f"{source} has neither messages nor a prompt.", hint)
     chat = "messages" in body
     messages, tools = conversation_of(source, body) if chat else ((), "")
     variables = body.get("chat_template_kwargs")
@@ -279,17 +278,21 @@ def conversation_of(source: str, fields: Mapping[str, Any]) -> tuple[tuple[Messa
         what = "an empty" if found == [] else "no"
         raise PromptError(f"{source} has {what} list of messages.", CONVERSATION)
     messages = tuple(_message(f"{source}, message {number}", each) for number, each in enumerate(found, 1))
-    if tools is not None and not _is_objects(tools):
-        raise PromptError(
-            f"{source}: tools must be a list of objects.", "Write them as OpenAI's API takes them."
-        )
-    dumped = json.dumps(tools) if tools else ""
+    listed = [] if tools is None else _objects(f"{source}: tools", tools)
+    dumped = json.dumps(listed) if listed else ""
     _check_size(f"{source}: the list of tools", dumped)
     return messages, dumped
 
 
-def _is_objects(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, dict) for each in value)
+def _objects(what: str, value: Any) -> list[Any]:
+    """A list of objects, as OpenAI's API has them.
+
+    Raises:
+        PromptError: It is none.
+    """
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise PromptError(f"{what} must be a list of objects.", "Write them as OpenAI's API takes them.")
+    return value
 
 
 def _message(where: str, value: Any) -> Message:
@@ -341,12 +344,8 @@ def _text(where: str, content: Any) -> str:
 
 def _calls(where: str, calls: Any) -> list[dict[str, Any]]:
     """Tool calls, whose arguments OpenAI's API writes as JSON in a text and templates take as values."""
-    if not _is_objects(calls):
-        raise PromptError(
-            f"{where}: tool_calls must be a list of objects.", "Write them as OpenAI's API does."
-        )
     made = []
-    for call in calls:
+    for call in _objects(f"{where}: tool_calls", calls):
         function = call.get("function")
         text = function.get("arguments") if isinstance(function, dict) else None
         if isinstance(text, str) and text:

@@ -217,9 +217,8 @@ class Rescoring:
         if not found:
             return None
         stops = self._request.settings.stop
-        exact = (
-            n for n in found if written(n) == self._reply.text or any(stop in written(n) for stop in stops)
-        )
+        texts = [(length, written(length)) for length in found]
+        exact = (n for n, text in texts if text == self._reply.text or any(stop in text for stop in stops))
         length = next(exact, found[0])
         return drawn[: length + (length < len(drawn) and drawn[length] in self._eos)]
 
@@ -333,11 +332,7 @@ def as_served(facts: protocol.ModelFacts) -> str:
 
 def _is(token: ServedToken, step: Step) -> bool:
     """Tell whether an entry of a reply names the token of a step, as one that says nothing does, too."""
-    if token.id is None and token.raw is None:
-        return True
-    if token.id is not None:
-        return token.id == step.id
-    return token.raw == step.raw
+    return token.raw in (None, step.raw) if token.id is None else token.id == step.id
 
 
 # ---- the text that a server makes of its tokens ---------------------------------------------------
@@ -369,13 +364,12 @@ def said_as(
             if stop not in written or stop in said:
                 continue
             before, _, after = written.partition(stop)
-            if not after or said == before:
+            if after and said != before:
+                written = written.replace(stop, "")
+                continued = f"The server deleted {stop!r} from the text and continued"
+                notes.append(f"{continued}: it stops at its own tokens alone.")
+            else:
                 written = before
-                continue
-            written = written.replace(stop, "")
-            notes.append(
-                f"The server deleted {stop!r} from the text and continued: it stops at its own tokens alone."
-            )
     same = said == written or _plain(said, marks) == _plain(written, marks)
     if not same and not (reply.calls and _in_order(reply, written, marks)):
         return False, ()

@@ -100,14 +100,11 @@ def joined(whole: HeadsSwept, more: HeadsSwept) -> HeadsSwept:
     units = {each.intervention: each for each in (*whole.units, *more.units)}
     checks = {check.name: check for check in whole.facts.checks}
     for check in more.facts.checks:
-        checks[check.name] = max(checks.get(check.name, check), check, key=_excess)
+        worse = (checks.get(check.name, check), check)
+        checks[check.name] = max(worse, key=lambda each: each.error / (each.bound or 1.0))
     facts = replace(whole.facts, checks=tuple(checks.values()), ms=whole.facts.ms + more.facts.ms)
     run = whole.tokens_run + more.tokens_run
     return replace(whole, units=tuple(sorted(units.values(), key=_place)), facts=facts, tokens_run=run)
-
-
-def _excess(check: Check) -> float:
-    return check.error / check.bound if check.bound else check.error
 
 
 def _place(unit: protocol.SweptUnit) -> tuple[int, int, int]:
@@ -268,14 +265,12 @@ class Answers(CapabilityState):
         """
         subject = _SUBJECTS.get(kind, KEYS[kind])
         kept = sorted(self._kept[kind].items(), key=lambda each: each[1][1])
-        found: OrderedDict[Hashable, Any] = OrderedDict()
+        found: dict[Hashable, Any] = {}
         for (of_second, _), (answer, came) in kept:
             if of_second is second and came > self._tree and _shown(answer):
                 about = subject(answer)
-                if isinstance(answer, HeadsSwept) and about in found:
-                    answer = joined(found[about], answer)
-                found[about] = answer
-                found.move_to_end(about)
+                before = found.pop(about, None)
+                found[about] = joined(before, answer) if isinstance(before, HeadsSwept) else answer
         return list(found.values())
 
     @classmethod

@@ -19,15 +19,11 @@ def after(timeline: Timeline, node: int) -> Sequence[Candidate]:
     item = timeline.tree.nodes[node]
     if isinstance(item, Step):
         return item.next.candidates
-    read = timeline.prompts.by_end.get(node)
-    if read is not None and read.prefilled is not None:
+    if (read := timeline.prompts.by_end.get(node)) is not None and read.prefilled is not None:
         return read.prefilled.next.candidates
-    for child in timeline.tree.children.get(node, ()):
-        later = timeline.tree.nodes[child]
-        found = later.choice.candidates if isinstance(later, Step) else later.candidates
-        if found:
-            return found
-    return ()
+    later = (timeline.tree.nodes[child] for child in timeline.tree.children.get(node, ()))
+    found = (each.choice.candidates if isinstance(each, Step) else each.candidates for each in later)
+    return next(filter(None, found), ())
 
 
 def pair(own: Sequence[Candidate], source: Sequence[Candidate]) -> tuple[int, int] | None:
@@ -65,17 +61,13 @@ def pairs_from(text: str, name: str) -> tuple[PatchPair, ...]:
     Raises:
         PromptError: A line is no pair, or there are none or too many.
     """
-    pairs: list[PatchPair] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            if len(pairs) == MOST_PAIRS:
-                raise PromptError(
-                    f"{name} has more than {MOST_PAIRS} pairs.", "Give fewer, in several files."
-                )
-            pairs.append(_pair_of(line, f"Line {number} of {name}"))
-    if not pairs:
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
         raise PromptError(f"{name} has no pairs.", _SHAPE)
-    return tuple(pairs)
+    pairs = tuple(_pair_of(line, f"Line {number} of {name}") for number, line in lines[:MOST_PAIRS])
+    if len(lines) > MOST_PAIRS:
+        raise PromptError(f"{name} has more than {MOST_PAIRS} pairs.", "Give fewer, in several files.")
+    return pairs
 
 
 _SHAPE = (
@@ -119,9 +111,12 @@ def alignment_words(answer: ActivationsPatched) -> str:
         return ""
     faced = facing_words([(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns])
     how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
-    if answer.floor is None:
-        return f"Aligned {how}: {faced}."
-    return f"Aligned {how}: {faced}. Their places alone move the difference by up to {answer.floor:.2f}."
+    alone = (
+        ""
+        if answer.floor is None
+        else f" Their places alone move the difference by up to {answer.floor:.2f}."
+    )
+    return f"Aligned {how}: {faced}.{alone}"
 
 
 def partner_of(answer: ActivationsPatched, column: PatchColumn) -> int:

@@ -7,7 +7,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from rich.style import Style
+from textual.geometry import clamp
 
 from engine.protocol import (
     TRIANGLE_TOKENS,
@@ -127,15 +127,24 @@ class AttentionView(InsideView[AttentionRead]):
         """True if they are squeezed into the panel."""
         self.fits = True
         """True if each of their rows and columns has a cell of its own."""
-        self._chosen: Head | None = None
+        self._wanted: Head | None = None
+        """The head that was chosen; it stays at other tokens, where there may be none such."""
+        self.at: tuple[Head, AttentionLayer] | None = None
+        """The head that is looked at, the nearest that the answer has, and its layer: see `look`."""
+        self.scored: HeadsScored | None = None
+        """The scores of all heads over the path or the standard texts; None until they are known."""
+        self.read: TriangleRead | None = None
+        """The weights of the head from all tokens."""
+        self.over_path: tuple[Replies[Any], Hashable, Command] | None = None
+        """The question whose answer is shown instead of the maps: the answers that it is among, key and command."""
         self._sorts = False
         """True if the first head of the order is chosen as soon as the scores are known."""
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer; without a head the same one as before."""
         layer, *head = place
-        number = head[0] - 1 if head else self._chosen.head if self._chosen is not None else 0
-        self._chosen, self.triangle, self.order = Head(layer - 1, number), False, 0
+        number = head[0] - 1 if head else self._wanted.head if self._wanted is not None else 0
+        self._wanted, self.triangle, self.order = Head(layer - 1, number), False, 0
 
     def heat_of_text(self) -> OfferedHeat | None:
         """The weights of the chosen head from the selected token, or the one that was looked at last."""
@@ -151,7 +160,7 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _found(self, read: AttentionRead) -> tuple[Head, AttentionLayer] | None:
         """The chosen head, or the nearest that an answer has, and its layer; at first one that looks at something."""
-        self._chosen = wanted = self._chosen or most_focused(read)
+        self._wanted = wanted = self._wanted or most_focused(read)
         if wanted is None or not read.layers:
             return None
         layer = min(read.layers, key=lambda each: abs(each.layer - wanted.layer))
@@ -160,8 +169,7 @@ class AttentionView(InsideView[AttentionRead]):
     @property
     def chosen(self) -> Head | None:
         """The head that is looked at."""
-        found = self._found(self.answer) if self.answer is not None else None
-        return found[0] if found is not None else None
+        return self.at[0] if self.at is not None else None
 
     @property
     def single(self) -> Head | None:
@@ -172,12 +180,22 @@ class AttentionView(InsideView[AttentionRead]):
     def look(self) -> None:
         """See `InsideView`; the first head of another order is chosen once their scores are known."""
         super().look()
+        self.scored = self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
         if self._sorts and self.scores:
             self._sorts, best = False, ranked(self.scores, self.order)[0]
             if ORDERS[self.order].score(best) is not None:
-                self._chosen = Head(best.layer, best.head)
+                self._wanted = Head(best.layer, best.head)
+        self.at = self._found(self.answer) if self.answer is not None else None
+        self.read = self.over_path = None
         if (head := self.single) is not None:
             self.timeline.of(Answers).head = head
+        if self.triangle and head is not None:
+            self.read = self._over(self._triangles, *head)
+            node = self.read.node if self.read is not None else self.end
+            self.over_path = self._triangles, (node, *head), ReadTriangle(self.end, *head)
+        elif self.order and not self.triangle:
+            node = self.scored.node if self.scored is not None else self.end
+            self.over_path = self._scores, (self.texts or node,), ScoreHeads(self.end, self.texts)
 
     # ---- asking ---------------------------------------------------------------------------------
 
@@ -186,10 +204,9 @@ class AttentionView(InsideView[AttentionRead]):
 
     def ask(self) -> None:
         super().ask()
-        if self.order and self._scored is None:
-            self._scores.want(self._scores_key, ScoreHeads(self.end, self.texts))
-        if self.triangle and (head := self.single) and self._over(self._triangles, *head) is None:
-            self._triangles.want((self.end, *head), ReadTriangle(self.end, *head))
+        if self.over_path is not None:
+            answers, key, question = self.over_path
+            answers.want(key, question)
 
     def drop(self) -> None:
         for answers in (self.answers, self._triangles, self._scores):
@@ -204,29 +221,16 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _over(self, answers: Replies[Known], *head: int) -> Known | None:
         """An answer about a path with the token: the one on show, or one that ended before."""
-        if (answer := answers.get((self.end, *head))) is not None:
-            return answer
-        for item in self.timeline.items[max(0, self.timeline.slot - 1) :]:
-            if (answer := answers.get((item.node, *head))) is not None:
-                return answer
-        return None
-
-    @property
-    def _scores_key(self) -> Hashable:
-        """The key of the scores that are wanted."""
-        scored = self._scored
-        return (self.texts or (scored.node if scored is not None else self.end),)
-
-    @property
-    def _scored(self) -> HeadsScored | None:
-        """The scores of all heads over the path or the standard texts; None until they are known."""
-        return self._over(self._scores) if self.texts is None else self._scores.get((self.texts,))
+        nodes: list[int] = [self.end]
+        if answers.any:
+            nodes += [item.node for item in self.timeline.items[max(0, self.timeline.slot - 1) :]]
+        found = [answers.get((node, *head)) for node in nodes]
+        return next((answer for answer in found if answer is not None), None)
 
     @property
     def scores(self) -> tuple[HeadScore, ...]:
-        """These, if their checks passed."""
-        scored = self._scored
-        return scored.heads if scored is not None and scored.facts.failed is None else ()
+        """The scores, if their checks passed."""
+        return self.scored.heads if self.scored is not None and self.scored.facts.failed is None else ()
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -235,15 +239,15 @@ class AttentionView(InsideView[AttentionRead]):
         return max(3, min(TEXT_ROWS, self.area.height // 3, needed))
 
     def heading(self, answer: AttentionRead | None) -> str:
-        found = self._found(answer) if answer is not None else None
-        if self.triangle and found is not None:
-            head, read = found[0], self._over(self._triangles, *found[0])
-            known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits" if read is not None else ""
+        if self.triangle and (head := self.chosen) is not None:
+            known, read = "", self.read
+            if read is not None:
+                known = f": {read.tokens:,} tokens, {size(read.nbytes)} of 16 bits"
             long, short = f"Where {head.name} looks from each token{known}", f"{head.name}, all tokens"
             return first_fitting(self.area.width - TITLED, long, f"{short}{known}", short)
         if self.order:
             known = ""
-            if (scored := self._scored) is not None:
+            if (scored := self.scored) is not None:
                 known = f", over {f'{scored.tokens:,}' if self.texts is None else 'random'} tokens"
             return f"Heads sorted by: {ORDERS[self.order].name}{known}"
         if answer is None or not answer.layers:
@@ -252,30 +256,26 @@ class AttentionView(InsideView[AttentionRead]):
         return f"Where each head looks: {len(answer.layers)} layers of {most} heads"
 
     def heat(self, answer: AttentionRead) -> tuple[str, Sequence[float], Collection[int]]:
-        if (found := self._found(answer)) is None:
+        if self.at is None:
             return "", (), ()
-        head, layer = found
+        head, layer = self.at
         title = attention_from(head.name, self.path, self.timeline.selected, self.area.width - TITLED)
         return title, weights_of(layer, head.head, answer.tokens), ()
 
     def situation(self) -> str:
-        width = self.app.size.width - 2
-        if self.triangle and (head := self.single) is not None:
-            read = self._over(self._triangles, *head)
-            return told(self._triangles, (read.node if read else self.end, *head), width)
-        if self.order and not self.triangle:
-            return told(self._scores, self._scores_key, width)
+        if self.over_path is not None:
+            return told(*self.over_path[:2], self.app.size.width - 2)
         return super().situation()
 
     def draw(self, answer: AttentionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        if (found := self._found(answer)) is None:
+        if self.at is None:
             return centred([(visible(line), on.ink("muted")) for line in answer.missing], width, height)
-        chosen, layer = found
+        chosen, layer = self.at
         main = [*self._main(answer, chosen, on)]
         if self.triangle and (width < SIDE or height < LOW):
             return Painter(on).draw([*main, QUIET], width, height)
         known = None
-        if self._scores.any and (scored := self._scored) is not None:
+        if (scored := self.scored) is not None:
             own = (each for each in self.scores if (each.layer, each.head) == chosen)
             known = next(((each, scored) for each in own), None)
         first = min(self.candidates, key=attrgetter("rank"), default=None)
@@ -286,23 +286,24 @@ class AttentionView(InsideView[AttentionRead]):
 
     def _main(self, answer: AttentionRead, chosen: Head, on: Canvas) -> Iterable[Block]:
         """The maps, the ranking or the weights from all tokens; or the reason why they aren't there."""
-        if self.triangle:
-            if (head := self.single) is None:
-                said = "A single head can be shown from all tokens: choose one with [ or ]."
-                return [noticed([(said, on.ink("muted"))], middle=True)]
-            read = self._over(self._triangles, *head)
-            if read is None or read.facts.failed is not None:
-                runs = "The whole path goes through the model again."
-                return [self._absent(self._triangles, (read.node if read else self.end, *head), runs, on)]
-            return [Drawn(partial(self._triangle, read), (6, read.tokens + 5))]
-        if self.order:
-            if not self.scores or (scored := self._scored) is None:
-                runs = "Repeated random tokens go through the model."
-                if self.texts is None:
-                    runs = "The whole path goes through the model again."
-                return [self._absent(self._scores, self._scores_key, runs, on)]
-            return ranking(answer, scored, self.order, chosen)
-        return maps(answer, chosen)
+        if self.triangle and self.single is None:
+            said = "A single head can be shown from all tokens: choose one with [ or ]."
+            return [noticed([(said, on.ink("muted"))], middle=True)]
+        if self.over_path is None:
+            return maps(answer, chosen)
+        answers, key, _ = self.over_path
+        found = answers.get(key)
+        why = why_missing(on, found.facts if found is not None else None, answers.failure(key))
+        if self.read is not None and not why:
+            return [Drawn(partial(self._triangle, self.read), (6, self.read.tokens + 5))]
+        if self.scored is not None and self.scores and not self.triangle:
+            return ranking(answer, self.scored, self.order, chosen)
+        runs = "The whole path goes through the model again."
+        if self.texts is not None and not self.triangle:
+            runs = "Repeated random tokens go through the model."
+        live = f"Press esc, then {key_for('go_live')} to continue live."
+        unrecorded = ("This was not recorded.", on.rich_style), (live, on.ink("muted"))
+        return [noticed(why or ([(runs, on.rich_style)] if self.live else [*unrecorded]), middle=True)]
 
     def _triangle(self, read: TriangleRead, painter: Painter, width: int, height: int) -> list[Row]:
         drawn = Triangle(read, self.timeline.items, len(self.path) - 1, painter, self.squeezed)
@@ -310,37 +311,26 @@ class AttentionView(InsideView[AttentionRead]):
         self.fits = drawn.fits
         return rows
 
-    def _absent(self, answers: Replies[Any], key: Hashable, runs: str, on: Canvas) -> Drawn:
-        """The reason why an answer about the whole path isn't there; `runs` says what is computed for it."""
-        answer = answers.get(key)
-        texts: list[tuple[str, Style]] = [(runs, on.rich_style)]
-        if not self.live:
-            live = f"Press esc, then {key_for('go_live')} to continue live."
-            texts = [("This was not recorded.", on.rich_style), (live, on.ink("muted"))]
-        why = why_missing(on, answer.facts if answer is not None else None, answers.failure(key))
-        return noticed(why or texts, middle=True)
-
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_layer(self, by: int) -> None:
         """Choose the same head of a later layer, or of an earlier one; in a ranking the head before or after."""
         if self.order and self.scores and not self.triangle:
             best = [Head(each.layer, each.head) for each in ranked(self.scores, self.order)]
-            place = best.index(self._chosen) - by if self._chosen in best else 0
-            self._chosen = best[max(0, min(len(best) - 1, place))]
-        elif self.answer is not None and (found := self._found(self.answer)) is not None:
-            layers = list(
-                dict.fromkeys(layer.layer for layer in self.answer.layers)
-            )  # some have several attentions
-            place = layers.index(found[0].layer) + by
-            self._chosen = Head(layers[max(0, min(len(layers) - 1, place))], found[0].head)
+            place = best.index(self._wanted) - by if self._wanted in best else 0
+            self._wanted = best[clamp(place, 0, len(best) - 1)]
+        elif self.answer is not None and self.at is not None:
+            layers = [
+                *dict.fromkeys(layer.layer for layer in self.answer.layers)
+            ]  # some have several attentions
+            place = clamp(layers.index(self.at[0].layer) + by, 0, len(layers) - 1)
+            self._wanted = Head(layers[place], self.at[0].head)
 
     def turn_head(self, by: int) -> None:
         """Choose the next head of the layer, its mean or its maximum; after the last comes the first."""
-        if self.answer is not None and (found := self._found(self.answer)) is not None:
-            head, layer = found
-            own = columns(layer)
-            self._chosen = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
+        if self.at is not None:
+            head, own = self.at[0], columns(self.at[1])
+            self._wanted = Head(head.layer, own[(own.index(head.head) + by) % len(own)])
 
     def sort(self) -> None:
         """Sort the heads in the next order; the first of them is chosen."""

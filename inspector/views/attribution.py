@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import field
+from textual.geometry import clamp
 
 from engine.protocol import Attribute, AttributionRead, Command
 from inspector.blocks.paint import Painter
@@ -69,7 +70,12 @@ class Contributions(InsideView[AttributionRead]):
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host, Replies(host.controller.client, AttributionRead))
         self._choices = AttributionChoices()
-        self._made: tuple[tuple[AttributionRead, frozenset[int], bool], list[ContributionRow]] | None = None
+        self.rows: Sequence[ContributionRow] = ()
+        """The rows in their order."""
+        self.at = 0
+        """The index of the row that is looked at."""
+        self._made_of: tuple[AttributionRead, frozenset[int], bool] | None = None
+        """The answer and the choices that the rows were made of: large models have thousands of heads."""
 
     def begin(self) -> None:
         """Take a logit of the selected token apart: against the highlighted candidate, if that is a different one."""
@@ -84,91 +90,76 @@ class Contributions(InsideView[AttributionRead]):
         """The choices at the present token."""
         return self._choices.at(self.timeline)
 
+    def look(self) -> None:
+        """See `InsideView`; with the rows, and the place of the chosen one, of a folded head that of its attention."""
+        super().look()
+        answer, choices = self.answer, self.choices
+        if answer is None:
+            self.rows = ()
+            return
+        made_of = answer, frozenset(choices.unfolded), choices.by_size
+        if made_of != self._made_of:
+            self._made_of, self.rows = made_of, rows_of(*made_of)
+        keys, wanted = [row.key for row in self.rows], choices.row or (-1, None)
+        for key in (wanted, (wanted[0], None)):
+            if key in keys:
+                self.at = keys.index(key)
+                return
+        layer = choices.layer if choices.row is None else None
+        own = [at for at, row in enumerate(self.rows) if layer in (None, answer.parts[row.part].layer)]
+        self.at = max(own or range(len(keys)), key=lambda at: abs(self.rows[at].value), default=0)
+
     # ---- asking ---------------------------------------------------------------------------------
 
     def question(self) -> tuple[Hashable, Command]:
-        tokens = self.asked
+        """See `InsideView`; in a recording that hasn't the answer, and as long as no token was chosen, about others."""
+        tokens, chosen = self.tokens, self.choices.token is not None or self.choices.against is not None
+        if not (self.live or chosen or self.answers.get((self.node, tokens))):
+            known = [pair for _, pair in self.answers.about(self.node)]
+            here = told_here(self.timeline, [pair[0] for pair in known])
+            tokens = next((pair for pair in reversed(known) if pair[0] in here), tokens)
         return (self.node, tokens), Attribute(self.node, tokens)
-
-    @property
-    def asked(self) -> tuple[int, ...]:
-        """The tokens of the question: those that are wanted, in a recording others where it has only those."""
-        return self._recorded() or self.tokens
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """The token whose logit is wanted, and the one that it is compared with."""
         return self.choices.tokens(self.timeline)
 
-    def _recorded(self) -> tuple[int, ...]:
-        """The tokens that a recording has answers about, if it has none about the wanted ones."""
-        if not self.host.controller.transport.recorded or self.answers.get((self.node, self.tokens)):
-            return ()
-        pairs = [key[1] for key in self.answers.keys if isinstance(key, tuple) and key[0] == self.node]
-        here = told_here(self.timeline, [pair[0] for pair in pairs])
-        chosen = self.choices.token is not None or self.choices.against is not None
-        return () if chosen else next((pair for pair in reversed(pairs) if pair[0] in here), ())
-
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: AttributionRead | None) -> str:
-        names = [quoted(self._label(id)) for id in self.asked]
-        if not names:
+        known = [(each.id, each.text) for each in answer.tokens] if answer is not None else []
+        ids = [id for id, _ in known] or self.tokens
+        if not ids:
             return "Contributions"
+        names = [quoted(label_of(self.timeline, id, known)) for id in ids]
         why, what = f"Why {' rather than '.join(names)}", "difference" if len(names) == 2 else "logit"
         adds = f"{why}: what each part adds"
         return first_fitting(self.area.width - TITLED, f"{adds} to the {what}", adds, why)
 
-    def _label(self, id: int) -> str:
-        told = self.answer.tokens if self.answer is not None else ()
-        return label_of(self.timeline, id, ((each.id, each.text) for each in told))
-
     def draw(self, answer: AttributionRead, on: Canvas, width: int, height: int) -> list[Row]:
-        rows = self._rows(answer)
-        blocks = bars(answer, rows, self._at(rows), self.choices.by_size)
-        return Painter(on).draw(blocks, width, height)
-
-    def _rows(self, answer: AttributionRead) -> list[ContributionRow]:
-        """The rows in their order, made again where something changed: large models have thousands of heads."""
-        made_of = answer, frozenset(self.choices.unfolded), self.choices.by_size
-        if self._made is None or self._made[0][0] is not answer or self._made[0][1:] != made_of[1:]:
-            self._made = made_of, rows_of(*made_of)
-        return self._made[1]
-
-    def _at(self, rows: Sequence[ContributionRow]) -> int:
-        """Place of the row that is looked at; of a head that was folded its attention's."""
-        keys, wanted = [row.key for row in rows], self.choices.row
-        for key in (wanted, (wanted[0], None) if wanted else None):
-            if key in keys:
-                return keys.index(key)
-        own = list(range(len(rows)))
-        if wanted is None and self.choices.layer is not None and (answer := self.answer) is not None:
-            own = [at for at in own if answer.parts[rows[at].part].layer == self.choices.layer] or own
-        return max(own, key=lambda at: abs(rows[at].value), default=0)
+        return Painter(on).draw(bars(answer, self.rows, self.at, self.choices.by_size), width, height)
 
     # ---- keys -----------------------------------------------------------------------------------
 
     def turn_row(self, by: int) -> None:
         """Look at another part."""
-        if (answer := self.answer) is not None and (rows := self._rows(answer)):
-            self.choices.row = rows[max(0, min(len(rows) - 1, self._at(rows) + by))].key
+        if self.rows:
+            self.choices.row = self.rows[clamp(self.at + by, 0, len(self.rows) - 1)].key
 
     @property
     def has_heads(self) -> bool:
         """True if what is looked at is an attention whose heads are known, or one of them."""
-        answer = self.answer
-        rows = self._rows(answer) if answer is not None else []
-        return bool(answer and rows and heads_of(answer, answer.parts[rows[self._at(rows)].part]))
+        answer = self.answer if self.rows else None
+        return answer is not None and heads_of(answer, answer.parts[self.rows[self.at].part]) > 0
 
     def unfold(self) -> None:
         """Show the heads of the attention that is looked at, or fold them."""
-        if (answer := self.answer) is None or not (rows := self._rows(answer)):
-            return
-        row = rows[self._at(rows)]
         if self.has_heads:
+            row = self.rows[self.at]
             self.choices.unfolded ^= {row.part}
             self.choices.row = row.key
-        else:
+        elif self.rows:
             self.say("This part has no heads: ↑↓ goes to an attention, which has some")
 
     def unfold_all(self) -> None:

@@ -100,9 +100,8 @@ class CostsView(View):
 
     def result(self, kind: type[Measure]) -> Profiled | RooflineMeasured | KVCompared | None:
         """The result of a kind of measurement so far."""
-        if kind is CompareKV:
-            return self.measured.compared
-        return self.measured.profiled if kind is Profile else self.measured.roofline
+        found = self.measured
+        return {Profile: found.profiled, MeasureRoofline: found.roofline, CompareKV: found.compared}[kind]
 
     def show_page(self, page: int) -> None:
         """Show a page, and measure what it needs and what is neither known, nor failed, nor under way."""

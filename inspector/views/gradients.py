@@ -14,6 +14,7 @@ from inspector.documents.gradients import METHODS, asked_words, complete_words, 
 from inspector.keys import key_for
 from inspector.main.inside_view import SCROLLS, TITLED, InsideView, Notice, look_table, walking
 from inspector.main.tool import OfferedHeat
+from inspector.main.view import neighbor
 from inspector.session.requests import Replies
 from inspector.state.candidates import TokenChoices, label_of, told_here
 from inspector.widgets.actions import Action, ActionTable, both
@@ -53,7 +54,8 @@ GRADIENTS_KEYS = look_table(
     Action("gradients.method", "Method",
            "Gradient × input, at the text alone, or integrated gradients, along the line from a baseline to the text: "
            "their shares sum to what lies between, but for a residual that is stated.",
-           lambda own: own.turn_method(), hint=lambda own: own.other_method, worth=8),
+           lambda own: own.turn_method(), worth=8,
+           hint=lambda own: METHODS["input" if own.integrated else "integrated"]),
     Action("gradients.baseline", "Baseline",
            "Begin the line elsewhere: at the mean of all tokens, the first token, “ the”, or zeros, the worst of them.",
            lambda own: own.turn_baseline(), hint=lambda own: "baseline" if own.integrated else "", worth=6),
@@ -113,11 +115,11 @@ class GradientsView(InsideView[GradientsRead]):
         key: tuple[Hashable, ...] = (self.node, tokens, choices.method, *line)
         if self.live or self.answers.get(key) is not None:
             return key, asked
-        known = [each for each in self.answers.keys if isinstance(each, tuple) and each[0] == self.node]
+        known = self.answers.about(self.node)
         here = told_here(self.timeline, [each[1][0] for each in known])
-        known = [each for each in known if each[1][0] in here]
-        same = [each for each in known if each[2] == choices.method]
-        return (same or known or [key])[-1], asked
+        known = [key, *(each for each in known if each[1][0] in here)]
+        same = [each for each in known[1:] if each[2] == choices.method]
+        return (same or known)[-1], asked
 
     @property
     def integrated(self) -> bool:
@@ -128,11 +130,6 @@ class GradientsView(InsideView[GradientsRead]):
     def chooses(self) -> bool:
         """True if the model is known to choose experts that could be held."""
         return self.integrated and self.answer is not None and self.answer.chooses
-
-    @property
-    def other_method(self) -> str:
-        """The word for the key of the method."""
-        return METHODS["input" if self.integrated else "integrated"]
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -148,9 +145,9 @@ class GradientsView(InsideView[GradientsRead]):
         return first_fitting(room, f"Share of each token (%): {means}", f"Share (%): {means}"), every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
-        told = answer.tokens if answer is not None else ()
-        ids = [each.id for each in told] or self.choices.tokens(self.timeline)
-        names = [quoted(label_of(self.timeline, id, ((each.id, each.text) for each in told))) for id in ids]
+        known = [(each.id, each.text) for each in answer.tokens] if answer is not None else []
+        ids = [id for id, _ in known] or self.choices.tokens(self.timeline)
+        names = [quoted(label_of(self.timeline, id, known)) for id in ids]
         if not names:
             return "Gradients"
         what = f"Tokens behind {' rather than '.join(names)}"
@@ -197,9 +194,8 @@ class GradientsView(InsideView[GradientsRead]):
 
     def turn_steps(self, by: int) -> None:
         """Begin with fewer or more steps."""
-        place = STEPS.index(self.choices.steps) + by
         if self.integrated:
-            self.choices.steps = STEPS[max(0, min(len(STEPS) - 1, place))]
+            self.choices.steps = neighbor(STEPS, self.choices.steps, by)
         else:
             self.say(
                 f"Gradient × input takes no steps: {key_for('gradients.method')} goes to a method that does"

@@ -23,7 +23,7 @@ from engine.protocol import (
     SweepHeads,
     SweptUnit,
 )
-from inspector.blocks.blocks import GAP, Block, Drawn, sentence, sentences
+from inspector.blocks.blocks import GAP, Drawn, sentence, sentences
 from inspector.blocks.heat_map import LABEL, NUMBERED, HeatMap, Scale, figure
 from inspector.blocks.paint import Painter
 from inspector.display import first_fitting, pad, quoted, token_label, truncate
@@ -44,7 +44,7 @@ from inspector.main.inside_view import (
 )
 from inspector.scales import KL_BITS, percent
 from inspector.session.requests import Replies
-from inspector.state.candidates import told_here
+from inspector.state.candidates import ranked, told_here
 from inspector.state.inside import interventions_words, joined, steered_words, tried_key
 from inspector.widgets.actions import Action, ActionTable, both
 from inspector.widgets.canvas import Canvas, Row
@@ -152,8 +152,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         self.measure = MEASURES[0]
         """The measure that the map is coloured by."""
         self.swept: HeadsSwept | None = None
-        """The sweep of the token, if it passed its checks. This and the next two follow from what is chosen: see
+        """The sweep of the token, if it passed its checks. This and the next three follow from what is chosen: see
         `look`."""
+        self.units: list[Intervention] = []
+        """All units, layer by layer."""
         self.unit = Intervention("layer", 0)
         """The unit under the cursor."""
         self.trial: tuple[Hashable, Intervene] | None = None
@@ -171,10 +173,7 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     # ---- asking ---------------------------------------------------------------------------------
 
-    def question(self) -> tuple[Hashable, Command]:
-        return self._question_in("token")
-
-    def _question_in(self, scope: Scope) -> tuple[Hashable, Command]:
+    def question(self, scope: Scope = "token") -> tuple[Hashable, Command]:
         command = SweepHeads(self.node, self._followed, heads=() if self._large else None, scope=scope)
         return (self.node, self._followed, scope, None), command
 
@@ -182,9 +181,7 @@ class SwitchOff(InsideView[HeadsSwept]):
     def _followed(self) -> int | None:
         """The token whose logit is followed: the slot's own, at the last token the most probable one; in a recording
         another candidate if that one's was not recorded."""
-        best = min(self.timeline.candidates, key=lambda each: each.rank, default=None)
-        chosen = self.timeline.selected or best
-        own = chosen.id if chosen is not None else None
+        own = next(iter(ranked(self.timeline)), None)
         known = [key[1] for key in self.answers.about(self.node)]
         if self.live or own in known:
             return own
@@ -201,9 +198,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         """See `InsideView`; with the heads that were asked for, and the question about the chosen units."""
         super().look()
         self.found(self._sweep() if self.path else None, self.failure)
-        self.swept = self.trial = None
+        self.swept, self.units, self.trial = None, [], None
         if self.answer is not None and self.failed is None and self.answer.units:
             self.swept = self.answer
+            self.units = [each.intervention for each in self.swept.units]
             self.unit = self._unit(self.swept)
             trial = Intervene(self.node, self.interventions, self.scope)
             self.trial = tried_key(trial), trial
@@ -211,13 +209,12 @@ class SwitchOff(InsideView[HeadsSwept]):
     def _sweep(self) -> HeadsSwept | None:
         """The known sweep of the token, in the present scope or else in the other one: that of layers and parts, with
         the heads of those layers that were asked for."""
-        scopes: tuple[Scope, ...] = ("token", "context") if self.scope == "token" else ("context", "token")
-        for scope in scopes:
+        for scope in sorted(("token", "context"), key=lambda each: each != self.scope):
             of = self.node, self._followed, scope
             if (whole := self.answers.get((*of, None))) is None:
                 continue
             layers = sorted(key for key in self.answers.about(*of) if key[3] is not None)
-            found = (whole, *(more for key in layers if (more := self.answers.get(key)) is not None))
+            found = (whole, *filter(None, map(self.answers.get, layers)))
             if self._joined is None or self._joined[0] != found:
                 self._joined = found, reduce(joined, found)
             return self._joined[1]
@@ -225,37 +222,26 @@ class SwitchOff(InsideView[HeadsSwept]):
 
     def _unit(self, swept: HeadsSwept) -> Intervention:
         """The chosen unit, or one like it; the first time the head, or else the unit, that did most."""
-        units = [each.intervention for each in swept.units]
-        if self._chosen in units:
-            return self._chosen
-        if self._chosen is not None and (near := nearest(units, self._chosen.layer, self._chosen)):
+        if self._chosen is not None and (near := nearest(self.units, self._chosen.layer, self._chosen)):
             return near
         heads = [each for each in swept.units if each.intervention.kind == "head"]
         return max(heads or swept.units, key=self.measure.strength).intervention
 
     @property
-    def units(self) -> list[Intervention]:
-        """All units, layer by layer."""
-        return [each.intervention for each in self.swept.units] if self.swept is not None else []
-
-    @property
     def interventions(self) -> tuple[Intervention, ...]:
         """The interventions to try: those together, as far as the model has them, or else the unit at the cursor."""
         units = {*self.units}
-        marked = {unit: factor for unit, factor in self.together.items() if unit in units}
-        return tuple(
-            replace(unit, scale=factor) for unit, factor in (marked or {self.unit: self.factor}).items()
-        )
+        marked = [(unit, factor) for unit, factor in self.together.items() if unit in units]
+        return tuple(replace(unit, scale=factor) for unit, factor in marked or [(self.unit, self.factor)])
 
     @property
     def lacks_heads(self) -> int | None:
         """The layer of the cursor, if its heads were not switched off yet though there are some."""
         if (swept := self.swept) is None or not self._large:
             return None
-        layer = self.unit.layer
-        kinds = {unit.kind for unit in self.units if unit.layer == layer}
-        refused = self.answers.failure((self.node, swept.token, swept.scope, layer))  # none can be told apart
-        return layer if "attention" in kinds and "head" not in kinds and refused is None else None
+        kinds = {unit.kind for unit in self.units if unit.layer == self.unit.layer} & {"attention", "head"}
+        refused = self.answers.failure((self.node, swept.token, swept.scope, self.unit.layer))
+        return self.unit.layer if kinds == {"attention"} and refused is None else None
 
     def ask(self) -> None:
         """See `InsideView`; once the units are known, what the chosen ones do."""
@@ -291,10 +277,8 @@ class SwitchOff(InsideView[HeadsSwept]):
         )
 
     def situation(self) -> str:
-        if self.answer is not None and (going := under_way(self.answers)):
-            return going
-        words = ""
-        if self.trial is not None and self.effect is None:
+        words = under_way(self.answers) if self.answer is not None else ""
+        if not words and self.trial is not None and self.effect is None:
             words = told(self.tried, self.trial[0], self.app.size.width - 2)
         return words or super().situation()
 
@@ -307,31 +291,25 @@ class SwitchOff(InsideView[HeadsSwept]):
         room = height - len(said) - (3 if short else max(UNDER, height // 3))
         lines = max(3, min(depth + 3, room))
         mapped = Drawn(lambda painter, width, height: self._map(on, answer, width, height), (lines, lines))
-        return Painter(on).draw([*said, mapped, GAP, *self._effect(on), *missing], width, height)
+        live = f"not recorded. {key_for('go_live')} continues live"
+        waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
+        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
+        below = [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
+        return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
     def _instead(self, on: Canvas) -> Notice:
         if self.answer is None and self.intervened:
             return self.not_intervened(on, "Parts are switched off at")
         return super()._instead(on)
 
-    def _effect(self, on: Canvas) -> Sequence[Block]:
-        """The effect of the chosen units, or why it isn't there."""
-        live = f"not recorded. {key_for('go_live')} continues live"
-        waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
-        why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
-        return [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
-
     def _map(self, on: Canvas, swept: HeadsSwept, width: int, height: int) -> list[Row]:
         """As many layers as fit below the names of their units, upwards, and the meaning of the colours.
 
         A cell is the effect of switching off that unit alone.
         """
-        measure, at = self.measure, (self.unit.layer, column_of(self.unit))
-        values = {
-            (each.intervention.layer, column_of(each.intervention)): measure.value(each)
-            for each in swept.units
-        }
-        marked = {(unit.layer, column_of(unit)) for unit in self.together}
+        measure, at = self.measure, _cell(self.unit)
+        values = {_cell(each.intervention): measure.value(each) for each in swept.units}
+        marked = {*map(_cell, self.together)}
         every = sorted({column for _, column in values})
         across = width - LABEL
         cell = max(1, min(WIDEST, across // len(every)))
@@ -344,14 +322,10 @@ class SwitchOff(InsideView[HeadsSwept]):
         part = "heads", heads, sum(not kind for kind, _ in every)
         layers = range(swept.units[-1].intervention.layer + 1)
         mapped = HeatMap(measure.scale, layers, lambda *place: values.get(place), at, marked)
-        drawn = measure.scale.legend(on, cell < NUMBERED)
-        says = first_fitting(
-            width - sum(entry.cell_length for entry in drawn),
-            f"Number and colour: {measure.says} ", f"Colour: {measure.says} ", f"{measure.says} ",
-            f"{measure.name} from ", "",
-        )  # fmt: skip
+        says = [f"{what}{measure.says} " for what in ("Number and colour: ", "Colour: ", "")]
+        legend = measure.scale.legend(on, cell, width, *says, f"{measure.name} from ", "")
         rows = mapped.draw(on, [_names(on, cells, at[1])], cells, part, width, height - 1)
-        return [*rows, [Segment(says, on.ink("muted")), *drawn]]
+        return [*rows, legend]
 
     # ---- keys -----------------------------------------------------------------------------------
 
@@ -398,7 +372,7 @@ class SwitchOff(InsideView[HeadsSwept]):
             return
         self.tried.drop()
         if swept.scope != self.scope:
-            self.answers.want(*self._question_in("context"))
+            self.answers.want(*self.question("context"))
         elif layer is not None:
             question = SweepHeads(self.node, swept.token, swept.other, (layer,), False, swept.scope)
             self.answers.want((self.node, swept.token, swept.scope, layer), question)
@@ -427,15 +401,16 @@ def column_of(unit: Intervention) -> tuple[int, int]:
     return ORDER.index(unit.kind), unit.head or 0
 
 
+def _cell(unit: Intervention) -> tuple[int, tuple[int, int]]:
+    return unit.layer, column_of(unit)
+
+
 def nearest(units: Sequence[Intervention], layer: int, like: Intervention) -> Intervention | None:
     """The unit of a layer whose column is the nearest to that of another unit."""
     kind, head = column_of(like)
-
-    def distance(unit: Intervention) -> tuple[int, int]:
-        own = column_of(unit)
-        return abs(own[0] - kind), abs(own[1] - head)
-
-    return min((unit for unit in units if unit.layer == layer), key=distance, default=None)
+    own = {column_of(unit): unit for unit in units if unit.layer == layer}
+    column = min(own, key=lambda column: (abs(column[0] - kind), abs(column[1] - head)), default=None)
+    return own[column] if column is not None else None
 
 
 def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
@@ -456,16 +431,14 @@ def strongest(swept: HeadsSwept, measure: UnitMeasure) -> tuple[str, ...]:
 
 def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, int]) -> Row:
     """The names of the columns; over narrow ones the number of every so many heads, and a letter for each part."""
-    begin, end, narrow = LABEL, LABEL + sum(cells.values()), min(cells.values())
-    line = [" "] * (end + NUMBERED)
-    every, accent = -(-NUMBERED // narrow), range(0)
+    begin, narrow = LABEL, min(cells.values())
+    line, every, accent = [" "] * (LABEL + sum(cells.values()) + NUMBERED), -(-NUMBERED // narrow), range(0)
     for (index, head), wide in cells.items():
         kind = ORDER[index]
         name = NAMES.get(kind, f"h{head + 1}")
         if wide >= NUMBERED:
-            name = pad(
-                truncate(name if len(name) < wide else SHORT.get(kind, name), wide - 1), wide, right=True
-            )
+            name = name if len(name) < wide else SHORT.get(kind, name)
+            name = pad(truncate(name, wide - 1), wide, right=True)
             accent = range(begin, begin + wide) if (index, head) == cursor else accent
         elif index:
             name = name[0].upper()
@@ -473,6 +446,9 @@ def _names(on: Canvas, cells: Mapping[tuple[int, int], int], cursor: tuple[int, 
             name = "" if head % every else f"{head + 1}"
         line[begin : begin + len(name)] = name
         begin += wide
-    text, muted = "".join(line), on.ink("muted")
-    before = Segment(text[: accent.start], muted), Segment(text[accent.start : accent.stop], on.ink("accent"))
-    return [*before, Segment(text[accent.stop : end], muted)]
+    text, muted, first, last = "".join(line[:begin]), on.ink("muted"), accent.start, accent.stop
+    return [
+        Segment(text[:first], muted),
+        Segment(text[first:last], on.ink("accent")),
+        Segment(text[last:], muted),
+    ]

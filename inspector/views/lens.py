@@ -59,7 +59,8 @@ class Lens(InsideView[LensRead]):
 
     def __init__(self, host: MainScreen) -> None:
         super().__init__(host, Replies(host.controller.client, LensRead))
-        self._measure = 0
+        self.measure = MEASURES[0]
+        """The measure that the cells are coloured by."""
         self._layer: int | None = None
         """The cell that is looked at; None for the last layer's."""
         self._followed: int | None = None
@@ -127,31 +128,22 @@ class Lens(InsideView[LensRead]):
         heads = [labels.get(column.node, "?") for column in columns]
         index = answer.followed.index(followed) if followed is not None else None
         below = min(height - 1, 1 if height < 10 else max(6, height - 1 - depth_of(columns)))
-        name = self._label_of(answer, followed) if followed is not None else ""
+        known = [(token.id, token.text) for cell in columns[-1].cells for token in cell.top]
+        known += ((each.id, each.text) for each in self.candidates)
+        name = label_of(self.timeline, followed, known) if followed is not None else ""
         rows = table(on, columns, heads, self.measure, layer, index, name, width, height - below)
         return rows + detail(on, columns[-1], layer, self.measure, width, below)
 
     def _layer_of(self, answer: LensRead, by: int = 0) -> int:
         """The layer that is looked at, or one so many layers above it, as far as there are any."""
         last = len(answer.columns[-1].cells) - 1
-        now = last if self._layer is None else clamp(self._layer, 0, last)
-        return clamp(now + by, 0, last)
+        return clamp((last if self._layer is None else min(self._layer, last)) + by, 0, last)
 
     def _followed_of(self, answer: LensRead) -> int | None:
         """The token that is followed: of those that the answer has, the first that is wanted."""
         return next((id for id in (*self._wanted(), *answer.followed) if id in answer.followed), None)
 
-    def _label_of(self, answer: LensRead, id: int) -> str:
-        """The label of a followed token, which the record has by id alone."""
-        known = [(token.id, token.text) for cell in answer.columns[-1].cells for token in cell.top]
-        return label_of(self.timeline, id, [*known, *((each.id, each.text) for each in self.candidates)])
-
     # ---- keys -----------------------------------------------------------------------------------
-
-    @property
-    def measure(self) -> CellMeasure:
-        """The measure that the cells are coloured by."""
-        return MEASURES[self._measure]
 
     def turn_layer(self, by: int) -> None:
         """Look at another layer of the last column."""
@@ -165,7 +157,7 @@ class Lens(InsideView[LensRead]):
 
     def change_measure(self) -> None:
         """Colour by the next measure."""
-        self._measure = (self._measure + 1) % len(MEASURES)
+        self.measure = MEASURES[(MEASURES.index(self.measure) + 1) % len(MEASURES)]
 
 
 # ---- the table ----------------------------------------------------------------------------------
@@ -296,55 +288,44 @@ def detail(
         width: Cells.
         height: Rows.
     """
-    cell = column.cells[layer]
+    cell, muted = column.cells[layer], on.ink("muted")
     final = column.cells[-1].top[0] if column.cells[-1].top else None
-    said: list[Row] = [[Segment(_cell_line(cell, layer, final, width), on.rich_style)]]
+    name = quoted(token_label(final.text)) if final is not None else ""
+    where = f"After layer {layer}" if layer else "At the embedding"
+    rank = f"{where}: {f'{name} has rank {count(cell.final_rank)}' if name else ''}"
+    line = first_fitting(width, f"{rank}, entropy {bits(cell.entropy_bits)} bits. Its list:", rank, where)
+    said: list[Row] = [[Segment(line, on.rich_style)]]
     if height < 4:
         return said[:height]
-    said = [[Segment(_lead_line(column, final, width), on.ink("accent"))], *said]
-    colours, short = _colours(on, measure, width), [Segment(first_fitting(width, *SHORT), on.ink("muted"))]
-    words = paragraph(on.ink("muted"), width, WORDS)
+    said.insert(0, [Segment(_lead_line(column, name, width) if name else "", on.ink("accent"))])
+    colours, words = _colours(on, measure, width), paragraph(muted, width, WORDS)
     if height >= len(said) + len(cell.top) + len(words) + 4:
-        rows = Painter(on).draw([_bars(cell.top, final)], width, len(cell.top))
+        columns = Column(), Column(), number(""), Column(cells=(4, 40), top=1.0)
+        bars = [
+            TableRow(
+                (f"  {rank:>2}", token_label(token.text), percent(token.prob), Bar(token.prob)),
+                "strong" if final is not None and token.id == final.id else "",
+            )
+            for rank, token in enumerate(cell.top, 1)
+        ]
+        rows = Painter(on).draw([Table(columns, bars)], width, len(bars))
         return [[], *said, *rows, [], colours, *words]
     room = max(1, height - len(said) - 2)
     above = [*said, *_grid(on, cell.top, width, room)[:room], colours]
-    return [*above, *(words if len(above) + len(words) <= height else [short])][:height]
+    if len(above) + len(words) > height:
+        words = [[Segment(first_fitting(width, *SHORT), muted)]]
+    return [*above, *words][:height]
 
 
-def _lead_line(column: LensColumn, final: LensToken | None, width: int) -> str:
-    if final is None:
-        return ""
-    name, first = quoted(token_label(final.text)), column.leads_from
+def _lead_line(column: LensColumn, name: str, width: int) -> str:
+    first, layers = column.leads_from, len(column.cells) - 1
     if first == 0:
         return f"{LEADS} {name} is on top from the embedding on: no layer changes that."
-    layers = len(column.cells) - 1
-    long = f"{LEADS} The model's answer, {name}, stays on top from layer {first} of {layers} on."
+    until = f"stays on top from layer {first} of {layers} on"
     if first == layers:
-        after = f"after the last layer only, {layers} of {layers}"
-        long = f"{LEADS} The model's answer, {name}, is on top {after}."
+        until = f"is on top after the last layer only, {layers} of {layers}"
+    long = f"{LEADS} The model's answer, {name}, {until}."
     return first_fitting(width, long, f"{LEADS} {name} stays on top from layer {first} on")
-
-
-def _cell_line(cell: LensCell, layer: int, final: LensToken | None, width: int) -> str:
-    where = f"After layer {layer}" if layer else "At the embedding"
-    rank = f"{quoted(token_label(final.text))} has rank {count(cell.final_rank)}" if final else ""
-    long = f"{where}: {rank}, entropy {bits(cell.entropy_bits)} bits. Its list:"
-    return first_fitting(width, long, f"{where}: {rank}", where)
-
-
-def _bars(top: Sequence[LensToken], final: LensToken | None) -> Table:
-    """The list with bars, a token a line."""
-    best = final.id if final is not None else None
-    columns = Column(), Column(), number(""), Column(cells=(4, 40), top=1.0)
-    rows = [
-        TableRow(
-            (f"  {rank:>2}", token_label(token.text), percent(token.prob), Bar(token.prob)),
-            "strong" if token.id == best else "",
-        )
-        for rank, token in enumerate(top, 1)
-    ]
-    return Table(columns, rows)
 
 
 def _grid(on: Canvas, top: Sequence[LensToken], width: int, room: int) -> list[Row]:

@@ -93,29 +93,26 @@ class ModulesView(InsideView[ModelModules]):
 
     def found(self, answer: ModelModules | None, failure: Failure | None) -> None:
         """See `InsideView`; the lines are made again only for another answer, and when layers fold."""
-        other = answer is not self.answer
-        super().found(answer, failure)
-        if other:
+        if answer is not self.answer:
             self.lines = lines(answer, self.unfolded, self.opened) if answer is not None else []
+            self.at = max(0, min(self.at, len(self.lines) - 1))
+        super().found(answer, failure)
 
     # ---- showing --------------------------------------------------------------------------------
 
     def heading(self, answer: ModelModules | None) -> str:
-        return (
-            f"How a token passes through {self.facts.name}" if self.facts is not None else "Map of the model"
-        )
+        facts = self.facts
+        return f"How a token passes through {facts.name}" if facts is not None else "Map of the model"
 
     def situation(self) -> str:
         """The sums, which are the model's own."""
         if self.answer is None:
             return super().situation()
         short = sums(self.answer)
-        return first_fitting(
-            self.app.size.width - 2, f"{short} · read from the weights and one token's forward pass", short
-        )
+        long = f"{short} · read from the weights and one token's forward pass"
+        return first_fitting(self.app.size.width - 2, long, short)
 
     def draw(self, answer: ModelModules, on: Canvas, width: int, height: int) -> list[Row]:
-        self.at = max(0, min(self.at, len(self.lines) - 1))
         painter, below = Painter(on), list[Row]()
         if height >= ROOM:
             _, word, what = self.opens
@@ -129,7 +126,7 @@ class ModulesView(InsideView[ModelModules]):
     @property
     def line(self) -> Line | None:
         """The selected line."""
-        return self.lines[min(self.at, len(self.lines) - 1)] if self.lines else None
+        return self.lines[self.at] if self.lines else None
 
     def go(self, by: int) -> None:
         """Go up or down."""
@@ -138,12 +135,15 @@ class ModulesView(InsideView[ModelModules]):
     @property
     def folds(self) -> int | None:
         """The block of layers that fold, of which the selected line is; None if it is of none."""
-        line, answer = self.line, self.answer
-        if line is None or answer is None or not line.layers:
+        line, blocks = self.line, self.answer.blocks if self.answer is not None else ()
+        if line is None or not line.layers:
             return None
-        own = (n for n, each in enumerate(answer.blocks) if set(line.layers) <= set(each.layers))
-        block = next(own, None)
-        return block if block is not None and len(answer.blocks[block].layers) > 1 else None
+        own = (
+            n
+            for n, each in enumerate(blocks)
+            if set(line.layers) <= set(each.layers) and len(each.layers) > 1
+        )
+        return next(own, None)
 
     def unfold(self, by: int) -> None:
         """Unfold layers that are alike, then one of them; or fold them."""

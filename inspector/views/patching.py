@@ -37,7 +37,7 @@ from engine.protocol import (
 from engine.recording import as_json
 from engine.tree import aligned, facing
 from inspector.blocks.blocks import sentence, sentences
-from inspector.blocks.heat_map import LABEL, NUMBERED, SHARES, HeatMap
+from inspector.blocks.heat_map import LABEL, SHARES, HeatMap
 from inspector.blocks.paint import Painter
 from inspector.display import first_fitting, pad, quoted, token_label, truncate, visible
 from inspector.documents.patching import NAMES, alignment, difference, over_pairs
@@ -47,7 +47,7 @@ from inspector.main.inside_view import TITLED, InsideView, Notice, instead_of, l
 from inspector.main.tool import OfferedHeat
 from inspector.scales import count, counted, signed
 from inspector.session.client import Request
-from inspector.session.requests import Latest, Replies
+from inspector.session.requests import Latest, Replies, failure_words
 from inspector.state.patching import after, alignment_words, faced_with, pair, pairs_from, partner_of
 from inspector.state.session_tree import Item, quoted_label
 from inspector.state.timeline import Timeline
@@ -66,6 +66,7 @@ NARROW, CELL, WIDEST = 2, 5, 9
 """Cells of a position without a number, with one at least, and at most."""
 SKIPS = "┆"
 """The mark of a column before which tokens that face none are left out."""
+TOO_LONG = "The text is too long to be edited. Give another prompt on the main screen: it is a source."
 WORDS = (
     "In each cell, one layer at one position computes what it did in the source; all else runs as here. "
     "A share near 1 means that the difference is carried there; near 0, that it isn't, or that it is elsewhere, too. "
@@ -182,11 +183,10 @@ class Patching(InsideView[ActivationsPatched]):
 
     def heat_of_text(self) -> OfferedHeat | None:
         """The share that each token of the map restores, at the layer that was looked at last."""
-        read, tree = self.answers.newest(), self.timeline.tree
-        if read is None or read.node not in tree.nodes:
+        if (newest := self.newest()) is None:
             return None
-        item = tree.nodes[read.node]
-        return restored(read, self._at(read)[0], quoted_label(item))
+        read, path = newest
+        return restored(read, self._at(read)[0], quoted_label(path[-1]))
 
     def _at(self, read: ActivationsPatched) -> tuple[int, int]:
         """Row and column of a map that are looked at: at first the largest share of a position before the last, to
@@ -215,9 +215,9 @@ class Patching(InsideView[ActivationsPatched]):
         self.source_path = tree.path(self.source) if self.source is not None else ()
         if self._chosen_at != (node, self.source):  # what was chosen for other paths is forgotten
             self._chosen_at, self.followed, self.facing = (node, self.source), None, None
-        self.telling = None
-        if self.source is not None:
-            self.telling = self.followed or pair(after(timeline, node), after(timeline, self.source))
+        self.telling = self.followed
+        if self.source is not None and self.telling is None:
+            self.telling = pair(after(timeline, node), after(timeline, self.source))
         super().look()
 
     def question(self) -> tuple[Hashable, Command]:
@@ -250,13 +250,9 @@ class Patching(InsideView[ActivationsPatched]):
             return f"Patching over {count(len(self.given))} pairs: {NAMES[self.part]}"
         if self.source is None:
             return "Patching"
-        what = f"Patching: {NAMES[self.part]}"
-        return first_fitting(
-            self.area.width - TITLED,
-            f"{what} put in from another prompt or branch",
-            f"{what} from the source",
-            what,
-        )
+        what, room = f"Patching: {NAMES[self.part]}", self.area.width - TITLED
+        long = f"{what} put in from another prompt or branch"
+        return first_fitting(room, long, f"{what} from the source", what)
 
     def situation(self) -> str:
         if self.over_pairs:
@@ -280,8 +276,8 @@ class Patching(InsideView[ActivationsPatched]):
         if height < 9:
             return [*self._map(answer, on, width, max(3, height - 2)), below[0], *top, *below[1:]]
         room = min(height - len(top) - 2, len(answer.layers) + 3)
-        says = "Share of the difference restored: " if width >= 76 else "Share: "
-        legend = [Segment(says, on.ink("muted")), *SHARES.legend(on, self._cells(answer, width) < NUMBERED)]
+        says = "Share of the difference restored: ", "Share: "
+        legend = SHARES.legend(on, self._cells(answer, width), width, *says)
         return [*top, *self._map(answer, on, width, max(3, room)), legend, *below]
 
     def _cells(self, answer: ActivationsPatched, width: int) -> int:
@@ -293,21 +289,22 @@ class Patching(InsideView[ActivationsPatched]):
         """As many layers as fit below the tokens of this path, and those of the source that differ."""
         at, columns, cell = self._at(answer), answer.columns, self._cells(answer, width)
         shown = in_sight(len(columns), max(1, (width - LABEL) // cell), at[1])
-        here: Row = [Segment(pad("here", LABEL), on.ink("muted"))]
-        there: Row = [Segment(pad("src", LABEL), on.ink("muted"))]
+        heads: list[Row] = [[Segment(pad(name, LABEL), on.ink("muted"))] for name in ("here", "src")]
         for place in shown:
             each, before = columns[place], columns[max(0, place - 1)]
-            ink = on.ink("strong" if place == at[1] else "muted")
             skips = each.position > before.position + 1
             skips = skips or partner_of(answer, each) > partner_of(answer, before) + 1
-            own = pad(truncate(token_label(each.text), cell - 1), cell, right=True)
-            here.append(Segment(f"{SKIPS}{own[1:]}" if skips else own, ink))
-            other = "" if each.id == each.source_id else token_label(each.source_text)
-            there.append(Segment(pad(truncate(other, cell - 1), cell, right=True), ink))
-        row = cache(answer.shares.row)
-        mapped = HeatMap(SHARES, answer.layers, lambda layer, column: row(layer)[column], at)
+            labels = (
+                token_label(each.text),
+                "" if each.id == each.source_id else token_label(each.source_text),
+            )
+            own, other = (pad(truncate(label, cell - 1), cell, right=True) for label in labels)
+            for row, text in zip(heads, (f"{SKIPS}{own[1:]}" if skips else own, other), strict=True):
+                row.append(Segment(text, on.ink("strong" if place == at[1] else "muted")))
+        shares = cache(answer.shares.row)
+        mapped = HeatMap(SHARES, answer.layers, lambda layer, column: shares(layer)[column], at)
         part = "columns", shown, len(columns)
-        return mapped.draw(on, [here, there], dict.fromkeys(shown, cell), part, width, height)
+        return mapped.draw(on, heads, dict.fromkeys(shown, cell), part, width, height)
 
     def _cell_words(self, answer: ActivationsPatched) -> tuple[str, str]:
         """The cell under the cursor in a sentence, and in a shorter one."""
@@ -341,17 +338,15 @@ class Patching(InsideView[ActivationsPatched]):
         if self._reading:
             return [("The counterfactual prompt is being read.", on.rich_style)]
         if self.answer is None and self.path and self.live and self.telling is None:
-            said = (
-                "Patching puts what the model computed for another prompt into this one, place by place.",
+            why = "Patching puts what the model computed for another prompt into this one, place by place."
+            advice = (
                 "There is no other prompt or branch without interventions yet: {patching.edit} edits this text; change "
-                "a word of it.",
+                "a word of it."
             )
             if self.source is not None:
-                said = (
-                    "It isn't known what one of the two paths predicts here.",
-                    "Choose another token with ← →, or another source with {patching.source}.",
-                )
-            return [(said[0], on.rich_style), (with_keys(said[1]), on.ink("muted"))]
+                why = "It isn't known what one of the two paths predicts here."
+                advice = "Choose another token with ← →, or another source with {patching.source}."
+            return [(why, on.rich_style), (with_keys(advice), on.ink("muted"))]
         source = [] if self.source is None else [(self._source_words(self.source), on.ink("muted"))]
         return [*super()._instead(on), *source]
 
@@ -394,9 +389,8 @@ class Patching(InsideView[ActivationsPatched]):
 
     def change_source(self) -> None:
         """Take the next source."""
-        found = self.sources
         if self.source is not None:
-            self._chosen = found[(found.index(self.source) + 1) % len(found)]
+            self._chosen = self.sources[(self.sources.index(self.source) + 1) % len(self.sources)]
             self.faced = self.cursor = None
 
     def change_part(self) -> None:
@@ -411,11 +405,9 @@ class Patching(InsideView[ActivationsPatched]):
             return
         known = [*after(self.timeline, self.source), *after(self.timeline, self.node)]
         ids = dict.fromkeys(each.id for each in sorted(known, key=lambda each: each.rank))
-        others = [id for id in ids if id != both[1 - side]]
-        if others:
-            at = others.index(both[side]) + by if both[side] in others else 0
-            new = others[at % len(others)]
-            self.followed = (new, both[1]) if side == 0 else (both[0], new)
+        if others := [id for id in ids if id != both[1 - side]]:
+            new = others[(others.index(both[side]) + by) % len(others) if both[side] in others else 0]
+            self.followed = (both[0], new) if side else (new, both[1])
 
     def turn_facing(self) -> None:
         """Show the alignment and change it; then put it in force."""
@@ -476,9 +468,7 @@ class Patching(InsideView[ActivationsPatched]):
         added = opened is not None and first.special and not opened.text.startswith(first.text)
         text = "".join(item.text for item in self.path[added:])
         if len(text) > MOST_TYPED:
-            self.say(
-                "The text is too long to be edited. Give another prompt on the main screen: it is a source."
-            )
+            self.say(TOO_LONG)
             return
         lookup = Latest(self.host.controller.client)
         self.host.open(CounterfactualDialog(text, [item.id for item in self.path], lookup), self._read)
@@ -495,7 +485,7 @@ class Patching(InsideView[ActivationsPatched]):
         def read(request: Request[Prefill]) -> None:
             opened = request.reply(PromptOpened)
             if request.failure is not None:
-                self.said = visible(f"{request.failure.message} {request.failure.hint}".rstrip())
+                self.said = failure_words(request.failure)
             elif opened is not None and request.reply(Prefilled) is not None:
                 self._chosen, self.cursor = opened.tokens[-1].node, None
             if opened is None:
@@ -575,8 +565,6 @@ class CounterfactualDialog(Dialog[str]):
         super().__init__()
         self._text, self._ids, self._lookup = text, ids, lookup
         self._timer: Timer | None = None
-        self._asked = ""
-        """The text whose pieces are shown, or will be: the field also reports what was put into it."""
 
     def body(self) -> Iterable[Widget]:
         yield SafeTextArea(id="counterfactual-text", soft_wrap=True, tab_behavior="focus")
@@ -589,8 +577,6 @@ class CounterfactualDialog(Dialog[str]):
         editor = self.query_one("#counterfactual-text", SafeTextArea)
         editor.load_text(self._text)
         editor.move_cursor(editor.document.end)
-        self.set_focus(editor)
-        self._changed()
 
     def let_go(self) -> None:
         """Wait for no answer any more."""
@@ -612,31 +598,26 @@ class CounterfactualDialog(Dialog[str]):
             self._ask()
 
     def _ask(self) -> None:
-        if not self.left and self.typed and self.typed != self._asked:
-            self._asked = self.typed
+        if not self.left and self.typed:
             self._lookup.ask(PreviewPrompt(self.typed, False, most=MOST_CUT), self._answered)
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
         remark = self.query_one("#counterfactual-remark", Remark)
         if (failure := request.failure) is not None:
-            remark.say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+            remark.say(failure_words(failure), wrong=True)
         elif (answer := request.reply(PromptPreview)) is not None:
-            said = f"{_tokens(answer.tokens)}, {len(self._ids):,} here."
-            if not answer.last:
-                said += f" {facing_words(self._ids, [piece.id for piece in answer.first])}"
-            remark.say(said)
-            shown = len(answer.first) + len(answer.last)
-            pieces = self.query_one("#counterfactual-pieces", PieceList)
-            pieces.put_ends(answer.first, answer.last, answer.tokens - shown)
+            faced = "" if answer.last else facing_words(self._ids, [piece.id for piece in answer.first])
+            remark.say(f"{_tokens(answer.tokens)}, {len(self._ids):,} here. {faced}".rstrip())
+            between = answer.tokens - len(answer.first) - len(answer.last)
+            self.query_one("#counterfactual-pieces", PieceList).put_ends(answer.first, answer.last, between)
 
     def apply(self) -> None:
         """Read what was typed, or say what is wrong with it."""
         if self.typed and self.typed != self._text:
             self.dismiss(self.typed)
         else:
-            same = "This is still the text on show. Change a word of it."
-            remark = self.query_one("#counterfactual-remark", Remark)
-            remark.say(same if self.typed else "It is empty.", wrong=True)
+            why = "This is still the text on show. Change a word of it." if self.typed else "It is empty."
+            self.query_one("#counterfactual-remark", Remark).say(why, wrong=True)
 
 
 def facing_words(own: Sequence[int], source: Sequence[int]) -> str:
@@ -702,7 +683,6 @@ class PairsDialog(Dialog[tuple[PatchPair, ...]]):
         editor = self.query_one("#pairs-text", SafeTextArea)
         lines = ({name: text for name, text in asdict(each).items() if text} for each in self._given)
         editor.load_text("\n".join(as_json(line).decode() for line in lines))
-        self.set_focus(editor)
 
     def apply(self) -> None:
         """Take the pairs, or say what is wrong with them."""

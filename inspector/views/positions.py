@@ -87,9 +87,8 @@ class PositionsView(InsideView[PositionTried]):
         for trial in self._trials():
             key, _ = trial.question(self.node)
             found = self.answers.get(key)
-            passed = found is not None and found.facts.failed is None
-            over = self.answers.failure(key) is not None or (found is not None and not passed)
-            rows.append((trial, found if passed else None, over))
+            failed = found is not None and found.facts.failed is not None
+            rows.append((trial, None if failed else found, failed or self.answers.failure(key) is not None))
         return rows
 
     # ---- keys -----------------------------------------------------------------------------------

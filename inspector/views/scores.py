@@ -21,6 +21,7 @@ from inspector.main.inside_view import (
     walking,
 )
 from inspector.main.tool import OfferedHeat
+from inspector.main.view import neighbor
 from inspector.session.requests import Replies
 from inspector.state.inside import Answers
 from inspector.widgets.actions import Action, ActionTable, both
@@ -71,6 +72,12 @@ class ScoresView(InsideView[ScoreRead]):
         """The places in the path of the chosen key and of the one that it is compared with."""
         self._keys_at = self.node
         """The token at which these were chosen."""
+        self.order: list[int] = []
+        """The keys of the answer by their places in the path, the heaviest first. This and what follows: see `look`."""
+        self.key: int | None = None
+        """The key that is looked at, by its place in the path; None until one is known."""
+        self.against: int | None = None
+        """The key that it is compared with; None for the mean of all."""
 
     def point(self, *place: int) -> None:
         """Choose a head of a layer; of a layer alone the head that looks most at one token."""
@@ -101,25 +108,12 @@ class ScoresView(InsideView[ScoreRead]):
         super().look()
         if self.node != self._keys_at:
             self._keys_at, self._keys = self.node, (None, None)
+        key, against = self._keys
+        self.order = by_weight(self.answer) if self.answer is not None else []
+        self.key = key if key in self.order else next(iter(self.order), None)
+        self.against = against if against in self.order and against != self.key else None
         if self.answer is not None:
             self.timeline.of(Answers).head = self.answer.layer, self.answer.head
-
-    @property
-    def order(self) -> list[int]:
-        """The keys of the answer by their places in the path, the heaviest first."""
-        return by_weight(self.answer) if self.answer is not None else []
-
-    @property
-    def key(self) -> int | None:
-        """The key that is looked at, by its place in the path; None until one is known."""
-        order, (chosen, _) = self.order, self._keys
-        return chosen if chosen in order else next(iter(order), None)
-
-    @property
-    def against(self) -> int | None:
-        """The key that it is compared with; None for the mean of all."""
-        _, chosen = self._keys
-        return chosen if chosen in self.order and chosen != self.key else None
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -171,9 +165,8 @@ class ScoresView(InsideView[ScoreRead]):
 
     def turn_key(self, by: int) -> None:
         """Look at the key that is the next lighter one, or heavier."""
-        order, key = self.order, self.key
-        if key is not None:
-            self._keys = order[max(0, min(len(order) - 1, order.index(key) + by))], self._keys[1]
+        if self.key is not None:
+            self._keys = neighbor(self.order, self.key, by), self._keys[1]
 
     def compare_with(self, by: int) -> None:
         """Compare with the next lighter key; first with the heaviest other one."""

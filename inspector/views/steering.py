@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 from textual import on
 from textual.containers import VerticalGroup
-from textual.geometry import clamp
 from textual.widget import Widget
 from textual.widgets import Input, Label
 
@@ -16,7 +15,6 @@ from engine.errors import EngineError, PathError
 from engine.files import typed
 from engine.protocol import (
     STRENGTHS,
-    Candidate,
     Command,
     Direction,
     DirectionMade,
@@ -38,7 +36,7 @@ from inspector.config.directions import END, Steering, name_of, read_direction, 
 from inspector.display import token_text, truncate_start, visible
 from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, followed, head
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.field import Destination, FieldDialog, directory_hint
+from inspector.main.dialogs.field import PathDialog, directory_hint
 from inspector.main.inside_view import (
     SCROLLS,
     InsideView,
@@ -53,8 +51,6 @@ from inspector.main.inside_view import (
 from inspector.main.tool import ToolActions
 from inspector.session.requests import Replies
 from inspector.state.inside import steered_words, swept_key, tried_key
-from inspector.state.session_tree import Item
-from inspector.state.timeline import Timeline
 from inspector.widgets.actions import (
     NEW_LINE,
     Action,
@@ -163,8 +159,8 @@ class SteeringView(InsideView[StrengthsSwept]):
         self.followed: tuple[int, int] | None = None
         """Places of the two candidates whose logits are followed, the most probable first; None for those that the
         direction is named after, or else the first two."""
-        self.depth, self.layer_now = 1, 0
-        """Layers of the model, and the one after which the direction is added. This and what follows: see `look`."""
+        self.layer_now = 0
+        """The layer after which the direction is added. This and what follows: see `look`."""
         self.making: tuple[Hashable, MakeDirection] | None = None
         """The question that makes the direction, and its key; None if it is from a file, or there is none."""
         self.direction: Direction | None = None
@@ -197,9 +193,8 @@ class SteeringView(InsideView[StrengthsSwept]):
 
     def look(self) -> None:
         """See `InsideView`: find the direction, and the questions about it; in a recording what was asked there."""
-        self.depth = self.timeline.facts.layers if self.timeline.facts is not None else 1
-        layer = self.depth // 2 if self.chosen_layer is None else self.chosen_layer
-        self.layer_now = min(self.depth - 1, layer)
+        depth = self.timeline.facts.layers if self.timeline.facts is not None else 1
+        self.layer_now = min(depth - 1, depth // 2 if self.chosen_layer is None else self.chosen_layer)
         self.direction, self.making = self.source if isinstance(self.source, Direction) else None, None
         of = self.source if isinstance(self.source, Contrast) else None
         # if another prompt was given, its nodes have other tokens
@@ -234,8 +229,9 @@ class SteeringView(InsideView[StrengthsSwept]):
         if self.direction is None:
             return None
         scope, begin = self._span
-        best = self._best
-        token, other = (best[at].id if at < len(best) else None for at in self._places(self.direction.name))
+        best = sorted(self.timeline.candidates, key=lambda each: each.rank)
+        places = self.followed or followed(self.direction.name, best)
+        token, other = (best[at].id if at < len(best) else None for at in places)
         asked = SweepStrengths(self.node, self.direction, self.layer_now, scope, begin, token, other)
         return (*swept_key(asked), token, other), asked
 
@@ -258,9 +254,8 @@ class SteeringView(InsideView[StrengthsSwept]):
         return self.tried.get(self.trial[0]) if self.trial is not None else None
 
     def drop(self) -> None:
-        self.made.drop()
-        self.tried.drop()
-        super().drop()
+        for answers in (self.made, self.tried, self.answers):
+            answers.drop()
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -270,8 +265,6 @@ class SteeringView(InsideView[StrengthsSwept]):
     def situation(self) -> str:
         if self.made.waiting or self.tried.waiting:
             return under_way(self.made) or "Computing"
-        if self.answer is None and (going := under_way(self.answers)):
-            return going
         return super().situation() if self.trial is not None else ""
 
     def _draw(self, on: Canvas, width: int, height: int) -> list[Row]:
@@ -304,26 +297,16 @@ class SteeringView(InsideView[StrengthsSwept]):
 
     def turn_layer(self, by: int) -> None:
         """Add it after another layer."""
-        self.chosen_layer = clamp(self.layer_now + by, 0, self.depth - 1)
+        self.chosen_layer = max(0, self.layer_now + by)
 
     def turn_strength(self, by: int) -> None:
         """Add it with the next strength, or with the one before."""
-        others = [each for each in STRENGTHS if (each > self.strength if by > 0 else each < self.strength)]
-        if others:
-            self.strength = min(others) if by > 0 else max(others)
+        others = [each for each in STRENGTHS if (each - self.strength) * by > 0]
+        self.strength = min(others, key=lambda each: abs(each - self.strength), default=self.strength)
 
     def turn_reach(self) -> None:
         """Steer another part of the path."""
         self.reach = (self.reach + 1) % len(REACHES)
-
-    @property
-    def _best(self) -> list[Candidate]:
-        """The candidates, the most probable first."""
-        return sorted(self.timeline.candidates, key=lambda each: each.rank)
-
-    def _places(self, name: str) -> tuple[int, int]:
-        """The places of the two candidates that are followed, of a direction with a name."""
-        return self.followed if self.followed is not None else followed(name, self._best)
 
     def follow(self, which: int) -> None:
         """Follow the next candidate's logit.
@@ -331,22 +314,25 @@ class SteeringView(InsideView[StrengthsSwept]):
         Args:
             which: 0 for the first of the two, 1 for the one whose logit is taken off.
         """
-        number = len(self.timeline.candidates)
-        if number < 3 or self.direction is None:
+        best = sorted(self.timeline.candidates, key=lambda each: each.rank)
+        if len(best) < 3 or self.direction is None:
             return
-        places = list(self._places(self.direction.name))
-        places[which] = (places[which] + 1) % number
-        if places[0] == places[1]:
-            places[which] = (places[which] + 1) % number
-        self.followed = places[0], places[1]
+        places = self.followed or followed(self.direction.name, best)
+        other = (places[which] + 1) % len(best)
+        if other == places[1 - which]:
+            other = (other + 1) % len(best)
+        self.followed = (places[0], other) if which else (other, places[1])
 
     def make(self) -> None:
         """Ask what a direction is made of."""
         if not self.live:
             self.say(f"A recording computes nothing: {key_for('go_live')} continues live")
             return
-        ends = list(other_ends(self.timeline, self.path))[-MOST_ENDS:]
-        named = [(node, _ending(self.timeline.tree.path(node))) for node in ends]
+        tree, own = self.timeline.tree, {item.node for item in (*self.path, *self.timeline.items)}
+        ends = [node for node in tree.nodes.keys() - own if not tree.children.get(node)]
+        ends = sorted(node for node in ends if tree.under(tree.nodes[node]) is None)[-MOST_ENDS:]
+        texts = ("".join(token_text(item.text, item.raw) for item in tree.path(node)[-12:]) for node in ends)
+        named = [(node, truncate_start(text, ENDING)) for node, text in zip(ends, texts, strict=True)]
         self.host.open(DirectionDialog(self.source, self.node, named), self._made)
 
     def _made(self, source: Source | None) -> None:
@@ -372,22 +358,6 @@ class SteeringView(InsideView[StrengthsSwept]):
             )
 
 
-def other_ends(timeline: Timeline, path: Sequence[Item]) -> Iterator[int]:
-    """The ends of other prompts and branches of the model's own: a direction may be made of the way to them."""
-    tree, own = timeline.tree, {item.node for item in (*path, *timeline.items)}
-    return (
-        node
-        for node, item in tree.nodes.items()
-        if node not in own and not tree.children.get(node) and tree.under(item) is None
-    )
-
-
-def _ending(path: Sequence[Item]) -> str:
-    """The end of a path's text; printable."""
-    text = "".join(token_text(item.text, item.raw) for item in path[-12:])
-    return truncate_start(text, ENDING)
-
-
 # ---- dialogs ------------------------------------------------------------------------------------
 
 KINDS = ("texts", "a branch", "a file")
@@ -411,6 +381,7 @@ class DirectionDialog(Dialog[Source]):
     ACTIONS: ClassVar[ActionTable] = DIRECTION_KEYS
     HEADING: ClassVar[str] = "Direction: push the model toward one thing, away from another"
     APPLY: ClassVar[str] = "Build"
+    AUTO_FOCUS = "#direction-toward"
 
     def __init__(self, before: Source | None, node: int, ends: Sequence[tuple[int, str]]) -> None:
         super().__init__()
@@ -436,10 +407,6 @@ class DirectionDialog(Dialog[Source]):
             yield SafeInput("", f"happy-sad{END}", id="direction-path")
         yield Remark(EXPLAINED[0], id="direction-remark")
 
-    def on_mount(self) -> None:
-        """Begin in the first field."""
-        self.query_one("#direction-toward", SafeTextArea).focus()
-
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""
         self.query_one(KeyLine).show()
@@ -464,31 +431,33 @@ class DirectionDialog(Dialog[Source]):
     def apply(self) -> None:
         """Hand on what was given, or say what is wrong with it."""
         try:
-            self.dismiss((self._from_texts, self._from_branch, self._from_file)[self._kind]())
+            self.dismiss(self._source())
         except EngineError as error:
             self._remark(visible(str(error)), wrong=True)
 
-    def _from_texts(self) -> Source:
-        fields = (self.query_one(f"#direction-{name}", SafeTextArea) for name in ("toward", "away"))
-        toward, away = (tuple(filter(str.strip, field.text.splitlines())) for field in fields)
-        if not toward or not away:
-            raise EngineError("One of the two has no text.", "Write at least one line in both.")
-        return Contrast(name_of(toward, away), toward, away)
+    def _source(self) -> Source:
+        """The source as it was given.
 
-    def _from_branch(self) -> Source:
+        Raises:
+            EngineError: What is wrong with it.
+        """
+        if self._kind == 0:
+            fields = (self.query_one(f"#direction-{name}", SafeTextArea) for name in ("toward", "away"))
+            toward, away = (tuple(filter(str.strip, field.text.splitlines())) for field in fields)
+            if not toward or not away:
+                raise EngineError("One of the two has no text.", "Write at least one line in both.")
+            return Contrast(name_of(toward, away), toward, away)
+        if self._kind == 2:
+            if not (name := self.query_one("#direction-path", SafeInput).value.strip()):
+                raise PathError("No file was named.", "Give a name.")
+            return read_direction(typed(name))
         if not self._ends:
             raise EngineError(NO_BRANCH, "Take another token, or give a prompt.")
         node, text = self._ends[self.query_one("#direction-end", Choice).chosen]
         return Contrast(" ".join(("minus", *text.split()[-2:])), nodes=(self._node, node))
 
-    def _from_file(self) -> Source:
-        name = self.query_one("#direction-path", SafeInput).value.strip()
-        if not name:
-            raise PathError("No file was named.", "Give a name.")
-        return read_direction(typed(name))
 
-
-class SavingDialog(FieldDialog[str]):
+class SavingDialog(PathDialog[str]):
     """Saves a direction to a file, whose path is its result; one that is there is replaced on the second request.
 
     Args:
@@ -504,7 +473,6 @@ class SavingDialog(FieldDialog[str]):
         stem = "".join(each if each.isalnum() or each in "-_" else "-" for each in direction.label)
         super().__init__(f"{stem or 'direction'}{END}", f"direction{END}", directory_hint())
         self._direction = direction
-        self._destination = Destination("Save")
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
@@ -515,10 +483,11 @@ class SavingDialog(FieldDialog[str]):
 
     def apply(self) -> None:
         """Save it, or say what is wrong with the path."""
+        if (place := self.destination()) is None:
+            return
         try:
-            path, force = self._destination.check(self.typed)
-            write_direction(path, self._direction, force)
+            write_direction(place[0], self._direction, force=place[1])
         except PathError as error:
             self.say(str(error), wrong=True)
         else:
-            self.dismiss(visible(str(path)))
+            self.dismiss(visible(str(place[0])))

@@ -122,6 +122,7 @@ class Canvas(Inked):
     NAME: ClassVar[str] = ""
     """The title of its frame."""
     timeline: Timeline | None = None
+    _page: Page | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -140,8 +141,18 @@ class Canvas(Inked):
         return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
-        raise NotImplementedError
+        """The rows from the top, each at most `width` cells wide; missing rows stay blank. Those of its page, unless a
+        subclass draws its own."""
+        return self._page(self, width, height) if self._page is not None else []
+
+    def paint(self, page: Page) -> None:
+        """Show a page.
+
+        Args:
+            page: Draws it, also when the size or the colours change.
+        """
+        self._page = page
+        self.redraw()
 
     def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
         """The values that the rows depend on, beside size and colours: while they are equal, `show` draws nothing.
@@ -175,8 +186,9 @@ class Canvas(Inked):
             if old is not new and old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
-    def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
-        """Set the texts in the frame, where they differ."""
+    def title(self, title: str | Content | None = None, subtitle: str | Content | None = None) -> None:
+        """Set the texts in the frame, which are printable, where they differ."""
+        title, subtitle = (Content(each) if isinstance(each, str) else each for each in (title, subtitle))
         before, self._titles = self._titles, (title, subtitle)
         if not looks_same(before[0], title):
             self.border_title = title
@@ -237,7 +249,7 @@ class Canvas(Inked):
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
             why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why
-            self.title(Content(title))
+            self.title(title)
             rows = centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
         else:
             rows = self.draw(width, height)[:height]
@@ -324,8 +336,6 @@ class PanelCanvas(Canvas):
 class DrawnPanel(PanelCanvas):
     """Shows as much of a page as there is room for."""
 
-    _page: Page | None = None
-
     def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
         """Show a page.
 
@@ -334,14 +344,8 @@ class DrawnPanel(PanelCanvas):
             page: Draws it, also when the size or the colours change.
             subtitle: In the lower line of the frame; printable, empty for none.
         """
-        self._page = page
-        self.title(
-            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
-        )
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return self._page(self, width, height) if self._page is not None else []
+        self.title(title, subtitle or None)
+        self.paint(page)
 
 
 class PageView(DrawnPanel, can_focus=True):
@@ -373,5 +377,5 @@ class PageView(DrawnPanel, can_focus=True):
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:
             more = f"{below} {'line' if below == 1 else 'lines'} more ↓"
-        self.title(self._titles[0], Content(more) if more else None)
+        self.title(self._titles[0], more or None)
         return rows[self._top :]

@@ -26,6 +26,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.widgets.button import ButtonVariant
 
+from inspector.display import visible
 from inspector.keys import PRINTABLE, key_for, names_of, shown
 from inspector.widgets.actions import Action, ActionTable, KeyedScreen, KeyLine, dialog_table, note
 
@@ -74,6 +75,10 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""
     KEPT: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that an opening sets; none if each opening builds new widgets."""
+    FIRST: ClassVar[str] = ""
+    """Selector of the widget that has the focus first; empty for the first that can have it."""
+    REMARK: ClassVar[str] = ".remark"
+    """Selector of the remark that `say` sets."""
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
     VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
     """None: Textual sets these classes after the first layout, which would be a second one."""
@@ -119,6 +124,12 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     def begin(self) -> None:
         """Fill the widgets with what an opening set, and begin at the top: called once with each opening."""
         self.query_one("#dialog-body").scroll_home(animate=False)
+        if self.FIRST:
+            self.set_focus(self.query_one(self.FIRST))
+
+    def say(self, text: str, wrong: bool = False) -> None:
+        """Show a remark: help while all is well, what is wrong otherwise."""
+        self.query_one(self.REMARK, Remark).say(visible(text), wrong)
 
     def leave(self) -> None:
         """Leave without a change."""

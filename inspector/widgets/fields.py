@@ -87,6 +87,11 @@ class SafeTextArea(TextArea):
         Binding("ctrl+a", "select_all", "Select all", show=False),
     ]
 
+    def put(self, text: str) -> None:
+        """Edit another text, from its end on."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
+
     def action_submit(self) -> None:
         """Be done; Textual's editor would begin a new line."""
         self.post_message(Entered())

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, Row, grounded
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
 
 Result = TypeVar("Result")
 
@@ -133,6 +134,11 @@ class PickDialog(Dialog[Result]):
         """Take the highlighted choice."""
         if (picked := self.picked) is not None:
             self.dismiss(picked)
+
+    @property
+    def typed(self) -> str:
+        """The text in its field."""
+        return self.query_one(SafeInput).value
 
     @property
     def picks(self) -> PickList:

@@ -33,7 +33,11 @@ def headless_ids(subcommand: str, sampling: Sequence[str]) -> list[int]:
 async def screen_ids(sampling: Sequence[str]) -> tuple[list[int], str]:
     request = request_from(parsed(screen_parser(), [*FLAGS, *sampling]), default_prompt=True)
     app = InspectorApp(
-        request.load, request.settings, request.prompt, request.chat, given=request.given_settings
+        request.load,
+        request.settings,
+        request.prefill.text,
+        request.prefill.chat,
+        given=request.given_settings,
     )
     async with app.run_test(size=(120, 40)) as pilot:
         while app.controller.timeline.prompts.prefilled is None:

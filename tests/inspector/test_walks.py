@@ -136,8 +136,8 @@ async def walking(size: tuple[int, int]) -> AsyncIterator[Walker]:
     app = InspectorApp(
         request.load,
         request.settings,
-        request.prompt,
-        request.chat,
+        request.prefill.text,
+        request.prefill.chat,
         begins=Preferences(),
         given=request.given_settings,
     )

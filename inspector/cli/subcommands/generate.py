@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.errors import EngineError, PromptError
 from engine.protocol import Command
-from engine.setting import check
 from engine.settings import DRAFT_KINDS, WIDEST, BeamSettings, SpeculationSettings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
@@ -26,13 +25,9 @@ UNKEPT = "--record-logits has no effect without a recording: give -o RECORDING."
 
 def generate_parser() -> flags.Parser:
     """The same engine without a screen: the text to standard output, the figures to standard error."""
-    made = flags.command_parser("generate", generate_parser.__doc__)
-    flags.add_generation(made)
-    add_speculation(made)
-    add_steer(made)
-    flags.add_jsonl(made, "text")
-    flags.add_trace(made)
-    return made
+    return flags.command_parser("generate", generate_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("text"), **flags.TRACE, **flags.GENERATION, **SPECULATION, **STEERING,
+    })  # fmt: skip
 
 
 def run_generate(args: Namespace) -> int:
@@ -41,7 +36,7 @@ def run_generate(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
-    from inspector.cli.writers.generation import GeneratedText, GenerationFigures, report
+    from inspector.cli.writers.generation import GenerationFigures, report
 
     path, request = arguments.place(args.output, args.force, "the text does"), arguments.request_from(args)
     if request.load.record_logits and path is None:
@@ -54,7 +49,7 @@ def run_generate(args: Namespace) -> int:
         first = [protocol.LoadDraft(speculation)]
         commands = [protocol.RunRounds(speculation, plain=PLAIN_STEPS)]
     if args.steer is None:
-        return report(request, GeneratedText, figures, commands, first=first, **how)
+        return report(request, figures, commands, first=first, **how)
     if request.settings.grammar is not None:
         message = "--steer computes the prompt's last token again, so a grammar would have to allow it."
         raise EngineError(message, "Leave out the grammar, or --steer.")
@@ -65,18 +60,19 @@ def run_generate(args: Namespace) -> int:
         assert summary.prefilled is not None
         return [protocol.HoldInterventions(summary.prefilled.tokens[-1].node, (direction,)), *commands]
 
-    return report(request, GeneratedText, figures, first=first, after=steered, **how)
+    return report(request, figures, first=first, after=steered, **how)
 
 
 # ---- steering --------------------------------------------------------------------------------
 
 
-def add_steer(parser: flags.Parser) -> None:
-    """The flag of a direction that is added from the prompt's last token on."""
-    text = "add a direction from a file to the residual stream, from the prompt's last token on: its forward " \
-           "predicts the first token of the text. It runs again, and counts as one of --max-tokens; the KV of the " \
-           "tokens before it stays as it was"  # fmt: skip
-    parser.add_argument_group("steering").add_argument("--steer", metavar=flags.STEER, help=text)
+STEERING: flags.Flags = {
+    "steering:": "",
+    f"--steer {flags.STEER}": "add a direction from a file to the residual stream, from the prompt's last token on: "
+                              "its forward predicts the first token of the text. It runs again, and counts as one of "
+                              "--max-tokens; the KV of the tokens before it stays as it was",
+}  # fmt: skip
+"""The flag of a direction that is added from the prompt's last token on."""
 
 
 # ---- the flags of speculative decoding -------------------------------------------------------
@@ -86,17 +82,15 @@ PLAIN_STEPS = 9
 against."""
 
 
-def add_speculation(parser: flags.Parser) -> None:
-    """The flags of a draft."""
-    text = "the text is the same with a draft and without one; only the time differs"
-    add = parser.add_argument_group("speculative decoding", text).add_argument
-    model = "a smaller model with the same vocabulary, which drafts the next tokens"
-    add("--draft-model", metavar="MODEL", help=model)
-    kinds = "draft without another model: lookup copies what followed an earlier occurrence of the last tokens, " \
-            "self-4bit is the model itself, quantized on loading"  # fmt: skip
-    add("--draft", choices=[kind for kind in DRAFT_KINDS if kind != "model"], help=kinds)
-    number = f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})"
-    add("--num-draft-tokens", type=flags.whole, metavar="N", help=number)
+SPECULATION: flags.Flags = {
+    "speculative decoding:": "the text is the same with a draft and without one; only the time differs",
+    "--draft-model MODEL": "a smaller model with the same vocabulary, which drafts the next tokens",
+    "--draft": ("draft without another model: lookup copies what followed an earlier occurrence of the last tokens, "
+                "self-4bit is the model itself, quantized on loading",
+                {"choices": [kind for kind in DRAFT_KINDS if kind != "model"]}),
+    "--num-draft-tokens N": f"tokens to draft in each round (default: {SpeculationSettings().num_draft_tokens})",
+}  # fmt: skip
+"""The flags of a draft."""
 
 
 def speculation_from(args: Namespace) -> SpeculationSettings | None:
@@ -113,9 +107,8 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
             hint = "Add --draft lookup, or --draft-model MODEL."
             raise EngineError("--num-draft-tokens has no effect without a draft.", hint)
         return None
-    settings = SpeculationSettings(args.draft or "model", args.draft_model or "")
-    with flags.flag_errors():
-        return check(settings if number is None else replace(settings, num_draft_tokens=number))
+    values = {"draft": args.draft or "model", "draft_model": args.draft_model or ""}
+    return arguments.settings_from(SpeculationSettings, arguments.given(args) | values)
 
 
 # ---- inspector beam --------------------------------------------------------------------------
@@ -124,42 +117,31 @@ def speculation_from(args: Namespace) -> SpeculationSettings | None:
 def beam_parser() -> flags.Parser:
     """Search for the most probable continuations of a prompt with beams, and print their ranking beside greedy
     decoding."""
-    made = flags.command_parser("beam", beam_parser.__doc__)
-    flags.add_prompt(made.add_argument_group("prompt"))
-    group, default = made.add_argument_group("beam search"), BeamSettings()
-    add = group.add_argument
-    width = f"number of beams, 1 to {WIDEST} (default: {default.width})"
-    add("--width", type=flags.whole, metavar="N", help=width)
-    penalty = "score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 favours length " \
-              "itself"  # fmt: skip
-    add("--length-penalty", type=float, metavar="X", help=f"{penalty} (default: {default.length_penalty})")
-    early = "end once as many beams are finished as --width, even if a live beam could still become better"
-    add("--early-stopping", action="store_true", default=None, help=early)
-    flags.add_named(group, "max_tokens", "min_tokens")
-    flags.add_grammar(group)
-    flags.add_extra_eos(group)
-    flags.add_load(made.add_argument_group("model and cache"))
-    flags.add_jsonl(made, "ranking")
-    return made
+    default = BeamSettings()
+    return flags.command_parser("beam", beam_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("ranking"),
+        **flags.PROMPT,
+        "beam search:": "",
+        "--width N": f"number of beams, 1 to {WIDEST} (default: {default.width})",
+        "--length-penalty X": ("score = logprob / length ** X: 0 ranks by the sum, 1 by the mean per token; above 1 "
+                               f"favours length itself (default: {default.length_penalty})", {"type": float}),
+        "--early-stopping": ("end once as many beams are finished as --width, even if a live beam could still become "
+                             "better", flags.NONE),
+        **flags.named("max_tokens", "min_tokens"), **flags.GRAMMAR, **flags.named("extra_eos_token"),
+        **flags.LOAD,
+    })  # fmt: skip
 
 
 def run_beam(args: Namespace) -> int:
     """Run `inspector beam`."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.sequences import BeamReport, SearchResult
+    from inspector.cli.writers.sequences import BeamReport
 
-    request, search = arguments.request_from(args), protocol.SearchBeams(beam_settings(args))
-    return report(request, BeamReport, SearchResult(), [search])
-
-
-def beam_settings(args: Namespace) -> BeamSettings:
-    """Check what the flags ask of a beam search.
-
-    Raises:
-        EngineError: A value is out of range.
-    """
-    with flags.flag_errors():
-        return check(BeamSettings(**arguments.known(BeamSettings, arguments.given(args))))
+    request, search = (
+        arguments.request_from(args),
+        protocol.SearchBeams(arguments.settings_from(BeamSettings, arguments.given(args))),
+    )
+    return report(request, BeamReport(), [search])
 
 
 # ---- inspector batch -------------------------------------------------------------------------
@@ -173,33 +155,27 @@ SIZE = 32
 def batch_parser() -> flags.Parser:
     """Generate from several prompts at once, with one forward for all of them, or draw many continuations of one
     prompt."""
-    made = flags.command_parser("batch", batch_parser.__doc__)
-    prompt = made.add_argument_group("prompts")
-    add = prompt.add_argument
-    text = r"a prompt; may be repeated; - reads standard input; \n and \t are escapes"
-    add("--prompt", "-p", metavar="TEXT", action="append", help=text)
-    add("--prompt-file", metavar="FILE", help="read a prompt from a UTF-8 file, as it is")
-    lines = f"read a prompt from each line of the file or of standard input; a line with settings of its own is {FORM}"
-    add("--lines", action="store_true", help=lines)
-    add("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_template(prompt)
-    add("--chat-template-config", metavar="JSON", help="variables for the chat template, as a JSON object")
+    made = flags.command_parser("batch", batch_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("table"), **flags.TRACE,
+        "prompts:": "",
+        "--prompt -p TEXT": (r"a prompt; may be repeated; - reads standard input; \n and \t are escapes",
+                             {"action": "append"}),
+        "--prompt-file FILE": "read a prompt from a UTF-8 file, as it is",
+        "--lines": "read a prompt from each line of the file or of standard input; a line with settings of its own is "
+                   f"{FORM}",
+        **flags.SYSTEM, **flags.TEMPLATE,
+        "--chat-template-config JSON": "variables for the chat template, as a JSON object",
+        "batch:": "",
+        "--batch-size N": ("prompts at once; the others wait for a free lane", {"default": SIZE}),
+        "--static": "keep the rows of lanes that have ended until all have: this shows what a batch without a queue "
+                    "wastes",
+        "--compare": "also run each prompt alone, and compare the token ids and the time",
+        "--draws -n N": "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of "
+                        "the first token with its probabilities; draw k is what k re-rolls of each token give",
+        **flags.SAMPLING, **flags.LOAD,
+    })  # fmt: skip
     absent = dict.fromkeys(("messages", "use_default_chat_template", "prefill_response"))
     made.set_defaults(**absent, prompt_logprobs=False)
-    add = made.add_argument_group("batch").add_argument
-    size = f"prompts at once; the others wait for a free lane (default: {SIZE})"
-    add("--batch-size", type=flags.whole, metavar="N", default=SIZE, help=size)
-    static = "keep the rows of lanes that have ended until all have: this shows what a batch without a queue wastes"
-    add("--static", action="store_true", help=static)
-    compare = "also run each prompt alone, and compare the token ids and the time"
-    add("--compare", action="store_true", help=compare)
-    draws = "draw N continuations of one prompt over one copy of its KV, and compare the frequencies of the first " \
-            "token with its probabilities; draw k is what k re-rolls of each token give"  # fmt: skip
-    add("--draws", "-n", type=flags.whole, metavar="N", help=draws)
-    flags.add_settings(made.add_argument_group("sampling and stops"))
-    flags.add_load(made.add_argument_group("model and cache"))
-    flags.add_jsonl(made, "table")
-    flags.add_trace(made)
     return made
 
 
@@ -210,13 +186,13 @@ def run_batch(args: Namespace) -> int:
         EngineError: A value is out of range, there is no prompt, or the recording can't be written.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.sequences import BatchEnd, BatchTable
+    from inspector.cli.writers.sequences import BatchReport
 
     path, texts = arguments.place(args.output, args.force, "the lanes do"), prompts_from(args)
     request = batch_request(args, texts)
     list(commands_for(args, request, texts))  # refuses a wrong line before the model is loaded
     commands = lambda summary: commands_for(args, request, texts)  # noqa: E731
-    return report(request, BatchTable, BatchEnd(request), after=commands, trace=path, force=args.force)
+    return report(request, BatchReport(request), after=commands, trace=path, force=args.force)
 
 
 def prompts_from(args: Namespace) -> list[str]:
@@ -248,7 +224,9 @@ def _cut(args: Namespace, text: str) -> list[str]:
 def batch_request(args: Namespace, texts: list[str]) -> CliRequest:
     """The request of the flags; the prompt is that of draws, lanes have theirs in their command."""
     one = Namespace(**{**vars(args), "prompt": "x", "prompt_file": None})
-    return replace(arguments.request_from(one), prompt=texts[0] if args.draws is not None else "")
+    request = arguments.request_from(one)
+    text = texts[0] if args.draws is not None else ""
+    return replace(request, prefill=replace(request.prefill, text=text))
 
 
 def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iterable[Command]:
@@ -257,7 +235,8 @@ def commands_for(args: Namespace, request: CliRequest, texts: list[str]) -> Iter
     Raises:
         PromptError: A line names what is no setting, or a value that can't be.
     """
-    like = protocol.LanePrompt("", request.chat, request.system, request.options)
+    prompt = request.prefill
+    like = protocol.LanePrompt("", prompt.chat, prompt.system, prompt.options)
     each = tuple(replace(like, text=text) for text in texts)
     prompts = lanes(texts, like, request.settings) if args.lines else each
     tokens = request.settings.max_tokens

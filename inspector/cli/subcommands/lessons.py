@@ -35,25 +35,19 @@ LONGEST_ANSWER = 1000
 def learn_parser() -> flags.Parser:
     """Learn how a language model generates text, in lessons inside the program: predict, try it, and see. Without a
     LESSON they are listed."""
-    made = flags.command_parser(
-        "learn",
-        learn_parser.__doc__,
-        f"A course of your own: inspector/help/learning.md. {flags.EXIT_STATUS}",
-    )
-    add = made.add_argument
-    add("lesson", metavar="LESSON", nargs="?", help="number or name of a lesson, or a file of your own; with --course "
-        "one of its parts")  # fmt: skip
-    add("--course", metavar="NAME", help="take a course: lessons in order, from the first that isn't done; NAME.toml "
-        "is one of your own")  # fmt: skip
-    add("--recorded", action="store_true", help="play the lesson from its recording, without a model")
-    add("--plain", action="store_true", help="run the lesson as plain text on standard input and output, for "
-        "screen readers; where its model can't be loaded, from its recording")  # fmt: skip
-    add("--present", action="store_true", help="present to a class: one panel and the sentence, with the "
-        "speaker's notes under each answer")  # fmt: skip
-    beat = "begin with card N (default: where you left the lesson; with --present, the first card)"
-    add("--from", dest="beat", metavar="N", type=flags.whole, help=beat)
-    flags.add_theme(made)
-    return made
+    epilog = f"A course of your own: inspector/help/learning.md. {flags.EXIT_STATUS}"
+    return flags.command_parser("learn", learn_parser.__doc__, epilog, {
+        "lesson [LESSON]": "number or name of a lesson, or a file of your own; with --course one of its parts",
+        "--course NAME": "take a course: lessons in order, from the first that isn't done; NAME.toml is one of your "
+                         "own",
+        "--recorded": "play the lesson from its recording, without a model",
+        "--plain": "run the lesson as plain text on standard input and output, for screen readers; where its model "
+                   "can't be loaded, from its recording",
+        "--present": "present to a class: one panel and the sentence, with the speaker's notes under each answer",
+        "--from N": ("begin with card N (default: where you left the lesson; with --present, the first card)",
+                     {"dest": "beat"}),
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def run_learn(args: Namespace) -> int:
@@ -67,7 +61,7 @@ def run_learn(args: Namespace) -> int:
     place = _place(args) if args.course is not None else None
     listed = place.listed if place is not None else catalogue.find(args.lesson)
     beats, beat = len(listed.lesson.beats), None if args.beat is None else args.beat - 1
-    if beat is not None and beat >= beats:
+    if beat is not None and not 0 <= beat < beats:
         hint = f"It has {beats}: --from 1 to {beats}."
         raise EngineError(f"{listed.lesson.title} has no card {args.beat}.", hint)
     if args.plain and place is not None:
@@ -139,8 +133,7 @@ def _plain(listed: Listed, recorded: bool, beat: int | None) -> bool:
         sys.stdin.reconfigure(errors="replace")
 
     def tell(text: str, end: str = "\n") -> None:
-        out.write(f"{text}{end}")
-        out.flush()
+        print(text, end=end, file=out, flush=True)
 
     def ask(prompt: str) -> str | None:
         tell(prompt, "")
@@ -192,27 +185,21 @@ def lesson_parser() -> flags.Parser:
     """Write a lesson. `new` writes a first one for you to change. `check` lists all that is wrong with it: FILE:LINE,
     the fault, and how to mend it. `record` writes the recording from which the lesson runs without a model,
     FILE.trace.zst beside it. `run` opens it, as does inspector learn FILE, which also takes --plain and --present."""
-    made = flags.command_parser(
-        "lesson",
-        lesson_parser.__doc__,
-        f"The format: inspector/help/lessons.md. {flags.EXIT_STATUS} check: 2 if anything is wrong.",
-    )
-    made.add_argument("verb", choices=tuple(VERBS), metavar="VERB", help="new, check, record or run")
-    file = "the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml"
-    made.add_argument("file", metavar="FILE", help=file)
-    made.add_argument("--force", action="store_true",
-                      help="new: replace the file if it exists; record: write it even if the check fails")  # fmt: skip
-    check = made.add_argument_group("check").add_argument
-    check("--verbose", "-v", action="store_true", help="list each beat, its answer and how stable that is")
-    check("--static", action="store_true", help="check only what can be seen without the model")
-    check("--dtype", metavar="TYPE", help="compute in this type (default: auto, as everywhere)")
-    check("--all-dtypes", action="store_true",
-          help="check in each type that the program may choose by itself: the file's, and float32")  # fmt: skip
-    seed = "look for a seed with which nothing is wrong; ctrl+c ends the search"
-    check("--find-seed", action="store_true", help=seed)
-    check("--seeds", type=flags.whole, metavar="N", help=f"try at most this many seeds (default: {SEEDS})")
-    flags.add_theme(made.add_argument_group("run"))
-    return made
+    epilog = f"The format: inspector/help/lessons.md. {flags.EXIT_STATUS} check: 2 if anything is wrong."
+    return flags.command_parser("lesson", lesson_parser.__doc__, epilog, {
+        "verb VERB": ("new, check, record or run", {"choices": tuple(VERBS)}),
+        "file FILE": "the lesson: a Markdown file, NAME.md; check also takes a course, NAME.toml",
+        "--force": "new: replace the file if it exists; record: write it even if the check fails",
+        "check:": "",
+        "--verbose -v": "list each beat, its answer and how stable that is",
+        "--static": "check only what can be seen without the model",
+        "--dtype TYPE": "compute in this type (default: auto, as everywhere)",
+        "--all-dtypes": "check in each type that the program may choose by itself: the file's, and float32",
+        "--find-seed": "look for a seed with which nothing is wrong; ctrl+c ends the search",
+        "--seeds N": f"try at most this many seeds (default: {SEEDS})",
+        "run:": "",
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def run_lesson(args: Namespace) -> int:
@@ -260,10 +247,8 @@ def _check(args: Namespace) -> int:
         course, faults = read_course(typed(args.file))
         return _report(args, faults, len(course.parts) if course is not None else 0, "part")
     lesson, faults = _read_checked(_lesson_path(args))
-    if lesson is None:
-        return _report(args, faults, 0)
-    if faults or args.static:
-        return _report(args, faults, len(lesson.beats))
+    if lesson is None or faults or args.static:
+        return _report(args, faults, len(lesson.beats) if lesson is not None else 0)
     load = LoadSettings(lesson.model)
     if args.find_seed or args.seeds is not None:
         tried = args.seeds or SEEDS

@@ -23,7 +23,7 @@ from engine.settings import BY_NAME
 from inspector import keys
 from inspector.cli import flags
 from inspector.cli.arguments import load_settings
-from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, write
+from inspector.cli.exit import INTERRUPTED, OK, leave_at_once, note, output, table, write
 from inspector.cli.subcommands import show
 from inspector.cli.writers.json_lines import json_line
 from inspector.config import own_keys
@@ -31,7 +31,6 @@ from inspector.config.presets import Presets
 from inspector.recordings import sessions
 
 if TYPE_CHECKING:
-    from inspector.blocks.blocks import Column
     from inspector.widgets.actions import Action
 
 ERASE = "\r\x1b[K"
@@ -45,13 +44,6 @@ def _listed(values: Iterable[object], lines: Iterable[str], jsonl: bool) -> int:
     return write(json_line(value).rstrip() for value in values) if jsonl else write(lines)
 
 
-def _table(columns: Iterable[Column], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    from inspector.blocks.blocks import Table, TableRow
-    from inspector.blocks.paint import plain_lines
-
-    return plain_lines([Table(tuple(columns), tuple(map(TableRow, rows)))])
-
-
 # ---- inspector models ------------------------------------------------------------------------
 
 
@@ -59,20 +51,17 @@ def models_parser() -> flags.Parser:
     """List the models on the disk: the bundled one, those of recent sessions, and those in the hub's cache
     (HF_HUB_CACHE, HF_HOME), in LM Studio's folders and in the directories of INSPECTOR_MODELS, which are separated as
     in PATH. Only config.json and the headers of the weights are read."""
-    made = flags.command_parser(
-        "models",
-        models_parser.__doc__,
+    epilog = (
         "bits: those of most weights. KV/token: the memory that one more token takes in the cache, in the type of the "
         "files. fits: the longest context for which weights x 1.1 + KV fit into the memory that is free now; on a Mac, "
         "into the installed memory. To open one: inspector --model NAME, or its path. The same command continues an "
-        "interrupted download; every file is checked against the hash that the hub states.",
+        "interrupted download; every file is checked against the hash that the hub states."
     )
-    directories = "list only the models in these directories, two levels deep"
-    made.add_argument("directories", metavar="DIR", nargs="*", help=directories)
-    get = "download this model from the hub (HF_ENDPOINT) into the hub's cache"
-    made.add_argument("--get", metavar="ID", help=get)
-    flags.add_jsonl(made, "table")
-    return made
+    return flags.command_parser("models", models_parser.__doc__, epilog, {
+        "directories DIR": ("list only the models in these directories, two levels deep", {"nargs": "*"}),
+        "--get ID": "download this model from the hub (HF_ENDPOINT) into the hub's cache",
+        **flags.jsonl("table"),
+    })  # fmt: skip
 
 
 def run_models(args: Namespace) -> int:
@@ -84,7 +73,6 @@ def run_models(args: Namespace) -> int:
     if args.get is not None:
         return _get(args.get, args.directories, args.jsonl)
     from engine.memory import memory_for_models
-    from inspector.blocks.blocks import Column
     from inspector.display import truncate, visible
     from inspector.documents.disk_models import COLUMNS, cells
 
@@ -98,9 +86,9 @@ def run_models(args: Namespace) -> int:
         )  # fmt: skip
         return _listed(values, (), True)
     found = list(models)
-    columns = [Column("name"), Column("family"), *(Column(name, "right") for name in COLUMNS[1:])]
+    heads = ["name", "family", *(f">{name}" for name in COLUMNS[1:])]
     rows = ((truncate(visible(each.name), _NAME), *cells(each, available).values()) for each in found)
-    write(_table(columns, rows) if found else ())
+    write(table(heads, rows) if found else ())
     for model in found:
         for remark in (*filter(None, [model.problem]), *model.notes):
             note(f"{model.name}: {remark}")
@@ -113,15 +101,13 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
     if directories:
         raise EngineError("--get downloads into the hub's cache.", "Leave the directories out.")
-    out, shown = output(), sys.stderr is not None and sys.stderr.isatty() and not jsonl
+    shown = sys.stderr is not None and sys.stderr.isatty() and not jsonl
 
     def tell(progress: DownloadProgress) -> None:
         if jsonl:
-            out.write(json_line({"event": "DownloadProgress", **asdict(progress)}))
-            out.flush()
+            _listed([{"event": "DownloadProgress", **asdict(progress)}], (), True)
         elif shown:
-            sys.stderr.write(f"{ERASE}{far(progress)}")
-            sys.stderr.flush()
+            print(f"{ERASE}{far(progress)}", end="", file=sys.stderr, flush=True)
 
     try:
         path = download(spec, tell, lambda: False)
@@ -139,15 +125,12 @@ def _get(spec: str, directories: Sequence[str], jsonl: bool) -> int:
 
 def sessions_parser() -> flags.Parser:
     """List the saved sessions, the most recently written one first."""
-    made = flags.command_parser(
-        "sessions",
-        sessions_parser.__doc__,
+    epilog = (
         f"The last {sessions.MOST} are kept, within {sessions.MOST_BYTES // 2**20} MiB; the oldest go first, "
         "but never one with a mark of yours (a name, a bookmark, a note, a caption), nor one whose file you renamed. "
-        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file.",
+        "Continue one: inspector --resume NAME. Look at one: inspector replay NAME. Remove one: delete its file."
     )
-    flags.add_jsonl(made, "table")
-    return made
+    return flags.command_parser("sessions", sessions_parser.__doc__, epilog, flags.jsonl("table"))
 
 
 def run_sessions(args: Namespace) -> int:
@@ -156,16 +139,12 @@ def run_sessions(args: Namespace) -> int:
     if args.jsonl or not found:
         values = ({"name": session.name, **to_builtins(session, enc_hook=str)} for session in found)
         return _listed(values, [f"No session is saved in {sessions.folder()}."], args.jsonl)
-    from inspector.blocks.blocks import Column
-    from inspector.display import visible
-
-    columns = Column("name"), Column("last written"), Column(" tokens", "right"), Column("     size", "right")
     rows = (
-        (visible(each.name), f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
+        (each.name, f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
          f"{each.size / 1024:,.0f} K", _about(each))
         for each in found
     )  # fmt: skip
-    return write(_table((*columns, Column("prompt")), rows))
+    return write(table(("name", "last written", "> tokens", ">     size", "prompt"), rows))
 
 
 def _about(session: sessions.SavedSession) -> str:
@@ -184,11 +163,11 @@ def doctor_parser() -> flags.Parser:
     """Say what a bug report needs of this machine: versions, devices, memory and terminal; and compare what the program
     computes here with mlx_lm: a prompt's forward, some steps, the KV cache with a fresh one, and two ranks. Each check
     has a line: ok, or the difference beside the one that rounding explains. The report has no path, prompt or token."""
-    made = flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.")
-    flags.add_jsonl(made, "lines", "one JSON object")
-    names = "model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"
-    flags.add_named(made.add_argument_group("model"), *names)
-    return made
+    return flags.command_parser("doctor", doctor_parser.__doc__, f"{flags.EXIT_STATUS} 3 if a check fails.", {
+        **flags.jsonl("lines", "one JSON object"),
+        "model:": "",
+        **flags.named("model", "adapter_path", "trust_remote_code", "float32_scales", "dtype", "blas"),
+    })  # fmt: skip
 
 
 def run_doctor(args: Namespace) -> int:
@@ -222,8 +201,8 @@ def list_keys(jsonl: bool) -> int:
     from inspector.main.key_table import key_table
     from inspector.views import TOOLS, plugins
 
-    table = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
-    own = own_keys.read(table.places)
+    every = key_table((*TOOLS, *(each.tool for each in plugins() if each.tool is not None)))
+    own = own_keys.read(every.places)
     keys.use(own.keys)
 
     def action(where: str, each: Action) -> ListedAction:
@@ -232,46 +211,29 @@ def list_keys(jsonl: bool) -> int:
 
     listed = [
         action(f"{each.tabs[0]} {keys.TABS[each.tabs[0]]}" if each.tabs else "In every tab", each)
-        for each in table.actions
+        for each in every.actions
     ]
     listed += [
         action(part.title, each)
-        for part in table.tables
+        for part in every.tables
         for each in part.actions
-        if each.id and (each.run is not None or each.id not in table)
+        if each.id and (each.run is not None or each.id not in every)
     ]
     problems = [{"problem": each} for each in own.problems]
     return _listed((*listed, *problems), _key_lines(listed, own.problems), jsonl)
 
 
-class ListedPlugin(Struct, frozen=True):
-    """One view of another package."""
-
-    name: str
-    package: str
-    keys: str
-    """The keys that open it; empty if it can't be used."""
-    about: str
-    """A sentence about it, or what is wrong."""
-
-
 def list_plugins(jsonl: bool) -> int:
-    """Run `inspector --plugins`: the views that installed packages bring."""
-    from inspector.blocks.blocks import Column
+    """Run `inspector --plugins`: the views that installed packages bring, with their keys or what is wrong."""
     from inspector.views import plugins
 
-    found = [
-        ListedPlugin(
-            each.name,
-            each.package,
-            ", ".join(action.way for action in each.tool.actions) if each.tool is not None else "",
-            each.tool.actions[0].told if each.tool is not None else each.problem,
-        )
-        for each in plugins()
-    ]
-    columns = (Column("name"), Column("package"), Column("keys"), Column("what it shows"))
-    rows = [(each.name, each.package, each.keys, each.about) for each in found]
-    return _listed(found, _table(columns, rows) if rows else ["No package brings a view."], jsonl)
+    found = []
+    for each in plugins():
+        keys = ", ".join(action.way for action in each.tool.actions) if each.tool is not None else ""
+        about = each.tool.actions[0].told if each.tool is not None else each.problem
+        found.append({"name": each.name, "package": each.package, "keys": keys, "about": about})
+    lines = table(("name", "package", "keys", "what it shows"), (each.values() for each in found))
+    return _listed(found, lines if found else ["No package brings a view."], jsonl)
 
 
 def _key_lines(listed: Sequence[ListedAction], problems: tuple[str, ...]) -> Iterator[str]:
@@ -299,13 +261,10 @@ SHELLS = {
 def completion_parser() -> flags.Parser:
     """The parser of `inspector completion`."""
     ways = "; ".join(f"{shell}: {way}" for shell, way in SHELLS.items())
-    made = flags.command_parser(
-        "completion",
-        "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and other "
-        f"values with tab. Put one line into your shell's start-up file. {ways}.",
-    )
-    made.add_argument("shell", choices=SHELLS, help="the shell whose code to print")
-    return made
+    description = "Print the code that makes a shell complete subcommands, flags, names of sessions and presets, and " \
+                  f"other values with tab. Put one line into your shell's start-up file. {ways}."  # fmt: skip
+    shell: flags.Flags = {"shell": ("the shell whose code to print", {"choices": SHELLS})}
+    return flags.command_parser("completion", description, flags.EXIT_STATUS, shell)
 
 
 def run_completion(args: Namespace) -> int:
@@ -349,6 +308,7 @@ KNOWN_VALUES: Mapping[str, Callable[[], Iterable[str]]] = {
     **{name: field.choices.keys for name, field in BY_NAME.items() if field.choices},
     "trace": sessions.names,
     "resume": sessions.names,
+    "to": lambda: flags.DOCUMENTS,
     "preset": lambda: Presets().names,
     "model": lambda: ("pocket",),
     "views": lambda: (*show.VIEWS, *show.MEASURED),

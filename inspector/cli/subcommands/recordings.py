@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from engine.errors import EngineError, PromptError
 from engine.files import free, replacing, typed
 from engine.models_on_disk.models import all_places
-from engine.protocol import Command, Configure, Failure, Record
+from engine.protocol import Command, Configure, Failure, Prefill, Record
 from engine.recording import save_as
 from engine.settings import LoadSettings, Settings
 from inspector.cli import flags, screen
 from inspector.cli.arguments import CliRequest, load_settings, place
-from inspector.cli.exit import OK, note, output, write
+from inspector.cli.exit import OK, note, output, table, write
 from inspector.cli.writers.json_lines import json_line
 from inspector.demo import DEMONSTRATION, LESSON, SCENES
 from inspector.keys import key_for
@@ -45,23 +45,19 @@ _SPEEDS = "0.25, 0.5, 1, 2, 5, 10, max"
 
 def replay_parser() -> flags.Parser:
     """The parser of `inspector replay`."""
-    made = flags.command_parser(
-        "replay",
-        "Show a recorded session on the same screen, without a model: walk, compare, search, play. "
-        f"{key_for('go_live')} loads the recorded model and continues live.",
-        f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} "
-        f"and {key_for('slower')} change the speed, backspace goes back. {flags.EXIT_STATUS}",
-    )
-    add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or batch or "
-        "second-model, which come with the program (default: the demonstration)")  # fmt: skip
-    add("--play", action="store_true", help="play it from its beginning; otherwise it opens at its end")
-    add("--speed", type=speed, default=1.0, metavar="X", help=f"multiple of the recorded pace: {_SPEEDS}")
-    follow = "follow a recording that another program is writing; you can look around, and change nothing"
-    add("--follow", action="store_true", help=follow)
-    add("--no-save", action="store_true", help="do not save what you add when you continue live")
-    flags.add_theme(made)
-    return made
+    description = "Show a recorded session on the same screen, without a model: walk, compare, search, play. " \
+                  f"{key_for('go_live')} loads the recorded model and continues live."  # fmt: skip
+    epilog = f"Keys: {key_for('step')} shows the next step, {key_for('run')} plays, {key_for('faster')} " \
+             f"and {key_for('slower')} change the speed, backspace goes back. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("replay", description, epilog, {
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or batch or second-model, which come "
+                        "with the program (default: the demonstration)",
+        "--play": "play it from its beginning; otherwise it opens at its end",
+        "--speed X": (f"multiple of the recorded pace: {_SPEEDS}", {"type": speed, "default": "1"}),
+        "--follow": "follow a recording that another program is writing; you can look around, and change nothing",
+        "--no-save": "do not save what you add when you continue live",
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def speed(text: str) -> float:
@@ -121,9 +117,7 @@ def run_replay(args: Namespace) -> int:
 
 
 Found = TypeVar("Found")
-NAMES = ("html", "md", "csv", "txt", "svg")
 STDOUT = "-"
-SIZE = (120, 40)
 SMALLEST, LARGEST = (40, 10), (500, 300)
 
 
@@ -131,31 +125,23 @@ def export_parser() -> flags.Parser:
     """Write a recording as a document: a web page to share, Markdown, a CSV table of the tokens, the plain text, or a
     picture of the screen. Markup in the recorded texts is escaped. The web page of a lesson asks, waits and reveals,
     without a network or a model."""
-    made = flags.command_parser(
-        "export",
-        export_parser.__doc__,
-        "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so "
-        "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's directory. "
-        f"{flags.EXIT_STATUS}",
-    )
-    add = made.add_argument
-    add("trace", metavar="FILE", nargs="?", help="a recording, a name that `inspector sessions` lists, or a lesson by "
-        "its number, name or .md file with its recording beside it (default: the demonstration)")  # fmt: skip
-    to = f"{', '.join(NAMES)}: the kind of document (default: by the ending of OUT)"
-    add("--to", type=format_name, metavar="FORMAT", help=to).completer = lambda **_: NAMES  # type: ignore[attr-defined]
-    out = "file to write; - is standard output (default: FILE's name, in this directory)"
-    add("--output", "-o", metavar="OUT", help=out)
-    node = "select this node, or the first one of this named branch, and show the path to it and on along the " \
-           "oldest branch"  # fmt: skip
-    add("--node", metavar="N|NAME", help=node)
-    of = "for a web page: the lesson that was recorded in it, by its number, name or .md file"
-    add("--lesson", metavar="LESSON", help=of)
-    add("--force", action="store_true", help="replace the file if it exists")
-    add = made.add_argument_group("picture of the screen").add_argument
-    size = "size of the terminal (default: 120x40)"
-    add("--size", type=dimensions, default=SIZE, metavar="COLUMNSxROWS", help=size)
-    add("--light", action="store_true", help="use the light theme")
-    return made
+    epilog = "In the CSV, a cell of text that begins with = + - @ or an apostrophe gets an apostrophe in front, so " \
+             "that no spreadsheet runs it. Documents contain notes, captions and bookmarks, but not the model's " \
+             f"directory. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("export", export_parser.__doc__, epilog, {
+        "trace [FILE]": "a recording, a name that `inspector sessions` lists, or a lesson by its number, name or .md "
+                        "file with its recording beside it (default: the demonstration)",
+        "--to FORMAT": (f"{', '.join(flags.DOCUMENTS)}: the kind of document (default: by the ending of OUT)",
+                        {"type": format_name}),
+        "--output -o OUT": "file to write; - is standard output (default: FILE's name, in this directory)",
+        "--node N|NAME": "select this node, or the first one of this named branch, and show the path to it and on "
+                         "along the oldest branch",
+        "--lesson LESSON": "for a web page: the lesson that was recorded in it, by its number, name or .md file",
+        "--force": "replace the file if it exists",
+        "picture of the screen:": "",
+        "--size COLUMNSxROWS": ("size of the terminal", {"type": dimensions, "default": "120x40"}),
+        "--light": "use the light theme",
+    })  # fmt: skip
 
 
 def format_name(text: str) -> str:
@@ -179,6 +165,10 @@ def dimensions(text: str) -> tuple[int, int]:
 
 def run_export(args: Namespace) -> int:
     """Run `inspector export`."""
+    from inspector.documents.exports import EXPORTS
+    from inspector.export.documents import FORMATS
+    from inspector.export.lesson_page import page
+    from inspector.export.recording import line, read
     from inspector.scales import size
 
     listed, trace = _source(args)
@@ -188,12 +178,22 @@ def run_export(args: Namespace) -> int:
     if name == "html" and trace is not None and listed is None:
         listed = _read_lesson(str(trace), lambda: catalogue.of_recording(trace))
     if name == "html" and listed is not None:
-        document = _lesson(args, listed, trace or listed.trace)
+        if args.node is not None:
+            raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
+        lesson, recorded = listed.lesson, trace or listed.trace
+        document = _read_lesson(str(listed.path), lambda: page(lesson, recorded, EXPORTS))
     elif args.lesson is not None:
         hint = "Add --to html, or leave --lesson out."
         raise EngineError(f"--lesson is for web pages, and this is {name}.", hint)
     else:
-        document = _session(args, name, DEMONSTRATION if trace is None else trace)
+        recording = read(trace or DEMONSTRATION)
+        recording.parts = EXPORTS
+        if args.node is not None:
+            line(recording, args.node)
+        picture = name == "svg"
+        document = (
+            screen.picture(recording, args.size, args.light) if picture else FORMATS[name].make(recording)
+        )
     if out is None:
         output().write(document)
         return OK
@@ -204,35 +204,10 @@ def run_export(args: Namespace) -> int:
     return OK
 
 
-def _session(args: Namespace, name: str, trace: Path) -> str:
-    from inspector.documents.exports import EXPORTS
-    from inspector.export.documents import FORMATS
-    from inspector.export.recording import line, read
-
-    recording = read(trace)
-    recording.parts = EXPORTS
-    if args.node is not None:
-        line(recording, args.node)
-    if name == "svg":
-        return screen.picture(recording, args.size, args.light)
-    return FORMATS[name].make(recording)
-
-
-def _lesson(args: Namespace, listed: Listed, trace: Path) -> str:
-    from inspector.documents.exports import EXPORTS
-    from inspector.export.lesson_page import page
-
-    if args.node is not None:
-        raise EngineError("--node is for sessions: a lesson's page has all its beats.", "Leave it out.")
-    return _read_lesson(str(listed.path), lambda: page(listed.lesson, trace, EXPORTS))
-
-
 def _source(args: Namespace) -> tuple[Listed | None, Path | None]:
     """The lesson, where one is named, and the recording; no recording for the demonstration."""
     name = args.trace
-    listed = (
-        _read_lesson(args.lesson, lambda: catalogue.find(args.lesson)) if args.lesson is not None else None
-    )
+    listed = None if args.lesson is None else _read_lesson(args.lesson, lambda: catalogue.find(args.lesson))
     if name is None:
         return listed, listed.trace if listed is not None else None
     if catalogue.is_name(name) and (name.endswith(".md") or not os.path.isfile(name)):
@@ -253,10 +228,10 @@ def _target(args: Namespace, trace: Path | None) -> tuple[str, Path | None]:
     """Format and file; None for standard output."""
     given = typed(args.output) if args.output not in (None, STDOUT) else None
     name = args.to or format_name(given.suffix.lstrip(".") if given else "")
-    if name not in NAMES:
+    if name not in flags.DOCUMENTS:
         what = f"The end of {given} names no format." if given else "What to write was not said."
         what = f"There is no format {name}." if args.to else what
-        raise EngineError(what, f"Add --to: {', '.join(NAMES)}.")
+        raise EngineError(what, f"Add --to: {', '.join(flags.DOCUMENTS)}.")
     if args.output == STDOUT:
         return name, None
     return name, given or typed(f"{stem(trace)}.{name}")
@@ -275,29 +250,23 @@ def stem(trace: Path | None) -> str:
 def open_parser() -> flags.Parser:
     """Open a request to a server as a session with its conversation, tools, settings and seed. The server's reply
     becomes a branch, token by token, beside the tokens that are computed here."""
-    made = flags.command_parser(
-        "open",
-        open_parser.__doc__,
-        "FILE is a HAR file of mitmdump or a browser, the body of a request "
-        f'to an API like OpenAI\'s, an object {{"request": ..., "response": ...}}, a reply, or the output of a batch. '
-        f"{flags.EXIT_STATUS}",
-    )
-    made.add_argument("file", metavar="FILE", help="what to open")
-    made.add_argument("number", metavar="N", nargs="?", type=flags.whole, help="number of the request in a recording; "
-        "without it the requests are listed, if there are several")  # fmt: skip
-    no_model = "show only the reply, as a recording made from its logprobs; a reply without a request always opens so"
-    made.add_argument("--no-model", action="store_true", help=no_model)
-    out = "write that recording instead of opening the screen"
-    made.add_argument("--output", "-o", metavar="RECORDING", help=out)
-    made.add_argument("--force", action="store_true", help="replace the file if it exists")
-    check = "without the screen, compare each reply, or that of request N, with the tokens computed here"
-    made.add_argument("--check", action="store_true", help=check)
-    flags.add_jsonl(made, "table")
-    flags.add_load(made.add_argument_group("model and cache"))
-    session = made.add_argument_group("session")
-    session.add_argument("--no-save", action="store_true", help="do not save the session")
-    flags.add_theme(session)
-    return made
+    epilog = "FILE is a HAR file of mitmdump or a browser, the body of a request to an API like OpenAI's, an object " \
+             f'{{"request": ..., "response": ...}}, a reply, or the output of a batch. {flags.EXIT_STATUS}'  # fmt: skip
+    return flags.command_parser("open", open_parser.__doc__, epilog, {
+        "file FILE": "what to open",
+        "number [N]": ("number of the request in a recording; without it the requests are listed, if there are several",
+                       {"type": flags.whole}),
+        "--no-model": "show only the reply, as a recording made from its logprobs; a reply without a request always "
+                      "opens so",
+        "--output -o RECORDING": "write that recording instead of opening the screen",
+        "--force": "replace the file if it exists",
+        "--check": "without the screen, compare each reply, or that of request N, with the tokens computed here",
+        **flags.jsonl("table"),
+        **flags.LOAD,
+        "session:": "",
+        "--no-save": "do not save the session",
+        **flags.THEME,
+    })  # fmt: skip
 
 
 def run_open(args: Namespace) -> int:
@@ -306,7 +275,7 @@ def run_open(args: Namespace) -> int:
     Raises:
         EngineError: The file can't be read or has no request, there is no such number, or no model is known.
     """
-    from inspector.served.listing import listed_line, listed_request
+    from inspector.served.listing import HEADS, listed_request, listed_row
 
     exchanges = every = exchanges_of(args.file)
     if args.number is not None:
@@ -318,7 +287,7 @@ def run_open(args: Namespace) -> int:
         return _check(args, exchanges)
     if len(exchanges) > 1:
         lines = (json_line(listed_request(each)).rstrip() for each in exchanges)
-        write(lines if args.jsonl else map(listed_line, exchanges))
+        write(lines if args.jsonl else table(HEADS, map(listed_row, exchanges)))
         note(f"Open one of them: inspector open FILE {exchanges[-1].number}")
         return OK
     if args.no_model or exchanges[0].body is None:
@@ -328,17 +297,9 @@ def run_open(args: Namespace) -> int:
     screen.check_terminal(instead="Without one, compare its reply with --check.")
     from inspector.views import with_request
 
-    return screen.run_app(
-        load,
-        request.settings,
-        prompt=request.prompt,
-        chat=request.chat,
-        messages=request.messages,
-        options=request.options,
-        save=screen.saved_in(args),
-        tools=with_request(opened),
-        theme=args.theme,
-    )
+    prefill = Prefill(request.prompt, request.chat, messages=request.messages, options=request.options)
+    save, tools = screen.saved_in(args), with_request(opened)
+    return screen.run_app(load, request.settings, prefill=prefill, save=save, tools=tools, theme=args.theme)
 
 
 def _replay(args: Namespace, exchange: Exchange) -> int:
@@ -365,7 +326,7 @@ def _check(args: Namespace, exchanges: Sequence[Exchange]) -> int:
 
     load = loaded_for(args, exchanges)
     checks = Checks(ServedFile(args.file, tuple(exchanges)), output(), args.jsonl)
-    request = CliRequest(load=load, settings=Settings(), prompt="", chat=False, jsonl=args.jsonl)
+    request = CliRequest(load, Settings(), jsonl=args.jsonl)
     return run(request, checks, after=checks.commands, forgives=checks.forgives)
 
 

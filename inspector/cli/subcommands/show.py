@@ -17,7 +17,6 @@ from engine.settings import BY_NAME, FIELDS
 from inspector.cli import flags
 from inspector.cli.arguments import read_file, request_from
 from inspector.cli.exit import NOT_SHOWN, OK, bad_input
-from inspector.cli.writers.json_lines import EndFigures
 from inspector.config.directions import read_pairs, steering
 
 if TYPE_CHECKING:
@@ -46,105 +45,79 @@ def show_parser() -> flags.Parser:
     (attention) and why (scores), what each layer would predict (lens), what each part adds to a logit (contributions),
     what changes without a part (switch-off) or at a wrong position, and which experts a mixture took. The model
     computes the token again, and each view is checked against its numbers: one whose check fails is not shown."""
-    made = flags.command_parser(
-        "show",
-        show_parser.__doc__,
-        f"Three more views measure, and have flags of their own: {', '.join(MEASURED)} (inspector show race "
-        f"--help). {flags.EXIT_STATUS} 3 if the check of a view failed.",
-    )
+    epilog = f"Three more views measure, and have flags of their own: {', '.join(MEASURED)} (inspector show race " \
+             f"--help). {flags.EXIT_STATUS} 3 if the check of a view failed."  # fmt: skip
+    made = flags.command_parser("show", show_parser.__doc__, epilog, {
+        **flags.jsonl("tables"),
+        "views [VIEW,...]": (f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)}); or {', '.join(MEASURED)}",
+                             {"type": _views}),
+        "token:": "",
+        "--at STEP": ("the token to explain: the number of a step, as on the screen, -1 for the last one; or of a "
+                      "prompt token with a p before it, such as p5 (default: the token that comes next)",
+                      {"type": _place}),
+        "--steps N": ("generate this many tokens first", {"default": 0}),
+        "--token TOKEN": "explain the logit of this token by contributions, gradients or steering; give its id or text "
+                         "(default: the token taken next)",
+        "--against | --alone": {
+            "--against TOKEN": "explain the difference between that logit and this token's (default: that of the best "
+                               "other candidate)",
+            "--alone": "explain the one logit, not a difference",
+        },
+        "changes:": "",
+        "--off UNIT,...": ("switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with "
+                           "names that count from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales "
+                           "one instead", {"type": _units, "default": ()}),
+        "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole "
+                    "context", {"choices": ("token", "context"), "default": "token"}),
+        "--from N": ("with --scope context: change the model from this token on, counted from 0",
+                     {"dest": "begin", "default": 0}),
+        "--steer | --pairs": {
+            f"--steer {flags.STEER}": "steer by a direction from a file (view: steering); with a STRENGTH also show "
+                                      "the candidates that come of it",
+            "--pairs FILE": "steer by a direction made from pairs of texts; each line of FILE has two, with a tab or | "
+                            "between them",
+        },
+        "--layer N": ("make the direction from the residual stream after this layer, and add it there (default: the "
+                      "middle layer)", {"type": _positive}),
+        "--save-direction FILE": "save the direction made from --pairs",
+        "lens and heads:": "",
+        "--positions N": ("positions that the lens shows, up to the token", {"type": _positive, "default": LENS}),
+        "--texts LENGTH,COUNT,SEED": ("for heads: score the heads also on COUNT texts of LENGTH random tokens, each "
+                                      "repeated once, drawn with SEED (default: 50,10,0)",
+                                      {"type": _texts, "default": ()}),
+        "scores: why a head looks there:": "",
+        "--head HEAD": ("the head, such as L6 h1 (default: the one that looks most at a single token)",
+                        {"type": _head}),
+        "--key N": "the token that the head looks at, counted from 0 with the prompt; negative counts from the end "
+                   "(default: the one with the most weight)",
+        "--versus N": "compare with the scores of this token, counted as in --key (default: the mean over all keys)",
+        "gradients:": "",
+        "--method": ("take gradient x input, or integrated gradients",
+                     {"choices": ("input", "integrated"), "default": "integrated"}),
+        "--baseline BASELINE": ("where the path of integrated gradients begins: mean, first or zero (the mean "
+                                "embedding, the first token's, zeros), or the text of one token", {"default": "mean"}),
+        "--gradient-steps N": ("steps of the path at first; they are tripled until the shares are complete",
+                               {"type": _positive, "default": 32}),
+        "--hold-experts": "in a mixture of experts, keep the text's own experts along the whole path, which asks "
+                          "another question",
+        "patching:": "",
+        "--source TEXT": "patch what the model computes for this text into the prompt, and follow the logit of --token "
+                         "less that of --against (default: the two tokens whose logits differ most between the texts)",
+        "--patch-pairs FILE": 'patch each pair of a file, and show the means: JSON lines with "text", "source", '
+                              '"token" and "other"',
+        "--part": ("patch whole layers, or the outputs of their attention or MLP",
+                   {"choices": ("layer", "attention", "mlp"), "default": "layer"}),
+        "--facing PLACE:PLACE,...": ("which tokens of the two texts correspond, counted from 0, such as "
+                                     "0-4:0-4,5:7,6-8:8-10 (default: the blocks that both have)",
+                                     {"type": facing_from}),
+        **flags.PROMPT,
+        "sampling of --steps:": "",
+        **flags.named("temp", "top_p", "min_p", "top_k", "seed"),
+        "model:": "",
+        **flags.MODEL,
+    })  # fmt: skip
     made.intermixed = True  # VIEW may come after flags
-    shown = f"some of {', '.join(VIEWS)} (default: {', '.join(USUAL)}); or {', '.join(MEASURED)}"
-    made.add_argument("views", type=_views, metavar="VIEW,...", nargs="?", help=shown)
-    group = made.add_argument_group("token")
-    add = group.add_argument
-    place = "the token to explain: the number of a step, as on the screen, -1 for the last one; or of a prompt token " \
-            "with a p before it, such as p5 (default: the token that comes next)"  # fmt: skip
-    add("--at", type=_place, metavar="STEP", help=place)
-    steps = "generate this many tokens first (default: 0)"
-    add("--steps", type=flags.whole, metavar="N", default=0, help=steps)
-    token = "explain the logit of this token by contributions, gradients or steering; give its id or text (default: " \
-            "the token taken next)"  # fmt: skip
-    add("--token", metavar="TOKEN", help=token)
-    against = "explain the difference between that logit and this token's (default: that of the best other " \
-              "candidate)"  # fmt: skip
-    other = group.add_mutually_exclusive_group()
-    other.add_argument("--against", metavar="TOKEN", help=against)
-    other.add_argument("--alone", action="store_true", help="explain the one logit, not a difference")
-    _add_changes(made)
-    _add_readings(made)
-    _add_patching(made)
-    flags.add_prompt(made.add_argument_group("prompt"))
-    flags.add_named(made.add_argument_group("sampling of --steps"), "temp", "top_p", "min_p", "top_k", "seed")
-    flags.add_load(made.add_argument_group("model"))
-    flags.add_jsonl(made, "tables")
     return made
-
-
-def _add_changes(parser: flags.Parser) -> None:
-    """The flags of parts that are switched off, and of a direction that is added to the residual stream."""
-    group = parser.add_argument_group("changes")
-    add = group.add_argument
-    off = "switch off these parts of the model together: L6 h1, L3 mlp, L4 attention, L2, or with names that count " \
-          "from 0: blocks.5.attn.hook_z[0], model.layers.2.mlp. L6 h1 x0.5 scales one instead"  # fmt: skip
-    add("--off", type=_units, metavar="UNIT,...", default=(), help=off)
-    scope = "where parts are switched off or steered: in that token's forward alone, or in the whole context " \
-            "(default: token)"  # fmt: skip
-    add("--scope", choices=("token", "context"), default="token", help=scope)
-    begin = "with --scope context: change the model from this token on, counted from 0 (default: 0)"
-    add("--from", dest="begin", type=flags.whole, metavar="N", default=0, help=begin)
-    given = group.add_mutually_exclusive_group()
-    file = "steer by a direction from a file (view: steering); with a STRENGTH also show the candidates that come of it"
-    given.add_argument("--steer", metavar=flags.STEER, help=file)
-    pairs = "steer by a direction made from pairs of texts; each line of FILE has two, with a tab or | between them"
-    given.add_argument("--pairs", metavar="FILE", help=pairs)
-    layer = "make the direction from the residual stream after this layer, and add it there (default: the middle layer)"
-    add("--layer", type=_positive, metavar="N", help=layer)
-    add("--save-direction", metavar="FILE", help="save the direction made from --pairs")
-
-
-def _add_readings(parser: flags.Parser) -> None:
-    """The flags of single views."""
-    add = parser.add_argument_group("lens and heads").add_argument
-    positions = f"positions that the lens shows, up to the token (default: {LENS})"
-    add("--positions", type=_positive, metavar="N", default=LENS, help=positions)
-    texts = "for heads: score the heads also on COUNT texts of LENGTH random tokens, each repeated once, drawn with " \
-            "SEED (default: 50,10,0)"  # fmt: skip
-    add("--texts", type=_texts, metavar="LENGTH,COUNT,SEED", default=(), help=texts)
-    add = parser.add_argument_group("scores: why a head looks there").add_argument
-    head = "the head, such as L6 h1 (default: the one that looks most at a single token)"
-    add("--head", type=_head, metavar="HEAD", help=head)
-    key = "the token that the head looks at, counted from 0 with the prompt; negative counts from the end (default: " \
-          "the one with the most weight)"  # fmt: skip
-    add("--key", type=flags.whole, metavar="N", help=key)
-    versus = "compare with the scores of this token, counted as in --key (default: the mean over all keys)"
-    add("--versus", type=flags.whole, metavar="N", help=versus)
-    add = parser.add_argument_group("gradients").add_argument
-    method = "take gradient x input, or integrated gradients (default: integrated)"
-    add("--method", choices=("input", "integrated"), default="integrated", help=method)
-    baseline = "where the path of integrated gradients begins: mean, first or zero (the mean embedding, the first " \
-               "token's, zeros), or the text of one token (default: mean)"  # fmt: skip
-    add("--baseline", metavar="BASELINE", default="mean", help=baseline)
-    steps = "steps of the path at first; they are tripled until the shares are complete (default: 32)"
-    add("--gradient-steps", type=_positive, metavar="N", default=32, help=steps)
-    held = "in a mixture of experts, keep the text's own experts along the whole path, which asks another question"
-    add("--hold-experts", action="store_true", help=held)
-
-
-def _add_patching(parser: flags.Parser) -> None:
-    """The flags of activation patching."""
-    add = parser.add_argument_group("patching").add_argument
-    source = "patch what the model computes for this text into the prompt, and follow the logit of --token less that " \
-             "of --against (default: the two tokens whose logits differ most between the texts)"  # fmt: skip
-    add("--source", metavar="TEXT", help=source)
-    pairs = (
-        'patch each pair of a file, and show the means: JSON lines with "text", "source", "token" and "other"'
-    )
-    add("--patch-pairs", metavar="FILE", help=pairs)
-    part = "patch whole layers, or the outputs of their attention or MLP (default: layer)"
-    add("--part", choices=("layer", "attention", "mlp"), default="layer", help=part)
-    facing = "which tokens of the two texts correspond, counted from 0, such as 0-4:0-4,5:7,6-8:8-10 (default: the " \
-             "blocks that both have)"  # fmt: skip
-    add("--facing", type=facing_from, metavar="PLACE:PLACE,...", help=facing)
 
 
 # ---- values of flags --------------------------------------------------------------------------
@@ -209,12 +182,9 @@ def _texts(text: str) -> tuple[int, ...]:
     given = tuple(flags.whole(part.strip()) for part in text.split(","))
     if len(given) > 3:
         raise argparse.ArgumentTypeError("give a length, a count and a seed")
-    if not 2 <= given[0] <= protocol.HALF_TOKENS or not all(
-        1 <= count <= protocol.MOST_TEXTS for count in given[1:2]
-    ):
-        raise argparse.ArgumentTypeError(
-            f"give 1 to {protocol.MOST_TEXTS} texts of twice 2 to {protocol.HALF_TOKENS} tokens"
-        )
+    most, tokens = protocol.MOST_TEXTS, protocol.HALF_TOKENS
+    if not 2 <= given[0] <= tokens or not all(1 <= count <= most for count in given[1:2]):
+        raise argparse.ArgumentTypeError(f"give 1 to {most} texts of twice 2 to {tokens} tokens")
     return given
 
 
@@ -243,7 +213,7 @@ def run_show(args: Namespace) -> int:
         EngineError: A value is out of range, or the prompt is missing or can't be read.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.inside import InsideTables, Known, questions, refused
+    from inspector.cli.writers.inside import Known, questions, refused
 
     views, pairs = _shown(args), _pairs(args)
     request = request_from(args)
@@ -258,7 +228,7 @@ def run_show(args: Namespace) -> int:
             yield protocol.Intervene(node, args.off, args.scope, begin=args.begin)
 
     steps = [protocol.TakeStep() for _ in range(args.steps)]
-    status = report(request, InsideTables, known, steps, after=after, forgives=refused)
+    status = report(request, known, steps, after=after, forgives=refused)
     if status != OK or not (failed := known.failed):
         return status
     checks, them = ("its check", "it") if len(failed) == 1 else ("their checks", "them")
@@ -320,47 +290,54 @@ def show_race_parser() -> flags.Parser:
     """Generate the same tokens with a KV cache and without one, step by step in turn, and show the ms of each step,
     their sums, and whether both take the same tokens."""
     default = protocol.Race()
-    made = flags.command_parser("show race", show_race_parser.__doc__)
-    add = made.add_argument_group("race").add_argument
-    first = f"tokens of context at the first measured step (default: {default.first})"
-    add("--from", dest="first", type=flags.whole, metavar="N", default=default.first, help=first)
-    last = f"tokens of context after the last step, at most the context window (default: {default.last})"
-    add("--to", dest="last", type=flags.whole, metavar="N", default=default.last, help=last)
-    flags.add_prompt(made.add_argument_group("prompt"))
-    names = (each.name for each in FIELDS if each.name not in UNUSED)
-    flags.add_named(made.add_argument_group("sampling"), *names)
-    flags.add_load(made.add_argument_group("model"))
-    flags.add_jsonl(made, "table")
-    return made
+    return flags.command_parser("show race", show_race_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("table"),
+        "race:": "",
+        "--from N": ("tokens of context at the first measured step", {"dest": "first", "default": default.first}),
+        "--to N": ("tokens of context after the last step, at most the context window",
+                   {"dest": "last", "default": default.last}),
+        **flags.PROMPT,
+        "sampling:": "",
+        **flags.named(*(each.name for each in FIELDS if each.name not in UNUSED)),
+        "model:": "",
+        **flags.MODEL,
+    })  # fmt: skip
 
 
 def run_show_race(args: Namespace) -> int:
     """Run `inspector show race`; its default prompt is the screen's."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.json_lines import SoFar
-    from inspector.cli.writers.measured import RaceTable
-    from inspector.state.measured import Measured
+    from inspector.cli.writers.measured import RaceReport
 
     request = request_from(args, default_prompt=True)
-    return report(request, RaceTable, SoFar(Measured()), [protocol.Race(args.first, args.last)])
+    return report(request, RaceReport(), [protocol.Race(args.first, args.last)])
 
 
 # ---- inspector show time, and cache ------------------------------------------------------------
 
 BEFORE = 16
 """Tokens decoded before what is measured."""
+MEASURING: flags.Flags = {
+    **flags.jsonl("tables"), **flags.PROMPT,
+    "before that:": "",
+    "--max-tokens -m N": ("tokens to decode before what is measured",
+                          {"type": BY_NAME["max_tokens"].parse, "default": BEFORE}),
+    **flags.named("temp", "top_p", "seed"),
+    **flags.LOAD,
+}  # fmt: skip
+"""The flags of the text that something is measured on."""
 
 
 def show_time_parser() -> flags.Parser:
     """Measure one step: each part of the model, evaluated on its own, and prefill and decode against the machine's
     roofline."""
-    made = flags.command_parser("show time", show_time_parser.__doc__)
-    add, default = made.add_argument_group("time").add_argument, protocol.Profile()
-    repeats = f"how often to measure the step (default: {default.repeats})"
-    add("--repeats", type=flags.whole, metavar="N", default=default.repeats, help=repeats)
-    trace = "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace"
-    add("--metal-trace", metavar="FILE", help=trace)
-    return _add_text(made)
+    return flags.command_parser("show time", show_time_parser.__doc__, flags.EXIT_STATUS, {
+        **flags.jsonl("tables"),
+        "time:": "",
+        "--repeats N": ("how often to measure the step", {"default": protocol.Profile().repeats}),
+        "--metal-trace FILE": "on a Mac: record one step with Metal, for Xcode; the name must end in .gputrace",
+        **MEASURING,
+    })  # fmt: skip
 
 
 def run_show_time(args: Namespace) -> int:
@@ -374,7 +351,7 @@ def run_show_time(args: Namespace) -> int:
 def show_cache_parser() -> flags.Parser:
     """Measure the KV cache of one text at the model's own precision, 8 and 4 bits: its bytes, and how far the logits
     change."""
-    return _add_text(flags.command_parser("show cache", show_cache_parser.__doc__))
+    return flags.command_parser("show cache", show_cache_parser.__doc__, flags.EXIT_STATUS, MEASURING)
 
 
 def run_show_cache(args: Namespace) -> int:
@@ -382,23 +359,10 @@ def run_show_cache(args: Namespace) -> int:
     return _measure(args, protocol.CompareKV())
 
 
-def _add_text(made: flags.Parser) -> flags.Parser:
-    """Add the flags of the text that something is measured on."""
-    flags.add_prompt(made.add_argument_group("prompt"))
-    sampling = made.add_argument_group("before that")
-    tokens = f"tokens to decode before what is measured (default: {BEFORE})"
-    read = BY_NAME["max_tokens"].parse
-    sampling.add_argument("--max-tokens", "-m", type=read, metavar="N", default=BEFORE, help=tokens)
-    flags.add_named(sampling, "temp", "top_p", "seed")
-    flags.add_load(made.add_argument_group("model and cache"))
-    flags.add_jsonl(made, "tables")
-    return made
-
-
 def _measure(args: Namespace, *commands: Command) -> int:
     """Run a text, by default the screen's prompt, and measure."""
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.measured import ProfileTables
+    from inspector.cli.writers.measured import Measurements
 
     request = request_from(args, default_prompt=True)
-    return report(request, ProfileTables, EndFigures(), [protocol.Run(), *commands])
+    return report(request, Measurements(), [protocol.Run(), *commands])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from argparse import Namespace
@@ -11,11 +10,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from engine.errors import EngineError, PromptError
-from engine.protocol import CutText, DiffText, Failure, OpenLockstep, TakeApart
-from engine.setting import check
+from engine.protocol import CutText, DiffText, Failure, OpenLockstep, Prefill, TakeApart
 from engine.settings import BY_NAME, LoadSettings, Settings
 from inspector.cli import arguments, flags
 from inspector.cli.arguments import CliRequest
+from inspector.cli.exit import OK
 from inspector.served.requests import last_of
 
 MOST = 20
@@ -25,29 +24,22 @@ MOST = 20
 def score_parser() -> flags.Parser:
     """Score a text with a model: every token's logprob, rank and surprisal, the text's perplexity, and its bits per
     byte and per character. The model reads the text exactly as the file has it, and does not continue it."""
-    made = flags.command_parser(
-        "score",
-        score_parser.__doc__,
-        "The first token has nothing before it, so it is not scored. The text must fit into the model's context "
-        f"window. {flags.EXIT_STATUS}",
-    )
-    made.add_argument("file", metavar="FILE", nargs="?", help="a UTF-8 text; - reads standard input")
-    text = made.add_argument_group("text")
-    own = r"the text itself, without a FILE; \n and \t are escapes"
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=own)
-    template = "score it as a user's message in the model's chat template"
-    text.add_argument("--chat-template", action="store_true", help=template)
-    text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_chat(text)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "table")
-    summary = "print the figures of the whole text only, not its tokens"
-    out.add_argument("--summary", action="store_true", help=summary)
-    flags.add_trace(out)
-    likely = f"candidates at each place in the JSON lines or the recording, at most {MOST} (default: {MOST})"
-    out.add_argument("--candidates", type=BY_NAME["candidates"].parse, metavar="N", help=likely)
-    flags.add_load(made.add_argument_group("model and cache"))
-    return made
+    epilog = "The first token has nothing before it, so it is not scored. The text must fit into the model's context " \
+             f"window. {flags.EXIT_STATUS}"  # fmt: skip
+    return flags.command_parser("score", score_parser.__doc__, epilog, {
+        "file [FILE]": "a UTF-8 text; - reads standard input",
+        "text:": "",
+        "--prompt -p TEXT": r"the text itself, without a FILE; \n and \t are escapes",
+        "--chat-template": "score it as a user's message in the model's chat template",
+        **flags.SYSTEM, **flags.CHAT,
+        "output:": "",
+        **flags.jsonl("table"),
+        "--summary": "print the figures of the whole text only, not its tokens",
+        **flags.TRACE,
+        "--candidates N": ("candidates at each place in the JSON lines or the recording, at most "
+                           f"{MOST} (default: {MOST})", {"type": BY_NAME["candidates"].parse}),
+        **flags.LOAD,
+    })  # fmt: skip
 
 
 def run_score(args: Namespace) -> int:
@@ -57,11 +49,11 @@ def run_score(args: Namespace) -> int:
         EngineError: A value is out of range, the text can't be read or is empty, or the recording can't be written.
     """
     from inspector.cli.writers.generation import report
-    from inspector.cli.writers.tokens import Score, ScoreTable
+    from inspector.cli.writers.tokens import Score
 
     path, request = arguments.place(args.output, args.force, "the scores do"), score_request_from(args)
     how = {"trace": path, "force": args.force, "told": _of_text}
-    return report(request, ScoreTable, Score(not args.summary), **how)
+    return report(request, Score(not args.summary), **how)
 
 
 def _of_text(failure: Failure) -> Failure:
@@ -80,13 +72,14 @@ def score_request_from(args: Namespace) -> CliRequest:
     """
     shown = args.jsonl or args.output is not None
     candidates = arguments.given(args).get("candidates", MOST if shown else 1)
-    with flags.flag_errors():
-        settings = check(Settings(candidates=candidates))
+    settings = arguments.settings_from(Settings, {"candidates": candidates})
     text = lambda: arguments.given_text(args.file, args.prompt, "inspector score", "score")  # noqa: E731
-    return replace(_request(args, args.chat_template, "--chat-template", text), settings=settings, echo=True)
+    return _request(args, args.chat_template, "--chat-template", text, settings)
 
 
-def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) -> CliRequest:
+def _request(
+    args: Namespace, chat: bool, flag: str, text: Callable[[], str], settings: Settings
+) -> CliRequest:
     """The request of the flags, with the conversation that they name, or else the text that they give.
 
     Args:
@@ -94,18 +87,13 @@ def _request(args: Namespace, chat: bool, flag: str, text: Callable[[], str]) ->
         chat: Whether the text goes through the chat template.
         flag: That says so.
         text: Reads it.
+        settings: Of the sampler.
     """
     load, (messages, options, notes) = arguments.load_settings(args), arguments.chat_from(args)
+    whole, filled = last_of(messages) if messages else text(), chat or bool(messages)
+    prefill = Prefill(whole, filled, args.system_prompt, True, messages=messages, options=options)
     return CliRequest(
-        load=load,
-        settings=Settings(),
-        prompt=last_of(messages) if messages else text(),
-        chat=chat or bool(messages),
-        system=args.system_prompt,
-        jsonl=args.jsonl,
-        notes=(*notes, *(() if chat or messages else arguments.idle(args, flag))),
-        messages=messages,
-        options=options,
+        load, settings, prefill, args.jsonl, notes if filled else notes + arguments.idle(args, flag)
     )
 
 
@@ -118,38 +106,35 @@ CANDIDATES = 10
 def diff_parser() -> flags.Parser:
     """Compare two models over one text, token by token: the KL divergence of the second's distribution from the
     first's, the perplexity of both, equal top tokens and changes of probability, named as in llama.cpp's KL tool."""
-    made = flags.command_parser(
-        "diff",
-        diff_parser.__doc__,
+    epilog = (
         "KL is KL(first||second), in bits (llama.cpp prints nats; a bit is 0.693 nats). Models with different "
         "tokenizers are compared by logprob, over the stretches of text between places where tokens of both end. A "
         "text longer than a context window is read in windows that overlap by half. "
         f"{flags.EXIT_STATUS} With a gate: 3 a bound is broken, 4 a figure is within two standard errors of a bound, "
-        "2 a figure could not be computed.",
+        "2 a figure could not be computed."
     )
+    made = flags.command_parser("diff", diff_parser.__doc__, epilog, {
+        "first A": "the first model: pocket, a directory, or a hub id",
+        "second [B]": "the second model (default: A, changed by the flags of the second model)",
+        "second model:": "",
+        **second_model_flags(""),
+        "text:": "",
+        "--text -t FILE": ("a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts "
+                           "together", {"action": "append"}),
+        "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
+        "--window N": "tokens in a window (default: as many as fit both models)",
+        "gate:": "bounds that the second model must keep; the exit status says whether it does",
+        "--max-kld BITS": ("upper bound of the mean KL divergence per token", {"type": flags.between(math.inf)}),
+        "--min-same-top SHARE": ("lower bound of the share of places at which both have the same most probable token, "
+                                 "0 to 1", {"type": flags.between(1.0)}),
+        "--max-ppl-ratio X": ("upper bound of the second perplexity over the first, and its inverse the lower bound; "
+                              "1 or more", {"type": flags.between(math.inf, 1.0)}),
+        "output:": "",
+        **flags.jsonl("figures, which come last", "one JSON object a line, with every token,"),
+        "both models and their caches (--adapter-path is for the first model, --adapter for the second):": "",
+        **flags.MODEL,
+    })  # fmt: skip
     made.intermixed = True  # B may come after flags
-    made.add_argument("first", metavar="A", help="the first model: pocket, a directory, or a hub id")
-    second = "the second model (default: A, changed by the flags of the second model)"
-    made.add_argument("second", metavar="B", nargs="?", help=second)
-    add_second_model(made.add_argument_group("second model"), "")
-    text = made.add_argument_group("text")
-    file = "a UTF-8 text; - reads standard input; may be repeated, for the figures of all texts together"
-    text.add_argument("--text", "-t", metavar="FILE", action="append", help=file)
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    window = "tokens in a window (default: as many as fit both models)"
-    text.add_argument("--window", type=flags.whole, metavar="N", help=window)
-    bounds = "bounds that the second model must keep; the exit status says whether it does"
-    add = made.add_argument_group("gate", bounds).add_argument
-    divergence = "upper bound of the mean KL divergence per token"
-    add("--max-kld", type=flags.between(math.inf), metavar="BITS", help=divergence)
-    same = "lower bound of the share of places at which both have the same most probable token, 0 to 1"
-    add("--min-same-top", type=flags.between(1.0), metavar="SHARE", help=same)
-    ratio = "upper bound of the second perplexity over the first, and its inverse the lower bound; 1 or more"
-    add("--max-ppl-ratio", type=flags.between(math.inf, 1.0), metavar="X", help=ratio)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "figures, which come last", "one JSON object a line, with every token,")
-    both = "both models and their caches (--adapter-path is for the first model, --adapter for the second)"
-    flags.add_load(made.add_argument_group(both))
     return made
 
 
@@ -159,7 +144,7 @@ def run_diff(args: Namespace) -> int:
     Raises:
         EngineError: A value is out of range, no second model is named, or a text can't be read or is empty.
     """
-    from inspector.cli.writers.diff import Bounds, DiffReading, DiffTable
+    from inspector.cli.writers.diff import Bounds, DiffReading
     from inspector.cli.writers.generation import report
 
     if args.model is not None:
@@ -174,10 +159,10 @@ def run_diff(args: Namespace) -> int:
         raise PromptError("Standard input can be read only once.", "Name it once with --text.")
     how = args.prompt, "inspector diff A B", "compare", "--text"
     texts = [arguments.given_text(file, *how) for file in args.text or [None]]
-    request = CliRequest(load, Settings(), "", chat=False, jsonl=args.jsonl)
+    request = CliRequest(load, Settings(), jsonl=args.jsonl)
     reads = [DiffText(text, args.window, CANDIDATES if args.jsonl else 0) for text in texts]
     reading = DiffReading(len(texts), Bounds(args.max_kld, args.min_same_top, args.max_ppl_ratio))
-    return report(request, DiffTable, reading, [second, *reads], told=_of_text) or reading.status
+    return report(request, reading, [second, *reads], told=_of_text) or reading.status
 
 
 # ---- the flags of a second model, for the screen too -----------------------------------------
@@ -186,20 +171,20 @@ GROUP_SIZE = 64
 """The default of mlx_lm.convert."""
 
 
-def add_second_model(group: argparse._ArgumentGroup, prefix: str) -> None:
+def second_model_flags(prefix: str) -> flags.Flags:
     """The flags that make a second model of the first one.
 
     Args:
-        group: Of the parser.
         prefix: Before their names, as in `--second-model-bits`; empty for `--bits`.
     """
-    add = group.add_argument
-    add(f"--{prefix}bits", dest="second_model_bits", type=flags.whole, metavar="N",
-        help="quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does")  # fmt: skip
-    add(f"--{prefix}group-size", dest="second_model_group_size", type=flags.whole, metavar="N",
-        help=f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})")  # fmt: skip
-    adapter = "directory of an adapter to load with the second model"
-    add(f"--{prefix}adapter", dest="second_model_adapter", metavar="DIR", help=adapter)
+    return {
+        f"--{prefix}bits N": ("quantize the second model to 2, 3, 4, 5, 6 or 8 bits on loading, as mlx_lm.convert does",
+                              {"dest": "second_model_bits"}),
+        f"--{prefix}group-size N": (f"weights that share a scale in it: 32, 64 or 128 (default: {GROUP_SIZE})",
+                                    {"dest": "second_model_group_size"}),
+        f"--{prefix}adapter DIR": ("directory of an adapter to load with the second model",
+                                   {"dest": "second_model_adapter"}),
+    }  # fmt: skip
 
 
 def second_model_from(args: Namespace, load: LoadSettings, named: str | None) -> OpenLockstep | None:
@@ -237,31 +222,24 @@ def tokens_parser() -> flags.Parser:
     """Cut a text into tokens: the id, the text and the bytes of each, and the bytes per token. Only the model's
     tokenizer is read, or downloaded. Without --chat the text is cut as a raw prompt: special tokens that are spelled
     out in it become those tokens, and a beginning-of-sequence token comes first if the tokenizer adds one."""
-    made = flags.command_parser(
-        "tokens",
-        tokens_parser.__doc__,
-        f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}",
-    )
-    text = made.add_argument_group("text")
-    text.add_argument("file", nargs="?", metavar="FILE", help="a UTF-8 text (default: -, standard input)")
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=r"the text itself; \n and \t are escapes")
-    template = "cut it as a user's message in the model's chat template"
-    text.add_argument("--chat", "--chat-template", dest="chat", action="store_true", help=template)
-    text.add_argument("--system-prompt", metavar="TEXT", help="system message of the chat template")
-    flags.add_chat(text)
-    model = made.add_argument_group("model")
-    model.add_argument("--model", metavar="MODEL", help="pocket, a directory, or a hub id (default: pocket)")
-    own_code = "run code that comes with the tokenizer"
-    model.add_argument("--trust-remote-code", action="store_true", default=None, help=own_code)
-    apart = made.add_argument_group("taken apart; a MODEL may be a tokenizer.json, too")
-    merges = "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's steps"
-    apart.add_argument("--merges", action="store_true", help=merges)
-    beside = "also show the tokens of another tokenizer, below the first one's"
-    apart.add_argument("--beside", metavar="MODEL", help=beside)
-    out = made.add_argument_group("output")
-    flags.add_jsonl(out, "table")
-    out.add_argument("--summary", action="store_true", help="print the counts only, not the tokens")
-    return made
+    epilog = f"`‹E2 82›` are the first bytes of a character that a later token completes. {flags.EXIT_STATUS}"
+    return flags.command_parser("tokens", tokens_parser.__doc__, epilog, {
+        "text:": "",
+        "file [FILE]": "a UTF-8 text (default: -, standard input)",
+        "--prompt -p TEXT": r"the text itself; \n and \t are escapes",
+        "--chat --chat-template": ("cut it as a user's message in the model's chat template", {"dest": "chat"}),
+        **flags.SYSTEM, **flags.CHAT,
+        "model:": "",
+        "--model MODEL": "pocket, a directory, or a hub id (default: pocket)",
+        "--trust-remote-code": ("run code that comes with the tokenizer", flags.NONE),
+        "taken apart; a MODEL may be a tokenizer.json, too:": "",
+        "--merges": "show how each word became its tokens: BPE's merges with ranks, a unigram's best cuts, WordPiece's "
+                    "steps",
+        "--beside MODEL": "also show the tokens of another tokenizer, below the first one's",
+        "output:": "",
+        **flags.jsonl("table"),
+        "--summary": "print the counts only, not the tokens",
+    })  # fmt: skip
 
 
 def run_tokens(args: Namespace) -> int:
@@ -270,43 +248,37 @@ def run_tokens(args: Namespace) -> int:
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
+    from inspector.cli.driver import Summary
     from inspector.cli.writers import tokens
-    from inspector.cli.writers.generation import report
+    from inspector.cli.writers.generation import report, writer
+    from inspector.state.merges import taken_apart
 
     asked, listed = tokens_request_from(args), not args.summary
-    cut = CutText(asked.load, asked.prompt, bool(asked.chat), asked.system, asked.messages, asked.options)
+    prompt = asked.prefill
+    cut = CutText(asked.load, prompt.text, bool(prompt.chat), prompt.system, prompt.messages, prompt.options)
     if not args.merges and args.beside is None:
-        return report(asked, tokens.TokenTable, tokens.CountedTokens(listed), [cut], loads=False)
+        return report(asked, tokens.CountedTokens(listed), [cut], loads=False)
     models = [asked.load, *([] if args.beside is None else [LoadSettings(model=args.beside)])]
-    text = tokens.TextApart(asked.prompt, args.merges, listed)
-    on_disk = not asked.chat and all(tokens.needs_no_engine(each.model) for each in models)
-    return report(
-        asked, tokens.ApartTable, text, [cut] if asked.chat else [],  # the chat template's text
-        make_backend=tokens.TokenizerBackend if on_disk else None, loads=False,
-        after=lambda summary: [TakeApart(text.text, each) for each in models],
-    )  # fmt: skip
+    text = tokens.TextApart(prompt.text, args.merges, listed)
+    apart = [TakeApart(text.text, each) for each in models]
+    if prompt.chat or not all(each.model == "pocket" or each.model.endswith(".json") for each in models):
+        template = [cut] if prompt.chat else []  # which writes the text
+        after = lambda summary: [replace(each, text=text.text) for each in apart]  # noqa: E731
+        return report(asked, text, template, loads=False, after=after)
+    written = writer(asked, text)  # each tokenizer is known from one file: no engine is needed
+    for each in apart:
+        written.take(taken_apart(each, asked.load, lambda: False), "")
+    written.end(Summary(asked.settings))
+    return OK
 
 
 def tokens_request_from(args: Namespace) -> CliRequest:
-    """Check what the flags ask for, and read the text.
+    """Check what the flags ask for, and read the text, which may come from a pipe without being named.
 
     Raises:
         EngineError: The text can't be read or is empty, or the model's name is wrong.
     """
-    return _request(args, args.chat, "--chat", lambda: _text_to_cut(args))
-
-
-def _text_to_cut(args: Namespace) -> str:
-    if args.prompt is not None and args.file is not None:
-        raise PromptError("A file and --prompt were both given.", "Leave one of them out.")
-    if args.prompt is None and args.file is None and (sys.stdin is None or sys.stdin.isatty()):
-        raise PromptError("No text was given.", "Add -p TEXT or a file, or pipe a text into it.")
-    if args.file in (None, arguments.STDIN):
-        typed = arguments.STDIN if args.prompt is None else args.prompt
-        text = arguments.typed_text(typed, "Give the text as a file, or with -p.")
-    else:
-        text = arguments.read_file(args.file)
-    if not text:
-        hint = "Give some text: inspector tokens -p TEXT."
-        raise PromptError("The text is empty: there is nothing to cut.", hint)
-    return text
+    piped = args.prompt is None and sys.stdin is not None and not sys.stdin.isatty()
+    file = arguments.STDIN if args.file is None and piped else args.file
+    text = lambda: arguments.given_text(file, args.prompt, "inspector tokens", "cut")  # noqa: E731
+    return _request(args, args.chat, "--chat", text, Settings())

@@ -10,12 +10,11 @@ from pathlib import Path
 from engine.errors import EngineError, PathError
 from engine.files import message_and_hint, shorter, typed
 from engine.protocol import BeginTraining, ResumeTraining, Train
-from engine.setting import check, settings_of
+from engine.setting import settings_of
 from engine.settings import MOST_STEPS, LoadSettings, Settings, TrainingSettings
 from inspector import places
 from inspector.cli import flags
-from inspector.cli.arguments import CliRequest, given, known
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.arguments import CliRequest, given, settings_from
 
 SAVE_EVERY = 300
 """Steps between two checkpoints, unless others are asked for."""
@@ -28,30 +27,29 @@ def train_parser() -> flags.Parser:
     watch what it learns: its loss on the training text and on held-out text, its candidates after a prompt, and the
     text it writes. Its tokenizer is trained first. Ctrl+c saves a checkpoint; each checkpoint is a model that mlx_lm
     loads: inspector --model DIR/step-000300."""
-    default, declared = TrainingSettings(), {each.name: each for each in settings_of(TrainingSettings)}
-    made = flags.command_parser("train", train_parser.__doc__, flags.EXIT_STATUS)
-    text = made.add_argument_group("text")
-    file = "a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: the stories)"
-    text.add_argument("--text", "-t", metavar="FILE", action="append", dest="texts", help=file)
-    shown = f'the prompt whose candidates and continuation are shown (default: "{default.prompt}")'
-    text.add_argument("--prompt", "-p", metavar="TEXT", help=shown)
-    model = made.add_argument_group("model")
-    for name in ("layers", "width", "vocabulary"):
-        flags.add_setting(model, declared[name])
-    training = made.add_argument_group("training")
-    batch = f"rows and tokens per row of a training step (default: {default.rows}x{default.row_tokens})"
-    training.add_argument("--batch", type=_batch, metavar="ROWSxTOKENS", help=batch)
-    for name in ("steps", "rate", "seed", "every"):
-        flags.add_setting(training, declared[name])
-    out = made.add_argument_group("output")
-    where = "directory for the checkpoints (default: a new one in the program's own folder)"
-    out.add_argument("--output", "-o", metavar="DIR", help=where)
-    saved = f"steps between two checkpoints (default: {SAVE_EVERY})"
-    out.add_argument("--save-every", type=flags.whole, metavar="N", default=SAVE_EVERY, help=saved)
-    resume = "continue from a checkpoint, or from the last one in the directory of a training"
-    out.add_argument("--resume", metavar="DIR", help=resume)
-    flags.add_jsonl(out, "lines")
-    return made
+    default = TrainingSettings()
+    return flags.command_parser("train", train_parser.__doc__, flags.EXIT_STATUS, {
+        "text:": "",
+        "--text -t FILE": ("a UTF-8 text, or a folder of .txt and .md files; may be repeated (default: the stories)",
+                           {"action": "append", "dest": "texts"}),
+        "--prompt -p TEXT": f'the prompt whose candidates and continuation are shown (default: "{default.prompt}")',
+        "model:": "",
+        **_declared("layers", "width", "vocabulary"),
+        "training:": "",
+        "--batch ROWSxTOKENS": ("rows and tokens per row of a training step (default: "
+                                f"{default.rows}x{default.row_tokens})", {"type": _batch}),
+        **_declared("steps", "rate", "seed", "every"),
+        "output:": "",
+        "--output -o DIR": "directory for the checkpoints (default: a new one in the program's own folder)",
+        "--save-every N": ("steps between two checkpoints", {"default": SAVE_EVERY}),
+        "--resume DIR": "continue from a checkpoint, or from the last one in the directory of a training",
+        **flags.jsonl("lines"),
+    })  # fmt: skip
+
+
+def _declared(*names: str) -> flags.Flags:
+    declared = {each.name: each for each in settings_of(TrainingSettings)}
+    return flags.settings(declared[name] for name in names)
 
 
 def _batch(text: str) -> tuple[int, int]:
@@ -80,9 +78,9 @@ def run_train(args: Namespace) -> int:
     else:
         begin = BeginTraining(_settings(args))
         directory = _new_directory(args.output)
-    request = CliRequest(LoadSettings(), Settings(), "", chat=False, jsonl=args.jsonl)
+    request = CliRequest(LoadSettings(), Settings(), jsonl=args.jsonl)
     then = [begin, Train(MOST_STEPS, str(directory), args.save_every)]
-    return report(request, TrainingLooks, EndFigures(), then, loads=False, awaits=True)
+    return report(request, TrainingLooks(), then, loads=False, awaits=True)
 
 
 def _settings(args: Namespace) -> TrainingSettings:
@@ -90,8 +88,7 @@ def _settings(args: Namespace) -> TrainingSettings:
     if args.batch is not None:
         values["rows"], values["row_tokens"] = args.batch
     try:
-        with flags.flag_errors():
-            return check(TrainingSettings(**known(TrainingSettings, values)))
+        return settings_from(TrainingSettings, values)
     except EngineError as error:
         message = error.message.replace("--rows:", "--batch:").replace("--row-tokens:", "--batch:")
         raise EngineError(message, error.hint) from None

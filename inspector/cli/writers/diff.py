@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from msgspec import Struct
 
-from engine import protocol
 from engine.protocol import LockstepEnded, LockstepMemory, LockstepOpened, LockstepRead, LockstepSpan, Record
+from inspector.blocks.blocks import Fact
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.cli.exit import BAD_INPUT, BROKEN, OK, UNDECIDED
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.generation import Report
 from inspector.display import token_label, visible
 from inspector.scales import milliseconds, size
 from inspector.state.second_model import Divergences, Mean, mean, percentile
@@ -22,7 +22,9 @@ WORST = 5
 """Places with the largest divergence that are told."""
 AROUND = 6
 """Tokens of the text before such a place."""
-Line = tuple[str, str]
+SHARED = ("log_ratio", "ratio", "correlation", "same_top")
+"""Figures of a comparison by tokens, which the summary takes over."""
+SECTION = "\n====== {} ======"
 PERCENTILES = (0.999, 0.99, 0.9, 0.5, 0.1, 0.01, 0.001)
 
 
@@ -42,8 +44,8 @@ class Bounds(Struct, frozen=True):
     max_ppl_ratio: float | None = None
     """Ratio of the perplexities, the larger by the smaller: one that is much smaller is another model, too."""
 
-    def __bool__(self) -> bool:
-        return any(each is not None for each in (self.max_kld, self.min_same_top, self.max_ppl_ratio))
+
+NO_BOUNDS = Bounds()
 
 
 class Judged(Struct, frozen=True):
@@ -64,31 +66,30 @@ def judge(bounds: Bounds, figures: Divergences, complete: bool) -> list[Judged]:
         figures: Those of all that was read.
         complete: Whether the whole text was read; of a part nothing is known.
     """
-    judged = []
-    if bounds.max_kld is not None:
-        kl = mean(figures.kl) if complete and figures.kl else None
-        judged.append(_judged("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld))
-    if bounds.min_same_top is not None:
-        top = figures.same_top if complete and figures.tops else None
-        off = None if top is None else Mean(1 - top.value, top.error)
-        judged.append(_judged("same top", top, bounds.min_same_top, off, 1 - bounds.min_same_top))
-    if bounds.max_ppl_ratio is not None:
-        known = complete and figures.by_ids
-        log, ratio = (figures.log_ratio, figures.ratio) if known else (None, None)
-        either = None if log is None else Mean(abs(log.value), log.error)
-        most = math.log(bounds.max_ppl_ratio)
-        judged.append(_judged("PPL ratio", ratio, bounds.max_ppl_ratio, either, most))
-    return judged
+    kl = mean(figures.kl) if complete and figures.kl else None
+    top = figures.same_top if complete and figures.tops else None
+    log, ratio = (figures.log_ratio, figures.ratio) if complete and figures.by_ids else (None, None)
+    differing = top and Mean(1 - top.value, top.error)
+    apart = log and Mean(abs(log.value), log.error)
+    found = (
+        ("mean KLD", kl, bounds.max_kld, kl, bounds.max_kld or 0.0),
+        ("same top", top, bounds.min_same_top, differing, 1 - (bounds.min_same_top or 0.0)),
+        ("PPL ratio", ratio, bounds.max_ppl_ratio, apart, math.log(bounds.max_ppl_ratio or 1.0)),
+    )
+    return [
+        Judged(name, bound, _verdict(held, most), shown)
+        for name, shown, bound, held, most in found
+        if bound is not None
+    ]
 
 
-def _judged(name: str, shown: Mean | None, bound: float, held: Mean | None, most: float) -> Judged:
-    """A figure as it is shown, and a value that must not be above `most`; not a number is unknown."""
+def _verdict(held: Mean | None, most: float) -> Verdict:
+    """The verdict on a value that must not be above `most`; not a number is unknown."""
     if held is None or math.isnan(held.value):
-        return Judged(name, bound, "unknown", shown)
-    holds = held.value <= most
-    distance = most - held.value if holds else held.value - most
-    verdict: Verdict = "undecided" if distance < 2 * held.error else "holds" if holds else "broken"
-    return Judged(name, bound, verdict, shown)
+        return "unknown"
+    if abs(held.value - most) < 2 * held.error:
+        return "undecided"
+    return "holds" if held.value <= most else "broken"
 
 
 # ---- the figures ---------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class DiffSummary(Struct, frozen=True, tag_field="event"):
     other_ms: float
 
 
-class DiffReading(EndFigures):
+class DiffReading(Report):
     """The figures of a comparison so far.
 
     Args:
@@ -141,10 +142,12 @@ class DiffReading(EndFigures):
         bounds: What they must hold.
     """
 
-    def __init__(self, texts: int = 1, bounds: Bounds | None = None) -> None:
+    measures = "second model: "
+
+    def __init__(self, texts: int = 1, bounds: Bounds = NO_BOUNDS) -> None:
         self._spans: list[LockstepSpan] = []
         self._texts, self._read = texts, 0
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds
         self.memory: LockstepMemory | None = None
         self.opened: LockstepOpened | None = None
         self.ended: LockstepEnded | None = None
@@ -186,7 +189,8 @@ class DiffReading(EndFigures):
 
     def end(self, summary: Summary) -> DiffSummary:
         """The figures as values."""
-        made, ids, ordered = self.figures, self.figures.by_ids, sorted(self.figures.kl)
+        made = self.figures
+        ids, ordered = made.by_ids, sorted(made.kl)
         theirs, mine = made.perplexities if ids else (None, None)
         shares = {f"p{100 * share:g}": percentile(ordered, share) for share in PERCENTILES if ordered}
         return DiffSummary(
@@ -198,12 +202,9 @@ class DiffReading(EndFigures):
             bits_per_byte=made.bits_per_byte if made.logprobs and made.bytes else None,
             perplexity=mine,
             other_perplexity=theirs,
-            log_ratio=made.log_ratio if ids else None,
-            ratio=made.ratio if ids else None,
-            correlation=made.correlation if ids else None,
+            **{name: getattr(made, name) if ids else None for name in SHARED},
             probability_change=mean(made.changes) if ids else None,
             rms_probability_change=made.rms_change if ids else None,
-            same_top=made.same_top if ids else None,
             kl_bits=KLSpread(mean(made.kl), ordered[0], shares, ordered[-1]) if ordered else None,
             gate=tuple(self.judged),
             worst=tuple(made.spans[place] for place in worst_places(made)),
@@ -211,76 +212,60 @@ class DiffReading(EndFigures):
             other_ms=self.other_ms,
         )
 
+    def early(self, record: Record) -> Fact:
+        """The memory that both models need, and that there is, before the second is loaded."""
+        if not isinstance(record, LockstepMemory):
+            return super().early(record)
+        second = f"about {size(record.second_bytes)}" if record.second_bytes else "the same weights"
+        free = "" if record.free_bytes is None else f"; {size(record.free_bytes)} are free"
+        return "memory", f"the first model has {size(record.first_bytes)}, the second needs {second}{free}"
+
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, LockstepRead):
+            return f"read {record.done}/{record.total} tokens"
+        return super().progress(record)
+
+    def rest(self) -> Iterator[str]:
+        """The figures, and the bounds."""
+        if self.total:
+            lines = [*report(self)]
+            width = max(len(name) for name, value in lines if value)
+            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
+
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        against = [("against", self.opened.title)] if self.opened else []
+        return [*super().costs(summary, request), *against, *cost(self)]
+
 
 # ---- the table --------------------------------------------------------------------------------
 
 
-class DiffTable(PlainText[DiffReading]):
-    """Writes the figures once the text is read, or as far as it was; memory and time of both to standard error."""
-
-    def _take(self, record: Record) -> None:
-        match record:
-            case LockstepMemory():
-                self._show("")
-                self._say(needs(record) + "\n")
-            case protocol.Measuring():
-                self._show(f"second model: {record.detail} {record.done}/{record.total}")
-            case LockstepOpened():
-                self._notes += record.notes
-            case LockstepRead():
-                self._show(f"read {record.done}/{record.total} tokens")
-            case _:
-                super()._take(record)
-
-    def _rest(self) -> Iterator[str]:
-        if self._figures.total:
-            lines = [*report(self._figures), *gate(self._figures)]
-            width = max(len(name) for name, value in lines if value)
-            yield from (f"{name:<{width}}: {value}" if value else name for name, value in lines)
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        opened = self._figures.opened
-        against = [("against", opened.title)] if opened else []
-        return [*super()._costs(summary), *against, *cost(self._figures)]
-
-
-def needs(memory: LockstepMemory) -> str:
-    """The memory that both models need, and that there is, before the second is loaded."""
-    second = f"about {size(memory.second_bytes)}" if memory.second_bytes else "the same weights"
-    free = "" if memory.free_bytes is None else f"; {size(memory.free_bytes)} are free"
-    return f"memory: the first model has {size(memory.first_bytes)}, the second needs {second}{free}"
-
-
-def report(reading: DiffReading) -> Iterator[Line]:
-    """The figures as names and values; a heading has no value."""
+def report(reading: DiffReading) -> Iterator[Fact]:
+    """The figures, and the bounds if some were given, as names and values; a heading has no value."""
     made = reading.figures
     broken = "" if reading.ended else " before it was stopped"
     if not made.logprobs:
         yield "tokens", f"none that both score{broken}"
-        return
-    sections = [
-        ("Perplexity statistics" if made.by_ids else "Between common borders", _perplexity(made, broken)),
-        *([("KL divergence statistics", _kl(made))] if made.kl else []),
-        *([("Token probability statistics", _tokens(made))] if made.by_ids else []),
-        ("Where they differ most", _worst(made)),
-    ]
-    for place, (title, lines) in enumerate(sections):
-        yield from _section(title, lines, apart=place > 0)
-
-
-def _section(title: str, lines: Iterable[Line], apart: bool = True) -> Iterator[Line]:
-    yield from [("", "")] if apart else []
-    yield f"====== {title} ======", ""
-    yield from lines
-
-
-def gate(reading: DiffReading) -> Iterator[Line]:
-    """The bounds, and whether they hold, if some were given."""
+    else:
+        first = "Perplexity statistics" if made.by_ids else "Between common borders"
+        yield SECTION.format(first).lstrip(), ""
+        yield from _perplexity(made, broken)
+        if made.kl:
+            yield SECTION.format("KL divergence statistics"), ""
+            yield from _kl(made)
+        if made.by_ids:
+            yield SECTION.format("Token probability statistics"), ""
+            yield from _tokens(made)
+        yield SECTION.format("Where they differ most"), ""
+        yield from _worst(made)
     if judged := reading.judged:
-        yield from _section("Gate", map(_verdict, judged))
+        yield SECTION.format("Gate"), ""
+        yield from map(_judged, judged)
 
 
-def _verdict(judged: Judged) -> Line:
+def _judged(judged: Judged) -> Fact:
     """One bound, and whether it holds."""
     known = _with_error(judged.value).strip() if judged.value is not None else "no figure"
     bound = {"same top": "at least"}.get(judged.name, "at most")
@@ -292,7 +277,7 @@ def _verdict(judged: Judged) -> Line:
     return f"{judged.name}, {bound} {judged.bound:g}{either}", f"{known}: {words[judged.verdict]}"
 
 
-def _perplexity(made: Divergences, broken: str) -> Iterator[Line]:
+def _perplexity(made: Divergences, broken: str) -> Iterator[Fact]:
     if made.by_ids:
         theirs, mine = made.perplexities
         yield "Mean PPL(Q)", _with_error(theirs)
@@ -312,7 +297,7 @@ def _perplexity(made: Divergences, broken: str) -> Iterator[Line]:
         yield "Bits per byte, Q less base", _with_error(change)
 
 
-def _kl(made: Divergences) -> Iterator[Line]:
+def _kl(made: Divergences) -> Iterator[Fact]:
     ordered = sorted(made.kl)
     yield "Mean    KLD", _with_error(mean(made.kl)) + " bits"
     yield "Maximum KLD", f"{ordered[-1]:10.6f}"
@@ -322,7 +307,7 @@ def _kl(made: Divergences) -> Iterator[Line]:
     yield "Minimum KLD", f"{ordered[0]:10.6f}"
 
 
-def _tokens(made: Divergences) -> Iterator[Line]:
+def _tokens(made: Divergences) -> Iterator[Fact]:
     ordered = sorted(made.changes)
     for name, share in (
         ("Mean    Δp", mean(made.changes)), ("Maximum Δp", ordered[-1]), ("Median  Δp", percentile(ordered, 0.5)),
@@ -347,7 +332,7 @@ def worst_places(made: Divergences) -> list[int]:
     return sorted(range(len(spans)), key=apart, reverse=True)[:WORST]
 
 
-def _worst(made: Divergences) -> Iterator[Line]:
+def _worst(made: Divergences) -> Iterator[Fact]:
     for place in worst_places(made):
         span, around = made.spans[place], made.spans[max(0, place - AROUND) : place]
         before = "".join(each.text for each in around if each.position < span.position)  # not of another text
@@ -358,7 +343,7 @@ def _worst(made: Divergences) -> Iterator[Line]:
         yield f"{span.position + 1:>6}", f"{value:<32} …{visible(before)}▕{token_label(span.text, span.raw)}"
 
 
-def cost(reading: DiffReading) -> Iterator[Line]:
+def cost(reading: DiffReading) -> Iterator[Fact]:
     """Time and memory of both."""
     yield "took", f"{milliseconds(reading.ms)} of base, {milliseconds(reading.other_ms)} of Q"
     ended, memory, opened = reading.ended, reading.memory, reading.opened

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Collection, Iterable
-from typing import Any, Generic, TextIO, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, TextIO
 
 from msgspec import Struct
 
@@ -13,10 +13,11 @@ from engine import protocol
 from engine.protocol import Command, FinishReason, Record
 from engine.settings import Settings
 from engine.timing import Tpot
+from inspector.blocks.blocks import Fact
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
-from inspector.cli.writers.json_lines import EndFigures, JsonLines
+from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
 from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
@@ -26,73 +27,116 @@ from inspector.state.speculation import figures as speculation_figures
 
 ERASE = "\r\x1b[2K"
 """Begin the terminal's line again."""
-Figures = TypeVar("Figures", bound=EndFigures)
+
+
+class Report:
+    """What a subcommand writes of the records of a run: here the progress, the name of the model, and in JSON every
+    record."""
+
+    streams = False
+    """True if the text of the completion is written as it comes."""
+    names: Collection[str] = ("model",)
+    """Figures of the summary that are written as text; empty for all."""
+    measures = ""
+    """Words before the progress of a measurement."""
+    on_terminal = False
+    """True if the lines of text go to a terminal."""
+
+    def take(self, record: Record) -> None:
+        """Add a record, before it is written."""
+
+    def shown(self, record: Record) -> Record | None:
+        """The part of a record that is written as JSON; None for nothing."""
+        return record
+
+    def end(self, summary: Summary) -> Struct | None:
+        """The last line of JSON; None for no such line."""
+        return None
+
+    def early(self, record: Record) -> Fact:
+        """The name and text of what is written to standard error at once: what it is about may take minutes."""
+        return "warning", record.warning if isinstance(record, protocol.Loading) else ""
+
+    def progress(self, record: Record) -> str | None:
+        """How far the work is, on one line; empty once it is done, None if a record doesn't say it."""
+        match record:
+            case protocol.Loading():
+                share = f"{100 * record.done // record.total} % " if record.total else ""
+                return f"loading: {record.stage} {share}{record.detail}".rstrip()
+            case protocol.DraftLoading():
+                return f"loading the draft: {record.done}/{record.total} {record.name}"
+            case protocol.PromptOpened():
+                return f"prefill 0/{len(record.tokens)}"
+            case protocol.PrefillChunk():
+                return f"prefill {record.done}/{record.total}"
+            case protocol.Measuring():
+                return f"{self.measures}{record.detail}, {record.done} of {record.total}"
+            case protocol.DraftReady() | protocol.Prefilled():
+                return ""
+        return None
+
+    def lines(self, record: Record) -> Iterable[str]:
+        """The lines of text that are written once a record comes."""
+        return ()
+
+    def rest(self) -> Iterable[str]:
+        """The lines of text that come last."""
+        return ()
+
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """Figures by name, for standard error."""
+        made = _made_with(request)
+        lines = figures(summary, request)
+        return [line for line in lines if not self.names or line[0] in self.names or line in made]
 
 
 def writer(
-    request: CliRequest,
-    table: type[PlainText[Figures]],
-    figures: Figures,
-    out: TextIO | None = None,
-    err: TextIO | None = None,
+    request: CliRequest, report: Report, out: TextIO | None = None, err: TextIO | None = None
 ) -> Writer:
-    """The writer that a request asks for: a table or JSON lines.
+    """The writer that a request asks for: of text or of JSON lines.
 
     Args:
         request: Says which.
-        table: Class of the table.
-        figures: Adds up the records, for both.
+        report: Makes what is written.
         out: Receives the result; None for standard output, with standard error for the rest.
         err: Receives the progress if it is a terminal, and the summary.
     """
     if out is None:
         out, err = output(), sys.stderr
-    return JsonLines(out, request, figures) if request.jsonl else table(out, err, request, figures)
+    return JsonLines(out, request, report) if request.jsonl else PlainText(out, err, request, report)
 
 
-def report(
-    request: CliRequest,
-    table: type[PlainText[Figures]],
-    figures: Figures,
-    then: Iterable[Command] = (),
-    **how: Any,
-) -> int:
-    """Drive the engine, and write a table or JSON lines; returns the exit status.
+def report(request: CliRequest, report: Report, then: Iterable[Command] = (), **how: Any) -> int:
+    """Drive the engine, and write text or JSON lines; returns the exit status.
 
     Args:
         request: The model, the settings and the prompt.
-        table: Class of the table.
-        figures: Adds up the records.
+        report: Makes what is written.
         then: Commands after the prompt.
-        how: As for `run` and `drive`.
+        how: As for `run`.
     """
-    return run(request, writer(request, table, figures), then, **how)
+    return run(request, writer(request, report), then, **how)
 
 
 # ---- as text ------------------------------------------------------------------------------------
 
 
-class PlainText(Generic[Figures]):
-    """Streams the text and sums up. A table of a subcommand has its own `_take`, `_rest` and `_costs`.
+class PlainText:
+    """Writes a report as text.
 
     Args:
         out: Receives the text: unchanged in a pipe or a file, made visible on a terminal.
         err: Receives the progress if it is a terminal, and the summary.
         request: Its seed and its notes are part of the summary.
-        figures: Adds up the records.
+        report: Makes what is written.
     """
 
-    streams = False
-    """True if the text of the completion is written as it comes."""
-    names: Collection[str] = ("model",)
-    """Figures of the summary that are written; empty for all."""
-
-    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, figures: Figures) -> None:
+    def __init__(self, out: TextIO, err: TextIO | None, request: CliRequest, report: Report) -> None:
         self._out = out
         self._err = err
         self._request = request
-        self._figures = figures
-        self._terminal = out.isatty()
+        self._report = report
+        report.on_terminal = out.isatty()
         self._progress = ""
         self._notes: list[str] = []
         self._line_open = False
@@ -100,46 +144,35 @@ class PlainText(Generic[Figures]):
 
     def take(self, record: Record, text: str) -> None:
         """Write a record, or the text that it made certain."""
-        self._figures.take(record)
-        self._take(record)
-        if self.streams:
-            self._stream(text)
-
-    def _take(self, record: Record) -> None:
-        """Write what a record shows: here the progress, and in tables more."""
+        self._report.take(record)
+        name, early = self._report.early(record)
+        if early and early != self._warned:
+            self._show("")
+            self._say([(name, early)])
+            self._warned = early
         match record:
-            case protocol.Loading():
-                self._warn(record.warning)
-                self._show(loading(record))
-            case protocol.DraftLoading():
-                self._show(f"loading the draft: {record.done}/{record.total} {record.name}")
-            case protocol.ModelFacts():
-                self._notes += self._request.notes
-                self._notes += (note for note in record.notes if note != self._warned)
-            case protocol.PromptOpened():
-                self._notes += record.notes
-                self._show(f"prefill 0/{len(record.tokens)}")
-            case protocol.PrefillChunk():
-                self._show(f"prefill {record.done}/{record.total}")
-            case protocol.DraftReady() | protocol.Prefilled():
-                self._show("")
+            case protocol.ModelFacts(notes=notes):
+                self._notes += [*self._request.notes, *(note for note in notes if note != self._warned)]
+            case protocol.PromptOpened(notes=notes) | protocol.LockstepOpened(notes=notes):
+                self._notes += notes
+            case protocol.BatchOpened(note=note, lanes=lanes):
+                every = (note, *(each for lane in lanes for each in lane.notes))
+                self._notes += filter(None, dict.fromkeys(every))
+            case protocol.BeamOpened(note=note) if note:
+                self._notes.append(note)
+        if (progress := self._report.progress(record)) is not None:
+            self._show(progress)
+        self._write(self._report.lines(record))
+        if self._report.streams:
+            self._stream(text)
 
     def end(self, summary: Summary) -> None:
         """Write the rest of the text, and the figures and the notes to standard error."""
         self._show("")
         if self._line_open:
             self._stream("\n")
-        self._write(self._rest())
-        lines = [*self._costs(summary), *(("note", note) for note in self._notes)]
-        self._say("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
-
-    def _rest(self) -> Iterable[str]:
-        """The lines that come last."""
-        return ()
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        """Figures by name, for standard error."""
-        return figures(summary, self._request, self.names)
+        self._write(self._report.rest())
+        self._say([*self._report.costs(summary, self._request), *(("note", note) for note in self._notes)])
 
     def _write(self, lines: Iterable[str]) -> None:
         """Write lines in place of the progress."""
@@ -150,24 +183,20 @@ class PlainText(Generic[Figures]):
 
     def _stream(self, text: str) -> None:
         if text:
-            self._out.write(for_terminal(text) if self._terminal else text)
+            self._out.write(for_terminal(text) if self._out.isatty() else text)
             self._out.flush()
             self._line_open = not text.endswith("\n")
-
-    def _warn(self, warning: str) -> None:
-        """Write a warning once, when it comes: what it is about may take minutes."""
-        if warning and warning != self._warned:
-            self._show("")
-            self._say(f"{'warning':<12}{visible(warning)}\n")
-            self._warned = warning
 
     def _show(self, progress: str) -> None:
         """Show how far the work is in place of what was shown before; an empty text takes it away."""
         if self._err is not None and self._err.isatty() and progress != self._progress:
-            self._say((ERASE if self._progress else "") + visible(progress))
+            self._print((ERASE if self._progress else "") + visible(progress))
             self._progress = progress
 
-    def _say(self, text: str) -> None:
+    def _say(self, lines: Iterable[Fact]) -> None:
+        self._print("".join(f"{name:<12}{visible(value)}\n" for name, value in lines))
+
+    def _print(self, text: str) -> None:
         """Write to standard error; that it is gone must not end what goes to standard output."""
         if self._err is None:
             return
@@ -178,60 +207,48 @@ class PlainText(Generic[Figures]):
             self._err = None
 
 
-class GeneratedText(PlainText[EndFigures]):
-    """The text of one completion, and all its figures."""
-
-    streams = True
-    names = ()
-
-
 def for_terminal(text: str) -> str:
     """Model text that a terminal may show: its line breaks and tabs stay, all else is made visible."""
     return "".join(part if part in ("\n", "\t") else visible(part) for part in re.split(r"([\n\t])", text))
 
 
-def loading(record: protocol.Loading) -> str:
-    """The progress of the loading, on one line."""
-    share = f"{100 * record.done // record.total} % " if record.total else ""
-    return f"loading: {record.stage} {share}{record.detail}".rstrip()
-
-
-def figures(summary: Summary, request: CliRequest, only: Collection[str] = ()) -> list[tuple[str, str]]:
+def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     """The summary as names and values.
 
     Args:
         summary: Where the run ended; what it never came to is left out.
         request: Its seed is one of the figures, and so is what else the text is made with.
-        only: The names that are wanted, beside what the text was made with; empty for all.
     """
-    lines = []
     if summary.facts is not None:
-        lines.append(("model", _model(summary.facts)))
+        yield "model", _model(summary.facts)
     if (prefilled := summary.prefilled) is not None:
         tokens = f"{len(prefilled.tokens)} tokens", prompt_rate(prefilled.prompt_tps)
-        lines.append(("prompt", ", ".join(filter(None, tokens))))
+        yield "prompt", ", ".join(filter(None, tokens))
         cold = f", {COLD}" if prefilled.cold else ""
-        lines.append(("first token", milliseconds(prefilled.ttft_ms) + cold))
-    if (tpot := summary.tpot) is None:
-        lines += [("each token", f"{milliseconds(summary.cold_ms)}, {COLD}")] if summary.cold_ms else []
-    else:
+        yield "first token", milliseconds(prefilled.ttft_ms) + cold
+    first = f"{milliseconds(summary.cold_ms)}, {COLD}" if summary.cold_ms else ""
+    if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        first = f"; without the first, {milliseconds(summary.cold_ms)}, {COLD}" if summary.cold_ms else ""
-        lines.append(
-            ("each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{first}")
-        )
-    made = [(each.name, each.words) for each in requested(request.settings, request.load) if each != NO_CACHE]
-    lines += made  # without a KV cache, the figure of the cache says so
+        without = f"; without the first, {first}" if first else ""
+        yield "each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{without}"
+    elif first:
+        yield "each token", first
+    yield from _made_with(request)
     if summary.speculation.rounds:
-        lines += _speculation(summary.speculation)
-    lines.append(("finished", _finish(summary)))
+        yield from _speculation(summary.speculation)
+    yield "finished", _finish(summary)
     if (latest := summary.latest) is not None:
-        lines.append(("KV cache", _kv(latest.kv)))
-        lines.append(("memory", f"{size(latest.memory.peak_bytes)} at its peak"))
-    lines.append(("sampling", _sampling(summary, request.settings)))
-    lines.append(("seed", str(request.settings.seed)))
-    return [line for line in lines if not only or line[0] in only or line in made]
+        yield "KV cache", _kv(latest.kv)
+        yield "memory", f"{size(latest.memory.peak_bytes)} at its peak"
+    yield "sampling", _sampling(summary, request.settings)
+    yield "seed", str(request.settings.seed)
+
+
+def _made_with(request: CliRequest) -> list[Fact]:
+    """The methods beside the model and its sampler; without a KV cache, the figure of the cache says so."""
+    made = requested(request.settings, request.load)
+    return [(each.name, each.words) for each in made if each != NO_CACHE]
 
 
 def _sampling(summary: Summary, settings: Settings) -> str:
@@ -241,7 +258,7 @@ def _sampling(summary: Summary, settings: Settings) -> str:
     return f"{words} ({whose} defaults)" if whose else words
 
 
-def _speculation(speculation: Speculation) -> list[tuple[str, str]]:
+def _speculation(speculation: Speculation) -> list[Fact]:
     """Figures of the rounds, and whether they paid."""
     totals, last = speculation.totals, speculation.rounds[-1]
     begin = f"{last.settings.name}, {last.settings.num_draft_tokens} tokens a draft"
@@ -306,12 +323,15 @@ class GenerationSummary(Struct, frozen=True, tag_field="event", tag="Summary"):
     speculation: SpeculationTotals | None
 
 
-class GenerationFigures(EndFigures):
-    """Sums a generation up.
+class GenerationFigures(Report):
+    """The text of one completion, and all its figures.
 
     Args:
         request: Its seed is one of the figures, and so is what else the text is made with.
     """
+
+    streams = True
+    names = ()
 
     def __init__(self, request: CliRequest) -> None:
         self._request = request

@@ -7,27 +7,16 @@ from argparse import Namespace
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from engine import protocol
 from engine.errors import PromptError
-from engine.protocol import (
-    AttentionRead,
-    AttributionRead,
-    CaptureFacts,
-    Command,
-    DirectionMade,
-    Failure,
-    GradientsRead,
-    Intervention,
-    PatchPair,
-    Record,
-    StrengthsSwept,
-)
+from engine.protocol import CaptureFacts, Command, Failure, PatchPair, Record
 from inspector.blocks.blocks import Block, sentence
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.flags import unescaped
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.generation import Report
 from inspector.config.directions import name_of, write_direction
 from inspector.display import visible
 from inspector.documents import (
@@ -59,8 +48,8 @@ LACKED: Mapping[str, type[Record]] = {
 """Record of the answer to each command that a model may have no answer to."""
 
 
-class Known(EndFigures):
-    """The answers so far, for the commands that depend on them."""
+class Known(Report):
+    """A table for each view; the answers so far, for the commands that depend on them."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -89,7 +78,7 @@ class Known(EndFigures):
             self.pieces = record.pieces
         elif not checks_hold(record):
             self.failed.append(TABLES[type(record)][0])
-        elif isinstance(record, DirectionMade):
+        elif isinstance(record, protocol.DirectionMade):
             self.direction = record.direction
 
     def before(self, place: tuple[bool, int] | None) -> int:
@@ -111,12 +100,28 @@ class Known(EndFigures):
         if not 0 < abs(number) <= count or not index:
             what, first = ("prompt token", "p2") if in_prompt else ("step", "1")
             given = f"--at {'p' * in_prompt}{number}"
-            there = (
-                f"Give one from {first} to {'p' * in_prompt}{count}, or leave --at out for the next token."
-            )
+            last = f"{'p' * in_prompt}{count}"
+            there = f"Give one from {first} to {last}, or leave --at out for the next token."
             none = "There are no steps: add --steps, or name a prompt token, such as p2."
             raise PromptError(f"{given} is no {what} that has a token before it.", there if count else none)
         return self.nodes[index - 1]
+
+    def lines(self, record: Record) -> Iterable[str]:
+        """The table of a view."""
+        facts = getattr(record, "facts", None)
+        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
+        match record:
+            case Failure():
+                title = TABLES[LACKED[record.command]][0]
+                said = f"Not shown: {visible(record.message)} {visible(record.hint)}"
+                shown: Iterable[Block] = [sentence(said)]
+            case _ if type(record) in TABLES:
+                title, document = TABLES[type(record)]
+                shown = document(record, self) if checks_hold(record) else ()
+            case _:
+                return
+        proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
+        yield from (title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, "")
 
     def path(self, node: int) -> Sequence[Item]:
         """The path's tokens up to a node; empty if its prompt wasn't opened."""
@@ -220,7 +225,7 @@ def _patching(
         raise PromptError("Activations come from another text.", hint)
     token, against = yield from _given_tokens(args, known, node)
     own, text = after(known.timeline, node), unescaped(args.source)
-    yield protocol.Prefill(text, request.chat, request.system, echo=False, options=request.options)
+    yield replace(request.prefill, text=text, echo=False, messages=())
     source = known.nodes[-1]
     telling = pair(own, after(known.timeline, source))
     if None in (token, against) and telling is None:
@@ -286,7 +291,7 @@ def _steering(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     other = yield from _token(known, args.against)
     yield protocol.SweepStrengths(node, direction, layer, args.scope, args.begin, token, other)
     if strength is not None:
-        unit = Intervention("direction", layer, None, strength, direction)
+        unit = protocol.Intervention("direction", layer, None, strength, direction)
         yield protocol.Intervene(node, (unit,), args.scope, begin=args.begin)
 
 
@@ -309,26 +314,6 @@ def _token(known: Known, text: str | None) -> Generator[Command, None, int | Non
 # ---- tables -----------------------------------------------------------------------------------
 
 
-class InsideTables(PlainText[Known]):
-    """Writes a table for each view."""
-
-    def _take(self, record: Record) -> None:
-        facts = getattr(record, "facts", None)
-        width = max(40, min(120, shutil.get_terminal_size((122, 24)).columns - 2))
-        match record:
-            case Failure():
-                said = sentence(f"Not shown: {visible(record.message)} {visible(record.hint)}")
-                title = TABLES[LACKED[record.command]][0]
-                self._write([title, *(f"  {line}" for line in plain_lines([said], width)), ""])
-            case _ if type(record) in TABLES:
-                title, document = TABLES[type(record)]
-                shown = document(record, self._figures) if checks_hold(record) else ()
-                proof = [f"  {checked(facts, width)}"] if isinstance(facts, CaptureFacts) else []
-                self._write([title, *(f"  {line}" for line in plain_lines(shown, width)), *proof, ""])
-            case _:
-                super()._take(record)
-
-
 def checked(known: CaptureFacts, width: int) -> str:
     """The checks in a line, as on the screen; if one failed, the reason why nothing is shown."""
     if (failed := known.failed) is not None:
@@ -346,12 +331,12 @@ def _intervened(read: protocol.Intervened) -> Iterator[Block]:
 
 
 TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]]] = {
-    AttentionRead: (
+    protocol.AttentionRead: (
         "Attention", lambda read, known: attention.strongest(read, known.path(read.node), None),
     ),
     protocol.HeadsScored: ("Heads by what they do", lambda read, known: attention.roles(read)),
     protocol.LensRead: ("Lens", lambda read, known: lens.document(read, known.path(read.node))),
-    AttributionRead: (
+    protocol.AttributionRead: (
         "Contributions",
         lambda read, known: attribution.bars(read, rows_of(read, range(len(read.parts)))),
     ),
@@ -359,9 +344,9 @@ TABLES: Mapping[type[Record], tuple[str, Callable[[Any, Known], Iterable[Block]]
     protocol.Intervened: ("Changed", lambda read, known: _intervened(read)),
     protocol.ActivationsPatched: ("Activation patching", lambda read, known: patching.patched(read)),
     protocol.PairsPatched: ("Activation patching over pairs", lambda read, known: patching.over_pairs(read)),
-    DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
-    StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
-    GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
+    protocol.DirectionMade: ("Direction", lambda read, known: steering.direction(read)),
+    protocol.StrengthsSwept: ("Steering", lambda read, known: steering.document(read)),
+    protocol.GradientsRead: ("Gradients", lambda read, known: gradients.document(read, known.path(read.node))),
     protocol.ScoreRead: (
         "Why a head looks there",
         lambda read, known: scores.document(read, known.path(read.node), *known.compared),

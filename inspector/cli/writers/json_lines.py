@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Generic, TextIO, TypeVar
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
 from engine import protocol
 from engine.protocol import CaptureFacts, ModelFacts, Record
 from engine.recording.file import LoadSettingsUsed, SettingsUsed, as_json
-from inspector.state.capability import CapabilityState
 
 if TYPE_CHECKING:
     from inspector.cli.arguments import CliRequest
     from inspector.cli.driver import Summary
+    from inspector.cli.writers.generation import Report
 
-State = TypeVar("State", bound=CapabilityState)
 PROGRESS = protocol.Loading, protocol.DraftLoading, protocol.Measuring, protocol.Restoring
 """Records that mean nothing once the work is done: no line has them."""
 
@@ -39,48 +38,22 @@ class CheckFailed(Struct, frozen=True, tag_field="event"):
     facts: CaptureFacts
 
 
-class EndFigures:
-    """Sums up what the records say: here nothing, since each record is a result of its own."""
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-
-    def end(self, summary: Summary) -> Struct | None:
-        """The last line; None for no such line."""
-        return None
-
-    def shown(self, record: Record) -> Record | None:
-        """The part of a record that is written; None for nothing."""
-        return record
-
-
-class SoFar(EndFigures, Generic[State]):
-    """A state of the session, made from the records."""
-
-    def __init__(self, state: State) -> None:
-        self.state = state
-
-    def take(self, record: Record) -> None:
-        """Add a record."""
-        self.state.apply(record)
-
-
 class JsonLines:
     """Writes a line for each record, and beside the facts of a model the settings, as a recording has them.
 
     Args:
         out: Receives the lines; flushed after each.
         request: Has the settings and the notes.
-        figures: Makes the last line.
+        report: Makes the last line.
     """
 
-    def __init__(self, out: TextIO, request: CliRequest, figures: EndFigures) -> None:
-        self._out, self._request, self._figures = out, request, figures
+    def __init__(self, out: TextIO, request: CliRequest, report: Report) -> None:
+        self._out, self._request, self._report = out, request, report
 
     def take(self, record: Record, text: str) -> None:
         """Write a record."""
-        self._figures.take(record)
-        written = None if isinstance(record, PROGRESS) else self._figures.shown(record)
+        self._report.take(record)
+        written = None if isinstance(record, PROGRESS) else self._report.shown(record)
         if written is None:
             return
         facts = getattr(record, "facts", None)
@@ -95,7 +68,7 @@ class JsonLines:
 
     def end(self, summary: Summary) -> None:
         """Write the figures."""
-        if (last := self._figures.end(summary)) is not None:
+        if (last := self._report.end(summary)) is not None:
             self._write(last)
 
     def _write(self, *values: Struct) -> None:

@@ -9,11 +9,11 @@ from pathlib import PurePath
 
 from engine import protocol
 from engine.protocol import Record, TrainedStep, TrainingBegun, TrainingLook
-from inspector.blocks.blocks import Block, sentences
+from inspector.blocks.blocks import Block, Fact, sentences
 from inspector.blocks.paint import plain_lines
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures, SoFar
+from inspector.cli.writers.generation import Report
 from inspector.display import token_label, truncate, visible
 from inspector.documents.costs import document
 from inspector.documents.race import progress, report
@@ -26,77 +26,95 @@ TEXT_CELLS = 110
 """Cells of a sample, which is on a line of its own."""
 
 
-class ProfileTables(PlainText[EndFigures]):
-    """Writes each measurement as it comes."""
+class Measurements(Report):
+    """Each measurement as it comes."""
 
-    def _take(self, record: Record) -> None:
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, protocol.Step):
+            return f"decoding: {record.index + 1} tokens"
+        return super().progress(record)
+
+    def lines(self, record: Record) -> Iterable[str]:
+        """The tables of a measurement."""
+        blocks: Iterable[Block] = ()
         match record:
-            case protocol.Measuring():
-                self._show(f"{record.command}: {record.detail} {record.done}/{record.total}")
-            case protocol.Step():
-                self._show(f"decoding: {record.index + 1} tokens")
             case protocol.Profiled() | protocol.RooflineMeasured() | protocol.KVCompared(last=True):
-                self._tabulate(document(record))
+                blocks = document(record)
             case protocol.MetalCaptured():
                 took = f"A step of {record.ms:.1f} ms, as Metal recorded it; Xcode opens the file."
-                self._tabulate(sentences([f"Metal wrote {visible(record.path)}", took], ""))
+                blocks = sentences([f"Metal wrote {visible(record.path)}", took], "")
             case _:
-                super()._take(record)
-
-    def _tabulate(self, blocks: Iterable[Block]) -> None:
+                return
         width = max(40, min(100, shutil.get_terminal_size().columns - 2))
-        self._write([*plain_lines(blocks, width), ""])
+        yield from (*plain_lines(blocks, width), "")
 
 
-class RaceTable(PlainText[SoFar[Measured]]):
-    """Writes medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
+class RaceReport(Report):
+    """Medians of windows, the chart and the verdict; a race that is broken off as far as it came."""
 
     names = ("model", "seed")
+    measures = "race: "
 
-    def _take(self, record: Record) -> None:
-        match record:
-            case protocol.Measuring():
-                self._show(f"race: {record.detail} {record.done}/{record.total}")
-            case protocol.RaceStep() if (race := self._figures.state.race) is not None:
-                self._show(progress(race.opened, record))
-            case _:
-                super()._take(record)
+    def __init__(self) -> None:
+        self._state = Measured()
 
-    def _rest(self) -> Iterable[str]:
-        race = self._figures.state.race
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        self._state.apply(record)
+
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, protocol.RaceStep) and (race := self._state.race) is not None:
+            return progress(race.opened, record)
+        return super().progress(record)
+
+    def rest(self) -> Iterable[str]:
+        """The race."""
+        race = self._state.race
         if race is None or not race.steps:
             return ()
         return report(race.opened, race.steps, shutil.get_terminal_size().columns).splitlines()
 
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        race = self._figures.state.race
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        race = self._state.race
         over = race is not None and race.tokens >= race.opened.last
-        return super()._costs(summary) + ([] if over else [("race", "cancelled")])
+        return super().costs(summary, request) + ([] if over else [("race", "cancelled")])
 
 
-class TrainingLooks(PlainText[EndFigures]):
-    """Writes what is trained, a few lines at each evaluation, and where the checkpoints are."""
+class TrainingLooks(Report):
+    """What is trained, a few lines at each evaluation, and where the checkpoints are."""
 
     _begun: TrainingBegun | None = None
     _saved: protocol.CheckpointSaved | None = None
 
-    def _take(self, record: Record) -> None:
-        match record:
-            case TrainingBegun():
-                self._begun = record
-                self._write(opening_lines(record))
-            case TrainedStep() if self._begun is not None:
-                if record.look is not None:
-                    sample = truncate(visible(self._begun.settings.prompt + record.look.sample), TEXT_CELLS)
-                    self._write([step_line(record, record.look, self._begun), f"  {sample}"])
-                steps = self._begun.settings.steps
-                left = time_left(record.left_ms) if record.step < steps else ""
-                made = f"loss {record.loss:.3f}  {milliseconds(record.ms)}{left}"
-                self._show(f"step {record.step}/{steps}  {made}")
-            case protocol.CheckpointSaved():
-                self._saved = record
+    def take(self, record: Record) -> None:
+        """Keep what is trained, and the last checkpoint."""
+        if isinstance(record, TrainingBegun):
+            self._begun = record
+        elif isinstance(record, protocol.CheckpointSaved):
+            self._saved = record
 
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if not isinstance(record, TrainedStep) or self._begun is None:
+            return None
+        steps = self._begun.settings.steps
+        left = time_left(record.left_ms) if record.step < steps else ""
+        return f"step {record.step}/{steps}  loss {record.loss:.3f}  {milliseconds(record.ms)}{left}"
+
+    def lines(self, record: Record) -> Iterable[str]:
+        """What is trained, and an evaluation."""
+        if isinstance(record, TrainingBegun):
+            return opening_lines(record)
+        if not isinstance(record, TrainedStep) or record.look is None or self._begun is None:
+            return ()
+        sample = truncate(visible(self._begun.settings.prompt + record.look.sample), TEXT_CELLS)
+        return step_line(record, record.look, self._begun), f"  {sample}"
+
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """What continues the training."""
         begun, lines = self._begun, []
         if begun is not None and begun.step >= begun.settings.steps:
             lines = [("over", f"all {count(begun.settings.steps)} steps were made; --steps N gives it more")]
@@ -113,16 +131,15 @@ def opening_lines(begun: TrainingBegun) -> list[str]:
     settings, ms = begun.settings, begun.tokenizer_ms
     made = "its own" if ms is None else f"learned from it in {milliseconds(ms)}"
     taken_up = f", after {count(begun.step)} steps" if begun.step else ""
-    return [
-        f"{'text':<12}{visible(begun.text)}: {count(begun.tokens)} tokens, "
-        f"and {count(begun.held_out_tokens)} held out",
-        f"{'tokenizer':<12}{count(begun.vocabulary)} tokens, {made}",
-        f"{'model':<12}llama, {settings.layers} layers of width {settings.width}, "
-        f"{amount(begun.parameters)} parameters{taken_up}",
-        f"{'training':<12}{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, "
-        f"seed {settings.seed}; loss in nats, as a mean over tokens",
-        "",
-    ]
+    facts = {
+        "text": f"{visible(begun.text)}: {count(begun.tokens)} tokens, and {count(begun.held_out_tokens)} held out",
+        "tokenizer": f"{count(begun.vocabulary)} tokens, {made}",
+        "model": f"llama, {settings.layers} layers of width {settings.width}, {amount(begun.parameters)} parameters"
+                 f"{taken_up}",
+        "training": f"{count(settings.steps)} steps of {settings.rows} x {settings.row_tokens} tokens, seed "
+                    f"{settings.seed}; loss in nats, as a mean over tokens",
+    }  # fmt: skip
+    return [*(f"{name:<12}{text}" for name, text in facts.items()), ""]
 
 
 def step_line(record: TrainedStep, look: TrainingLook, begun: TrainingBegun) -> str:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
-from rich.cells import cell_len
 
 from engine import protocol
 from engine.protocol import LaneEnd, Record
+from inspector.blocks.blocks import Fact
 from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Completion, Summary
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures, SoFar
-from inspector.display import pad, visible
+from inspector.cli.exit import table
+from inspector.cli.writers.generation import Report
 from inspector.documents.beams import endings
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.scales import milliseconds
@@ -28,10 +27,6 @@ from inspector.state.batch import (
     totals_words,
 )
 from inspector.state.beams import BeamSearch
-
-LANES = "{:>3}  {:>6}  {:>7}  {:>6}  {:>9}  {:>9}  {:<{wide}}  {}"
-HYPOTHESES = "{:<8}  {:>9}  {:>9}  {:>6}  {:<{wide}}  {}"
-
 
 # ---- a batch ----------------------------------------------------------------------------------
 
@@ -64,20 +59,25 @@ class BatchSummary(Struct, frozen=True, tag_field="event"):
     """Tokens a second of all lanes together."""
 
 
-class BatchEnd(SoFar[Batches]):
-    """Sums a batch up.
+class BatchReport(Report):
+    """A line a lane; for draws the frequencies of the first token, and a tree of the continuations.
 
     Args:
         request: Its stop strings cut the texts.
     """
 
+    names = ("model", "prompt", "seed")
+
     def __init__(self, request: CliRequest) -> None:
-        super().__init__(Batches())
-        self._request = request
+        self._state, self._request = Batches(), request
+
+    def take(self, record: Record) -> None:
+        """Add a record."""
+        self._state.apply(record)
 
     def end(self, summary: Summary) -> BatchSummary | None:
         """All lanes, also those that were broken off; None without a batch."""
-        if (batch := self.state.current) is None:
+        if (batch := self._state.current) is None:
             return None
         return BatchSummary(batch.over, tuple(map(self._lane, batch.lanes)), batch.rate)
 
@@ -86,29 +86,18 @@ class BatchEnd(SoFar[Batches]):
         text = completion(lane, self._request)
         return LaneSummary(lane.number, reason, detail, text, len(lane.tokens))
 
-
-class BatchTable(PlainText[BatchEnd]):
-    """Writes a line a lane; for draws the frequencies of the first token, and a tree of the continuations."""
-
-    names = ("model", "prompt", "seed")
-
-    def _take(self, record: Record) -> None:
-        batch = self._figures.state.current
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
         match record:
-            case protocol.BatchOpened():
-                notes = (record.note, *(note for lane in record.lanes for note in lane.notes))
-                self._notes += [note for note in dict.fromkeys(notes) if note]
             case protocol.LanesPrefilled():
-                self._show(f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}")
-            case protocol.BatchStep() if batch is not None:
-                self._show(f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes run")
-            case protocol.Measuring():
-                self._show(f"{record.detail}, {record.done} of {record.total}")
-            case _:
-                super()._take(record)
+                return f"prefill of {len(record.lanes)} prompts {record.done}/{record.columns}"
+            case protocol.BatchStep() if (batch := self._state.current) is not None:
+                return f"step {record.step}: {len(batch.live)} of {len(batch.lanes)} lanes run"
+        return super().progress(record)
 
-    def _rest(self) -> Iterator[str]:
-        batch, drawn = self._figures.state.current, self._figures.state.drawn
+    def rest(self) -> Iterator[str]:
+        """The lanes, or the draws."""
+        batch, drawn = self._state.current, self._state.drawn
         if drawn is not None:
             yield from plain_lines(frequencies(drawn), 100)
         if batch is not None and drawn is not None:
@@ -116,29 +105,31 @@ class BatchTable(PlainText[BatchEnd]):
         elif batch is not None:
             yield from lanes_table(batch, self._request)
 
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        batch = self._figures.state.current
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        batch = self._state.current
         of_batch = [] if batch is None else [*totals_words(batch), *compared_words(batch)]
-        return super()._costs(summary) + of_batch
+        return super().costs(summary, request) + of_batch
 
 
 def lanes_table(batch: BatchSoFar, request: CliRequest) -> Iterator[str]:
     """A line a lane, in the order of the prompts."""
-    ends = [ending(lane) if lane.ended else "cancelled" for lane in batch.lanes]
-    wide = max([len("ends"), *map(cell_len, ends)])
-    yield LANES.format("row", "prompt", "padding", "tokens", "first", "last", "ends", "text", wide=wide)
-    for lane, end in zip(batch.lanes, ends, strict=True):
-        first, last = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
-        numbers = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens), first, last
-        yield LANES.format(*numbers, pad(end, wide), visible(completion(lane, request)), wide=wide)
+    rows = []
+    for lane in batch.lanes:
+        times = (milliseconds(each.ms) if each else "" for each in (lane.started, lane.ended))
+        counts = lane.number, len(lane.opened.ids), lane.padding, len(lane.tokens)
+        end = ending(lane) if lane.ended else "cancelled"
+        rows.append((*map(str, counts), *times, end, completion(lane, request)))
+    return table((">row", ">prompt", ">padding", ">tokens", ">first", ">last", "ends", "text"), rows)
 
 
 # ---- a beam search ----------------------------------------------------------------------------
 
 
-class SearchResult(EndFigures):
-    """The result of a search, or of the part until it was broken off."""
+class BeamReport(Report):
+    """The final ranking, or that until the search was broken off."""
 
+    names = ("model", "prompt", "first token")
     search: BeamSearch | None = None
 
     def take(self, record: Record) -> None:
@@ -151,31 +142,23 @@ class SearchResult(EndFigures):
             case protocol.BeamEnded() if self.search is not None:
                 self.search.ended = record
 
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, protocol.BeamStep) and self.search is not None:
+            return f"beam search {record.step}/{self.search.opened.max_tokens}"
+        return super().progress(record)
 
-class BeamReport(PlainText[SearchResult]):
-    """Writes the final ranking, and its costs to standard error."""
+    def rest(self) -> Iterable[str]:
+        """The ranking."""
+        return () if self.search is None else ranking_table(self.search)
 
-    names = ("model", "prompt", "first token")
-
-    def _take(self, record: Record) -> None:
-        search = self._figures.search
-        if isinstance(record, protocol.BeamOpened) and record.note:
-            self._notes.append(record.note)
-        if isinstance(record, protocol.BeamStep) and search is not None:
-            self._show(f"beam search {record.step}/{search.opened.max_tokens}")
-        else:
-            super()._take(record)
-
-    def _rest(self) -> Iterable[str]:
-        search = self._figures.search
-        return () if search is None else ranking_table(search)
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        search, went = self._figures.search, "cancelled"
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        search, went = self.search, "cancelled"
         if search is not None and (ended := search.ended) is not None:
             early = "" if ended.reason == "length" else ", ended with enough finished hypotheses"
             went = f"width {search.opened.width}, {ended.steps} steps, {milliseconds(ended.ms)}{early}"
-        return [*super()._costs(summary), ("beams", went)]
+        return [*super().costs(summary, request), ("beams", went)]
 
 
 def ranking_table(search: BeamSearch) -> Iterator[str]:
@@ -191,9 +174,8 @@ def ranking_table(search: BeamSearch) -> Iterator[str]:
         rows.append(("greedy", greedy))
     if not rows:
         return
-    ends = endings([hypothesis for _, hypothesis in rows])
-    wide = max([len("length"), *map(cell_len, ends)])
-    yield HYPOTHESES.format("rank", "score", "logprob", "tokens", "ends", "text", wide=wide)
-    for (rank, each), end in zip(rows, ends, strict=True):
-        numbers = f"{each.score:.4f}", f"{each.logprob:.3f}", each.length
-        yield HYPOTHESES.format(rank, *numbers, pad(end, wide), visible(each.text), wide=wide)
+    cells = (
+        (rank, f"{each.score:.4f}", f"{each.logprob:.3f}", str(each.length), end, each.text)
+        for (rank, each), end in zip(rows, endings([each for _, each in rows]), strict=True)
+    )
+    yield from table(("rank", ">score", ">logprob", ">tokens", "ends", "text"), cells)

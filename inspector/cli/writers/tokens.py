@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from engine import protocol
-from engine.errors import EngineError
 from engine.protocol import Piece, PromptToken, Record, SegmentKind, TakenApart, Tokenized
 from engine.segments import MARKUP
-from engine.settings import LoadSettings
+from inspector.blocks.blocks import Fact
+from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
-from inspector.cli.writers.generation import PlainText
-from inspector.cli.writers.json_lines import EndFigures
+from inspector.cli.writers.generation import Report
 from inspector.display import pad, shown_bytes, token_label, visible
 from inspector.scales import bits, counted, milliseconds, percent, prompt_rate
-from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed, taken_apart
+from inspector.state.merges import WIDTH, columns, faced, ladder_lines, summed
 from inspector.state.segments import labels, left_out_words
 
 _BYTES = 64
 """Bytes of a token that the table shows at most."""
 
 
-class Listing(EndFigures):
-    """The figures of a list of tokens.
+class Listing(Report):
+    """A list of tokens, and its figures.
 
     Args:
         listed: Whether the tokens are written, and not the figures alone.
@@ -129,36 +128,32 @@ class Score(Listing):
         """The figures of the whole text."""
         return self.figures
 
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        if isinstance(record, protocol.PrefillChunk | protocol.PromptReadings):
+            # rows on the terminal are progress enough
+            return "" if self.listed and self.on_terminal else f"scored {self.scored + 1}/{self.tokens}"
+        return super().progress(record)
 
-class ScoreTable(PlainText[Score]):
-    """Writes a line a token as they become known, then the text's figures; the costs to standard error."""
+    def lines(self, record: Record) -> Iterator[str]:
+        """A line a token as they become known."""
+        if self.listed and isinstance(record, protocol.PromptOpened):
+            yield from (SCORED, *map(score_row, record.tokens[:1]))
+        elif self.listed and isinstance(record, protocol.PromptReadings):
+            yield from map(score_row, record.tokens)
 
-    def _take(self, record: Record) -> None:
-        score, known = self._figures, tuple[PromptToken, ...]()
-        match record:
-            case protocol.PromptOpened():
-                super()._take(record)
-                known = record.tokens[:1]
-            case protocol.PrefillChunk() | protocol.PromptReadings():
-                streams = score.listed and self._terminal  # progress enough
-                self._show("" if streams else f"scored {score.scored + 1}/{score.tokens}")
-                known = record.tokens if isinstance(record, protocol.PromptReadings) else ()
-            case _:
-                super()._take(record)
-        if known and score.listed:
-            heading = [SCORED] if isinstance(record, protocol.PromptOpened) else []
-            self._write([*heading, *map(score_row, known)])
+    def rest(self) -> Iterator[str]:
+        """The text's figures."""
+        if self.tokens:
+            yield from [""] if self.listed else []
+            yield from (f"{name:<19}{value}" for name, value in sums(self.figures))
 
-    def _rest(self) -> Iterator[str]:
-        if self._figures.tokens:
-            yield from [""] if self._figures.listed else []
-            yield from (f"{name:<19}{value}" for name, value in sums(self._figures.figures))
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        score = self._figures.figures
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """See `Report`."""
+        score = self.figures
         tokens = f" for {score.scored} tokens" if score.scored and score.ms else ""
         rate = f", {prompt_rate(score.tps)}" if tokens and score.tps else ""
-        return [*super()._costs(summary), ("took", milliseconds(score.ms) + tokens + rate)]
+        return [*super().costs(summary, request), ("took", milliseconds(score.ms) + tokens + rate)]
 
 
 def score_row(token: PromptToken) -> str:
@@ -180,7 +175,7 @@ def score_line(number: str, label: str, *others: str) -> str:
 SCORED = score_line("pos", "token", "p", "logprob", "bits", "rank", "entropy")
 
 
-def sums(score: ScoreSummary) -> list[tuple[str, str]]:
+def sums(score: ScoreSummary) -> list[Fact]:
     """The figures of a text as names and values."""
     broken = "" if score.complete else " before it was stopped"
     if score.mean is None or score.perplexity is None:
@@ -231,7 +226,7 @@ class TokenCounts(Struct, frozen=True, tag_field="event"):
 
 
 class CountedTokens(Listing):
-    """The counts of the text that was cut."""
+    """The tokens of the text that was cut, and their counts."""
 
     _counts: TokenCounts | None = None
 
@@ -243,6 +238,21 @@ class CountedTokens(Listing):
     def end(self, summary: Summary) -> TokenCounts | None:
         """The counts of all of it."""
         return self._counts
+
+    def lines(self, record: Record) -> Iterator[str]:
+        """A line a token, then their counts."""
+        if not isinstance(record, Tokenized):
+            return
+        kinds = labels(record.segments, len(record.pieces))
+        if self.listed:
+            yield token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
+            yield from (token_row(record.pieces, index, kind) for index, (kind, _) in enumerate(kinds))
+            yield ""
+        yield from in_words(record)
+
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """None: only the tokenizer is read."""
+        return []
 
 
 def counts(cut: Tokenized) -> TokenCounts:
@@ -256,21 +266,6 @@ def counts(cut: Tokenized) -> TokenCounts:
         bytes=size,
         bytes_per_token=size / len(text) if text else None,
     )
-
-
-class TokenTable(PlainText[CountedTokens]):
-    """Writes a line a token, then their counts."""
-
-    def _take(self, record: Record) -> None:
-        super()._take(record)
-        if isinstance(record, Tokenized):
-            kinds = labels(record.segments, len(record.pieces))
-            rows = (token_row(record.pieces, index, kind) for index, (kind, _) in enumerate(kinds))
-            head = token_line("#", "id", "token", "", "bytes", "whose" if record.segments.runs else None)
-            self._write([*([head, *rows, ""] if self._figures.listed else []), *in_words(record)])
-
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
-        return []
 
 
 def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = None) -> str:
@@ -313,7 +308,7 @@ def in_words(cut: Tokenized) -> Iterator[str]:
 # ---- two tokenizers, or the merges of one -----------------------------------------------------
 
 
-class TextApart(EndFigures):
+class TextApart(Report):
     """The text whose tokenization is traced: as it is given, or as the chat template writes it.
 
     Args:
@@ -339,58 +334,23 @@ class TextApart(EndFigures):
             return record
         return replace(record, words=()) if isinstance(record, TakenApart) else None
 
+    def progress(self, record: Record) -> str | None:
+        """See `Report`."""
+        return "" if isinstance(record, TakenApart) else super().progress(record)
 
-class ApartTable(PlainText[TextApart]):
-    """Writes ladders, the tokens of two tokenizers side by side, and figures."""
+    def lines(self, record: Record) -> Iterable[str]:
+        """The ladders of a tokenizer."""
+        if isinstance(record, TakenApart) and self.ladders and self.listed:
+            return ladder_lines(record)
+        return ()
 
-    def _take(self, record: Record) -> None:
-        super()._take(record)
-        if isinstance(record, TakenApart):
-            self._show("")
-            self._write(ladder_lines(record) if self._figures.ladders and self._figures.listed else ())
-
-    def _rest(self) -> Iterator[str]:
-        if len(self._figures.taken) == 2 and self._figures.listed:
-            for first, second in faced(columns(*self._figures.taken), WIDTH):
+    def rest(self) -> Iterator[str]:
+        """The tokens of two tokenizers side by side, and the figures of each."""
+        if len(self.taken) == 2 and self.listed:
+            for first, second in faced(columns(*self.taken), WIDTH):
                 yield from (first, second, "")
-        yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self._figures.taken)
+        yield from (f"{visible(taken.name)}: {summed(taken)}" for taken in self.taken)
 
-    def _costs(self, summary: Summary) -> list[tuple[str, str]]:
+    def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
+        """None: only the tokenizer is read."""
         return []
-
-
-# ---- without an engine ---------------------------------------------------------------------------
-
-
-def needs_no_engine(model: str) -> bool:
-    """True if a model's tokenizer is known from one file: that of the bundled model, or a file that is named."""
-    return model == "pocket" or model.endswith(".json")
-
-
-class TokenizerBackend:
-    """Answers `TakeApart` alone, at once.
-
-    Args:
-        emit: Receives the answers.
-    """
-
-    def __init__(self, emit: Callable[[protocol.Received], None]) -> None:
-        self._emit = emit
-
-    def start(self) -> None:
-        """Nothing is to be started."""
-
-    def send(self, sent: protocol.Sent) -> None:
-        """Answer."""
-        command = sent.command
-        assert isinstance(command, protocol.TakeApart)
-        try:
-            answer: Record = taken_apart(command, LoadSettings(), lambda: False)
-        except EngineError as error:
-            answer = protocol.Failure(command.kind, error.message, error.hint)
-        for record in (answer, protocol.Ended(command.kind)):
-            self._emit(protocol.Received(record, sent.id))
-
-    def close(self, timeout: float = 2.0) -> bool:
-        """Nothing is under way."""
-        return True

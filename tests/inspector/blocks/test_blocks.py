@@ -130,14 +130,6 @@ def test_texts_are_cut_before_columns_go_and_a_column_that_fits_comes_back() -> 
     assert "<td>abcdef</td>" in page
 
 
-def test_a_table_that_is_counted_from_the_bottom_says_which_rows_are_shown() -> None:
-    columns = Column(cells=(3, 3)), Column("h1", cells=(3, 12))
-    rows = [TableRow((f"L{layer}", Strip(lambda: [0.5]))) for layer in range(9, 0, -1)]
-    lines = drawn(Table(columns, rows, 8, across=1, nouns=("layers", "heads"), upward=True), height=6)
-    assert lines[-1] == "Shown: layers 1 to 4 of 9"
-    assert lines[-2].startswith("▌L1")
-
-
 def test_foreign_text_stays_text_on_a_page() -> None:
     table = Table(
         (Column("token"), number("logits"), Column(cells=(4, 9))),

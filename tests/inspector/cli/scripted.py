@@ -19,7 +19,7 @@ from engine.protocol import Candidate, Candidates, Command, Received, Record, Se
 from engine.settings import LoadSettings, Settings
 from inspector.cli import driver
 from inspector.cli.arguments import CliRequest
-from inspector.cli.writers.generation import GeneratedText, GenerationFigures, writer
+from inspector.cli.writers.generation import GenerationFigures, writer
 from tests.inspector import fakes
 
 Answers = dict[type[Command], Sequence[Record]]
@@ -112,7 +112,7 @@ class ScriptedBackend:
 
 def text_writer(request: CliRequest, out: io.StringIO, err: io.StringIO | None) -> driver.Writer:
     """The writer of `inspector generate`."""
-    return writer(request, GeneratedText, GenerationFigures(request), out=out, err=err)
+    return writer(request, GenerationFigures(request), out=out, err=err)
 
 
 class ScriptedRun:
@@ -130,17 +130,17 @@ class ScriptedRun:
         self.out: io.StringIO = io.StringIO()
         self.err: io.StringIO = io.StringIO()
 
-    def go(self) -> driver.Outcome:
-        """Run it."""
+    def go(self) -> int:
+        """Run it; returns the exit status."""
 
         def make(emit: Callable[[Received], None]) -> ScriptedBackend:
             self.backend.emit = emit
             return self.backend
 
         writer = self.writer(self.request, self.out, self.err)
-        outcome = driver.drive(self.request, writer, self.then, make)
+        status = driver.run(self.request, writer, self.then, make)
         assert self.backend.closed == 1
-        return outcome
+        return status
 
     @property
     def kinds(self) -> list[str]:
@@ -169,9 +169,8 @@ class Run(ScriptedRun):
 
     def __init__(self, answers: Answers, jsonl: bool = True, **settings: Any) -> None:
         asked = Settings(seed=7, **settings)
-        request = CliRequest(
-            LoadSettings(), asked, "Once upon a time,", False, jsonl=jsonl, notes=("a note",)
-        )
+        prompt = protocol.Prefill("Once upon a time,", False)
+        request = CliRequest(LoadSettings(), asked, prompt, jsonl, ("a note",))
         super().__init__(request, answers, [protocol.Run()])
 
 

@@ -94,7 +94,7 @@ REFUSED = {
     },
     "tokens": {
         "-p ''": "The text is empty",
-        "-p a file": "A file and --prompt were both given",
+        "-p a file": "A FILE and --prompt were both given",
         "/nowhere/at/all": "There is no file",
     },
     "lesson": {

@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.protocol import Record
-from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.generate import batch_parser, batch_request, commands_for, prompts_from
 from inspector.cli.writers.generation import writer
 from inspector.cli.writers.json_lines import PROGRESS
-from inspector.cli.writers.sequences import BatchEnd, BatchTable
+from inspector.cli.writers.sequences import BatchReport
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.told_batch import BEGINNING, COMPARED, DRAWN, REST, draws
 
@@ -32,7 +31,7 @@ class Run(ScriptedRun):
             protocol.CompareBatch: COMPARED,
             protocol.DrawMany: (DRAWN, *draws(1)),
         }
-        made = lambda asked, out, err: writer(asked, BatchTable, BatchEnd(asked), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, BatchReport(asked), out=out, err=err)  # noqa: E731
         super().__init__(request, answers, list(commands_for(args, request, texts)), made)
 
 
@@ -41,7 +40,7 @@ class Run(ScriptedRun):
 
 def test_the_flags_reach_the_engine() -> None:
     run = Run("-p", "Once", "-p", r"a\tb", "--batch-size", "4", "--static", "--compare", "--temp", "0.7")
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "StartBatch", "CompareBatch"]
     started = run.backend.sent[2]
     assert isinstance(started, protocol.StartBatch)
@@ -106,7 +105,7 @@ def test_a_line_with_wrong_settings_is_refused(
 
 def test_draws_begin_after_their_prompt() -> None:
     run = Run("-p", "Once", "-n", "40", "--max-tokens", "5")
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "DrawMany"]
     assert run.backend.sent[-1] == protocol.DrawMany(40, tokens=5)
     text = "\n".join(run.lines)
@@ -119,7 +118,7 @@ def test_draws_begin_after_their_prompt() -> None:
 
 def test_the_table_has_a_line_a_lane() -> None:
     run = Run("-p", "Once", "-p", "The", "--compare")
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     head, one, other = run.lines[:3]
     assert head.split() == ["row", "prompt", "padding", "tokens", "first", "last", "ends", "text"]
     assert one.split()[:4] == ["0", "3", "0", "3"]
@@ -132,7 +131,7 @@ def test_the_table_has_a_line_a_lane() -> None:
 
 def test_json_lines_are_the_records_and_what_each_lane_came_to() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl", "--compare")
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     *events, end = run.events
     told = [each for each in (*BEGINNING, *REST, *COMPARED) if not isinstance(each, PROGRESS)]
     assert [as_record(event, type(record)) for event, record in zip(events, told, strict=True)] == told
@@ -144,7 +143,7 @@ def test_json_lines_are_the_records_and_what_each_lane_came_to() -> None:
 def test_what_came_before_ctrl_c_is_written() -> None:
     run = Run("-p", "Once", "-p", "The", "--jsonl")
     run.backend.interrupt = protocol.StartBatch
-    assert run.go().code == 130
+    assert run.go() == 130
     end = run.events[-1]
     assert (end["event"], end["complete"]) == ("BatchSummary", False)
     assert [each["reason"] for each in end["lanes"]] == ["cancelled"] * 2

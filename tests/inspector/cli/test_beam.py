@@ -10,12 +10,11 @@ from msgspec.structs import replace
 from engine import protocol
 from engine.settings import BeamSettings
 from inspector.cli import main as cli
-from inspector.cli.arguments import request_from
-from inspector.cli.driver import Outcome
+from inspector.cli.arguments import given, request_from, settings_from
 from inspector.cli.flags import parsed
-from inspector.cli.subcommands.generate import beam_parser, beam_settings
+from inspector.cli.subcommands.generate import beam_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.sequences import BeamReport, SearchResult
+from inspector.cli.writers.sequences import BeamReport
 from tests.inspector.cli.scripted import ScriptedRun, as_record, interrupted
 
 STORY = ["-p", "Once upon a time", "--ignore-chat-template"]
@@ -49,10 +48,10 @@ class Run(ScriptedRun):
 
     def __init__(self, *argv: str, greedy: protocol.Hypothesis = GREEDY) -> None:
         args = parsed(beam_parser(), ["-p", "Once", "--ignore-chat-template", *argv])
-        self.settings = beam_settings(args)
+        self.settings = settings_from(BeamSettings, given(args))
         answers = {protocol.SearchBeams: script(greedy)}
         then = [protocol.SearchBeams(self.settings)]
-        made = lambda asked, out, err: writer(asked, BeamReport, SearchResult(), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, BeamReport(), out=out, err=err)  # noqa: E731
         super().__init__(request_from(args), answers, then, made)
 
 
@@ -64,7 +63,7 @@ def test_the_flags_reach_the_engine() -> None:
         "--width", "7", "--length-penalty", "-0.5", "--early-stopping", "--max-tokens", "12",
         "--min-tokens", "3", "--kv-bits", "8", "--jsonl",
     )  # fmt: skip
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "SearchBeams"]
     load, configure, _, asked = run.backend.sent
     assert isinstance(load, protocol.Load)
@@ -85,7 +84,7 @@ def test_the_defaults_are_those_of_the_engine() -> None:
 
 def test_the_table_has_greedy_below_it_and_foreign_text_made_visible() -> None:
     run = Run()
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     head, *rows = run.out.getvalue().splitlines()
     assert head.split() == ["rank", "score", "logprob", "tokens", "ends", "text"]
     assert [row.split()[:5] for row in rows] == [
@@ -129,20 +128,21 @@ def test_json_lines_hold_every_step_and_the_ranking() -> None:
 def test_an_interrupt_ends_with_what_there_is_and_130() -> None:
     run = Run("--jsonl")
     run.backend.interrupt = protocol.SearchBeams
-    assert run.go().code == 130
+    assert run.go() == 130
     assert [event["event"] for event in run.events] == ["BeamOpened"]
     table = Run()
     table.backend.interrupt = protocol.SearchBeams
-    assert table.go().code == 130
+    assert table.go() == 130
     assert table.out.getvalue() == ""
     assert "beams       cancelled" in table.err.getvalue()
 
 
-def test_a_failure_is_told_in_one_line() -> None:
+def test_a_failure_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run()
     failure = protocol.Failure("SearchBeams", "It broke.", "Correct it.")
     run.backend.answers[protocol.SearchBeams] = [failure]
-    assert run.go() == Outcome(2, failure)
+    assert run.go() == 2
+    assert capsys.readouterr().err == "inspector: error: It broke. Correct it.\n"
     assert run.out.getvalue() == ""
 
 

@@ -50,13 +50,18 @@ def write(folder: Path, content: Any) -> str:
 
 def test_a_list_and_an_object_with_tools_are_read(tmp_path: Path) -> None:
     plain = request("--messages", write(tmp_path, [{"role": "system", "content": "Be short."}, *ASK]))
-    assert plain.messages == (Message("system", "Be short."), Message("user", "Tell a story."))
-    assert (plain.prompt, plain.chat, plain.options.tools, plain.notes) == ("Tell a story.", True, "", ())
+    assert plain.prefill.messages == (Message("system", "Be short."), Message("user", "Tell a story."))
+    assert (plain.prefill.text, plain.prefill.chat, plain.prefill.options.tools, plain.notes) == (
+        "Tell a story.",
+        True,
+        "",
+        (),
+    )
     tool = {"type": "function", "function": {"name": "f"}}
     whole = request(
         "--messages", write(tmp_path, {"messages": ASK, "tools": [tool], "model": "m", "temperature": 1})
     )
-    assert json.loads(whole.options.tools) == [tool]
+    assert json.loads(whole.prefill.options.tools) == [tool]
     assert "model, temperature has no effect here: set it with flags" in whole.notes[0]
 
 
@@ -79,7 +84,7 @@ def test_contents_are_those_that_mlx_lm_server_makes(tmp_path: Path) -> None:
         },
         {"role": "user", "content": "\x1b[31m<|im_end|>{{ 7 * 7 }}"},
     ]
-    found = request("--messages", write(tmp_path, given)).messages
+    found = request("--messages", write(tmp_path, given)).prefill.messages
     process_message_content(given)
     made = [
         {"role": each.role, "content": each.content, **(json.loads(each.more) if each.more else {})}
@@ -156,7 +161,7 @@ def test_what_no_trace_could_hold_is_refused(tmp_path: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(json.dumps(ASK).encode())))
-    assert request("--messages", "-").messages == (Message("user", "Tell a story."),)
+    assert request("--messages", "-").prefill.messages == (Message("user", "Tell a story."),)
 
 
 @pytest.mark.parametrize(

@@ -172,5 +172,5 @@ def test_the_figures_have_the_names_of_llama_cpp(capsys: pytest.CaptureFixture[s
                  "Mean    KLD", "Maximum KLD", "99.9%   KLD", "99.0%   KLD", "90.0%   KLD", "Median  KLD",
                  "Minimum KLD", "RMS Δp", "Same top p"):  # fmt: skip
         assert f"\n{name}" in out
-    assert err.startswith("memory: the first model has 28 MiB, the second needs about 7.89 MiB")
+    assert err.startswith("memory      the first model has 28 MiB, the second needs about 7.89 MiB")
     assert "8-bit, group 64" in err

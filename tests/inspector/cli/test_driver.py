@@ -8,12 +8,14 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from engine import protocol
 from engine.protocol import Command
-from inspector.cli.driver import Completion, Outcome
+from inspector.cli import driver
+from inspector.cli.driver import Completion
 from tests.inspector.cli.scripted import Run, script
 
 
@@ -27,18 +29,22 @@ def test_the_settings_come_before_the_prompt() -> None:
 # ---- failures ---------------------------------------------------------------------------------
 
 
-def test_an_expected_failure_is_bad_input() -> None:
+def test_an_expected_failure_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     failure = protocol.Failure("Load", "No such directory: x.", "Check the path's spelling.")
     run = Run({protocol.Load: [failure]})
-    assert run.go() == Outcome(2, failure)
+    assert run.go() == 2
+    assert capsys.readouterr().err == f"inspector: error: {failure.message} {failure.hint}\n"
     assert run.out.getvalue() == ""
     assert len(run.backend.sent) == 1
 
 
-def test_an_unexpected_failure_is_a_fault() -> None:
+def test_an_unexpected_failure_is_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
     failure = protocol.Failure("Run", "boom", "report it", expected=False, trace="Traceback ...")
     run = Run({**script(), protocol.Run: [failure]})
-    assert run.go() == Outcome(1, failure)
+    assert run.go() == 1
+    said = capsys.readouterr().err
+    assert said.startswith("inspector: error: This is a fault of the program: boom Please report it")
+    assert Path(said.split()[-1].rstrip(".")).read_text() == "Traceback ..."
     assert [event["event"] for event in run.events][-1] == "PromptReadings"
 
 
@@ -57,17 +63,15 @@ class Full(io.StringIO):
 def test_a_closed_pipe_ends_it_quietly() -> None:
     run = Run(script())
     run.out = Full(BrokenPipeError(), 2)
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     assert len(run.events) == 2
 
 
-def test_a_full_disk_is_told() -> None:
+def test_a_full_disk_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     run = Run(script())
     run.out = Full(OSError(errno.ENOSPC, "No space left on device"), 0)
-    outcome = run.go()
-    assert outcome.code == 2
-    assert outcome.failure is not None
-    assert outcome.failure.message == "The output can't be written: No space left on device."
+    assert run.go() == 2
+    assert "The output can't be written: No space left on device." in capsys.readouterr().err
 
 
 # ---- Ctrl-C -----------------------------------------------------------------------------------
@@ -78,7 +82,7 @@ def test_an_interrupt_ends_with_the_summary_and_130(command: type[Command]) -> N
     run = Run(script())
     run.backend.interrupt = command
     before = signal.getsignal(signal.SIGINT)
-    assert run.go() == Outcome(130)
+    assert run.go() == 130
     assert signal.getsignal(signal.SIGINT) is before
     assert run.backend.sent[-1] == protocol.Cancel(len(run.backend.sent) - 1)
     end = run.events[-1]
@@ -96,7 +100,7 @@ def test_a_second_interrupt_breaks_in() -> None:
 
     run = Run(script())
     run.out = Stuck()
-    assert run.go() == Outcome(130)
+    assert run.go() == 130
 
 
 class Watched(io.StringIO):
@@ -115,7 +119,7 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
         seen = []
         run = Run(script())
         run.out = Watched(lambda: seen.append(signal.getsignal(signal.SIGINT)))
-        assert run.go() == Outcome(0)
+        assert run.go() == 0
         assert set(seen) == {signal.SIG_IGN}
     finally:
         signal.signal(signal.SIGINT, before)
@@ -126,14 +130,17 @@ def test_a_thread_may_run_it_and_leaves_the_signal_alone() -> None:
     run, before = Run(script()), signal.getsignal(signal.SIGINT)
     run.out = Watched(lambda: seen.append(signal.getsignal(signal.SIGINT)))
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(run.go).result() == Outcome(0)
+        assert pool.submit(run.go).result() == 0
     assert set(seen) == {before}
 
 
-def test_an_engine_that_does_not_end_is_told() -> None:
+def test_an_engine_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(driver, "leave_at_once", left.append)
     run = Run(script())
     run.backend.joins = False
-    assert run.go() == Outcome(0, joined=False)
+    run.go()
+    assert left == [0]
 
 
 # ---- the text of a completion as far as it is certain ----------------------------------------

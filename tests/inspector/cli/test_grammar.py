@@ -17,7 +17,7 @@ from engine.protocol import Step
 from inspector.cli.arguments import request_from
 from inspector.cli.driver import Summary
 from inspector.cli.subcommands.generate import beam_parser, generate_parser
-from inspector.cli.writers.generation import GeneratedText, GenerationFigures
+from inspector.cli.writers.generation import GenerationFigures, PlainText
 from inspector.cli.writers.json_lines import JsonLines
 from tests.inspector.cli.scripted import of_kind
 from tests.inspector.fakes import session
@@ -79,7 +79,7 @@ def test_a_generation_under_a_grammar_ends_with_it_and_tells_of_it() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     events = [json.loads(line) for line in done.stdout.splitlines()]
     end, steps = events[-1], of_kind(events, Step)
-    assert (end["reason"], end["detail"]) == ("grammar", "regex (yes|no), [a-z]{3}")
+    assert (end["reason"], end["detail"]) == ("grammar", "regex ␣(yes|no), [a-z]{3}")
     assert re.fullmatch(" (yes|no), [a-z]{3}", end["text"])
     [settings] = (event["settings"] for event in events if event["event"] == "Settings")
     assert settings["grammar"]["text"] == " (yes|no), [a-z]{3}"
@@ -107,7 +107,7 @@ def test_the_report_and_the_json_lines_name_the_grammar_that_the_text_was_held_t
     lines, report = io.StringIO(), io.StringIO()
     figures = GenerationFigures(request)
     own = JsonLines(lines, request, figures)
-    for writer in (own, GeneratedText(io.StringIO(), report, request, figures)):
+    for writer in (own, PlainText(io.StringIO(), report, request, figures)):
         for record in records:
             writer.take(record, summary.take(record))
         writer.end(summary)

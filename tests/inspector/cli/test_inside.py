@@ -48,7 +48,7 @@ from inspector.cli.arguments import request_from
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.inside import InsideTables, Known, refused
+from inspector.cli.writers.inside import Known, refused
 from inspector.documents.attention import names_of
 from tests.inspector.cli.scripted import Events, Kind, as_record, of_kind
 
@@ -120,7 +120,7 @@ def test_the_parts_of_a_difference_sum_to_it(events: Events) -> None:
 
 def test_tokens_are_given_by_text_or_id(one: Asked) -> None:
     def asked(*argv: str) -> list[tuple[int, str]]:
-        made = one(AttributionRead, "contributions", *argv)
+        made = one(AttributionRead, "contributions", "--seed", "7", *argv)
         return [(token.id, token.text) for token in made.tokens]
 
     (first, text), _ = asked()
@@ -172,7 +172,7 @@ def test_a_view_whose_check_failed_is_not_shown() -> None:
     for flags in (("--jsonl",), ()):
         out, known = io.StringIO(), Known()
         known.nodes, known.labels = [1, 2], {1: "a", 2: "b"}
-        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), InsideTables, known, out=out)
+        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), known, out=out)
         made.take(read, "")
         assert known.failed == ["Attention"]
         assert "0.5" not in out.getvalue()
@@ -285,7 +285,7 @@ def test_experts_and_states_are_a_line_each_and_a_refused_position_is_one() -> N
     failure = Failure("TryPosition", "no\x1b[31m positions", "Press tab.")
     for flags in (("--jsonl",), ()):
         out, known = io.StringIO(), Known()
-        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), InsideTables, known, out=out)
+        made = writer(request_from(parsed(show_parser(), [*PROMPT, *flags])), known, out=out)
         made.take(read, "")
         for each in (failure, replace(failure, command="ReadExperts")):
             assert refused(each)

@@ -128,9 +128,9 @@ def test_defaults_are_those_of_mlx_lm() -> None:
     assert (settings.temp, settings.top_p, settings.min_p, settings.top_k) == (0, 1, 0, 0)
     assert asked.settings.max_tokens == 100
     assert asked.load == LoadSettings()
-    assert asked.chat is None  # through the template, if the model has one
-    assert ask("-p", "hi", "--chat").chat
-    assert asked.echo is False  # a text has no place for them
+    assert asked.prefill.chat is None  # through the template, if the model has one
+    assert ask("-p", "hi", "--chat").prefill.chat
+    assert asked.prefill.echo is False  # a text has no place for them
     assert asked.notes == ()
 
 
@@ -142,9 +142,9 @@ def test_flags_arrive() -> None:
         *("--system-prompt", "be kind", "--dtype", "auto", "--blas", "bundled"),
     )
     assert (asked.load.dtype, asked.load.blas) == ("auto", "bundled")
-    assert asked.prompt == "a\nb"
-    assert not asked.chat
-    assert asked.system == "be kind"
+    assert asked.prefill.text == "a\nb"
+    assert not asked.prefill.chat
+    assert asked.prefill.system == "be kind"
     assert (asked.settings.max_tokens, asked.settings.temp, asked.settings.top_p) == (7, 0.8, 0.9)
     assert asked.settings.seed == 5
     assert asked.settings.stop == ("\n", "END")
@@ -152,7 +152,7 @@ def test_flags_arrive() -> None:
     assert asked.load.kv_bits == 4
     assert asked.load.trust_remote_code
     assert asked.load.float32_scales is False
-    assert asked.echo is False
+    assert asked.prefill.echo is False
     assert asked.jsonl
 
 
@@ -184,7 +184,7 @@ def test_flags_without_effect_are_said() -> None:
 def test_a_prompt_may_begin_with_a_hyphen(text: str, headless: bool) -> None:
     for flag in ("-p", "--prompt"):
         asked = ask("--temp", "1", flag, text, "--stop", text, "-m", "7", headless=headless)
-        assert (asked.prompt, asked.settings.stop, asked.settings.max_tokens) == (text, (text,), 7)
+        assert (asked.prefill.text, asked.settings.stop, asked.settings.max_tokens) == (text, (text,), 7)
 
 
 def test_a_flag_is_no_prompt_that_was_left_out(complaint: Complaint) -> None:
@@ -194,20 +194,20 @@ def test_a_flag_is_no_prompt_that_was_left_out(complaint: Complaint) -> None:
 
 
 def test_the_screen_has_a_prompt_ready() -> None:
-    assert (ask(headless=False).prompt, ask(headless=False).chat) == ("Once upon a time", None)
+    assert (ask(headless=False).prefill.text, ask(headless=False).prefill.chat) == ("Once upon a time", None)
     other = ask("--model", "some/model", headless=False)
-    assert (other.prompt, other.chat) == ("hello", None)
+    assert (other.prefill.text, other.prefill.chat) == ("hello", None)
 
 
 def test_a_prompt_file_is_taken_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "prompt.txt"
     file.write_bytes("a\\nb\r\n  ünïcode\n".encode())
-    assert ask("--prompt-file", str(file)).prompt == "a\\nb\r\n  ünïcode\n"
+    assert ask("--prompt-file", str(file)).prefill.text == "a\\nb\r\n  ünïcode\n"
 
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe\n")))
-    assert ask("-p", "-").prompt == "from a pipe\n"
+    assert ask("-p", "-").prefill.text == "from a pipe\n"
 
 
 # ---- bad input --------------------------------------------------------------------------------

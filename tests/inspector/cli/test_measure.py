@@ -10,13 +10,10 @@ from engine import protocol
 from engine.protocol import RaceEnded
 from inspector.cli import main as cli
 from inspector.cli.arguments import request_from
-from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.show import show_race_parser, show_time_parser
-from inspector.cli.writers.generation import writer
-from inspector.cli.writers.json_lines import EndFigures, SoFar
-from inspector.cli.writers.measured import ProfileTables, RaceTable
-from inspector.state.measured import Measured
+from inspector.cli.writers.generation import PlainText, writer
+from inspector.cli.writers.measured import Measurements, RaceReport
 from tests.inspector.cli.scripted import Complaint, Events, ScriptedRun, as_record, of_kind
 from tests.inspector.views.race.test_report import OPENED, steps
 
@@ -29,7 +26,7 @@ class RaceRun(ScriptedRun):
         told = [OPENED, *steps(), RaceEnded(60, 600.0, 2790.0, (), 0.0)] if answers is None else answers
         then = [protocol.Race(args.first, args.last)]
         request = request_from(args, default_prompt=True)
-        made = lambda asked, out, err: writer(asked, RaceTable, SoFar(Measured()), out=out, err=err)  # noqa: E731
+        made = lambda asked, out, err: writer(asked, RaceReport(), out=out, err=err)  # noqa: E731
         super().__init__(request, {protocol.Race: told}, then, made)
 
 
@@ -38,7 +35,7 @@ class RaceRun(ScriptedRun):
 
 def test_the_flags_reach_the_engine() -> None:
     run = RaceRun("--from", "16", "--to", "76", "--temp", "0.7", "--seed", "4")
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill", "Race"]
     assert run.backend.sent[-1] == protocol.Race(16, 76)
     assert isinstance(configure := run.backend.sent[1], protocol.Configure)
@@ -48,7 +45,7 @@ def test_the_flags_reach_the_engine() -> None:
 def test_without_a_prompt_it_is_the_screens() -> None:
     args = parsed(show_race_parser(), [])
     assert (args.first, args.last) == (protocol.Race().first, protocol.Race().last)
-    assert request_from(args, default_prompt=True).prompt == "Once upon a time"
+    assert request_from(args, default_prompt=True).prefill.text == "Once upon a time"
 
 
 # ---- what is written --------------------------------------------------------------------------
@@ -56,7 +53,7 @@ def test_without_a_prompt_it_is_the_screens() -> None:
 
 def test_the_table_has_medians_of_windows_and_the_sums() -> None:
     run = RaceRun()
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     head, *rows = run.lines[:13]
     assert head.split()[:4] == ["tokens", "cache", "no", "cache"]
     assert len(rows) == 12
@@ -84,7 +81,7 @@ def test_a_difference_is_said_with_its_place() -> None:
 
 def test_a_single_step_is_enough() -> None:
     run = RaceRun(answers=[OPENED, steps()[0], RaceEnded(1, 10.0, 17.0, (), 0.0)])
-    assert run.go().code == 0
+    assert run.go() == 0
     assert run.lines[1].split()[0] == "17"
 
 
@@ -98,7 +95,7 @@ def test_json_lines_hold_every_step() -> None:
 def test_an_interrupt_ends_with_what_there_is() -> None:
     run = RaceRun(answers=[OPENED])
     run.backend.interrupt = protocol.Race
-    assert run.go().code == 130
+    assert run.go() == 130
     assert run.out.getvalue() == ""
     assert "race        cancelled" in run.err.getvalue()
     lines = RaceRun("--jsonl", answers=[OPENED])
@@ -128,7 +125,7 @@ def test_what_is_below_a_table_is_as_wide_as_the_terminal_within_bounds(
     monkeypatch.setenv("COLUMNS", str(columns))
     out = io.StringIO()
     request = request_from(parsed(show_time_parser(), ["-p", "Once"]))
-    writer = ProfileTables(out, None, request, EndFigures())
+    writer = PlainText(out, None, request, Measurements())
     writer.take(protocol.KVCompared(1, 8, (), "word " * 200, last=True), "")
     lines = [line for line in out.getvalue().splitlines() if "word" in line]
     assert width - 5 <= max(map(len, lines)) <= width

@@ -14,11 +14,11 @@ from engine import protocol
 from engine.settings import LoadSettings, Settings
 from engine.tokenizers.tracer import TokenizerTracer, on_disk
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Outcome, drive
+from inspector.cli.driver import run as run_commands
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import run_tokens, tokens_parser
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import ApartTable, TextApart
+from inspector.cli.writers.tokens import TextApart
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 POCKET = on_disk("pocket", "pocket")
@@ -32,7 +32,7 @@ def written(
     *taken: protocol.TakenApart, jsonl: bool = False, ladders: bool = True, summary: bool = False
 ) -> str:
     """What the writer makes of tokenizers."""
-    request = CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+    request = CliRequest(LoadSettings(), Settings(), protocol.Prefill("text", False), jsonl)
     out = io.StringIO()
     answers: Sequence[protocol.Record] = taken
     backend = ScriptedBackend({protocol.TakeApart: answers})
@@ -41,8 +41,8 @@ def written(
         backend.emit = emit
         return backend
 
-    made = writer(request, ApartTable, TextApart("text", ladders, not summary), out, Terminal())
-    assert drive(request, made, [protocol.TakeApart("text")], make, loads=False) == Outcome(0)
+    made = writer(request, TextApart("text", ladders, not summary), out, Terminal())
+    assert run_commands(request, made, [protocol.TakeApart("text")], make, loads=False) == 0
     return out.getvalue()
 
 

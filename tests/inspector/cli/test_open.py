@@ -22,7 +22,9 @@ def test_the_requests_of_a_recording_are_listed(events: Events, capsys: pytest.C
     assert listed[0]["asked"] == "Once upon a time"
     assert main(["open", str(SERVED)]) == 0
     printed = capsys.readouterr()
-    assert len(printed.out.splitlines()) == 12
+    head, *rows = printed.out.splitlines()
+    assert head.split() == ["number", "time", "kind", "reply", "asked"]
+    assert len(rows) == 12
     assert "inspector open FILE 41" in printed.err
 
 

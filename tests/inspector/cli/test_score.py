@@ -13,11 +13,10 @@ import pytest
 from engine import protocol
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
-from inspector.cli.driver import Outcome
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import score_parser, score_request_from
 from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import Score, ScoreTable
+from inspector.cli.writers.tokens import Score
 from inspector.export.recording import read, totals
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import (
@@ -44,7 +43,7 @@ class Run(ScriptedRun):
             protocol.Load: answer(session.load()),
             protocol.Prefill: answer(session.open(pieces, chunk=1)),
         }
-        made = lambda asked, *to: writer(asked, ScoreTable, Score(not args.summary), *to)  # noqa: E731
+        made = lambda asked, *to: writer(asked, Score(not args.summary), *to)  # noqa: E731
         super().__init__(score_request_from(args), answers, writer=made)
 
     @property
@@ -65,7 +64,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Path) -> None:
     run = Run(file, "--kv-bits", "8", "--model", "some/model")
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     assert run.kinds == ["Load", "Configure", "Prefill"]
     assert run.backend.sent[-1] == protocol.Prefill("Once upon a time,", False, None, True)
     assert (run.request.load.kv_bits, run.request.load.model) == (8, "some/model")
@@ -76,7 +75,7 @@ def test_the_text_is_prefilled_raw_with_its_logprobs_and_not_continued(file: Pat
 
 def test_the_text_itself_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     def prompt(*argv: str) -> str:
-        return score_request_from(parsed(score_parser(), argv)).prompt
+        return score_request_from(parsed(score_parser(), argv)).prefill.text
 
     assert prompt("-p", r"Once upon\na time") == "Once upon\na time"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"from a pipe")))
@@ -177,11 +176,11 @@ def test_a_single_token_has_no_score(file: Path) -> None:
 def test_an_interrupt_ends_with_what_there_is_and_130(file: Path) -> None:
     run = Run(file, "--jsonl")
     run.backend.interrupt = protocol.Prefill
-    assert run.go().code == 130
+    assert run.go() == 130
     assert (run.events[-1]["event"], run.events[-1]["complete"]) == ("ScoreSummary", False)
     table = Run(file)
     table.backend.interrupt = protocol.Prefill
-    assert table.go().code == 130
+    assert table.go() == 130
     assert "of which none was scored before it was stopped" in table.out.getvalue()
 
 

@@ -16,11 +16,11 @@ from engine.protocol import Piece, Tokenized
 from engine.settings import LoadSettings, Settings
 from inspector.cli import main as cli
 from inspector.cli.arguments import CliRequest
-from inspector.cli.driver import Outcome, drive
+from inspector.cli.driver import run as run_commands
 from inspector.cli.flags import parsed
 from inspector.cli.subcommands.texts import tokens_parser, tokens_request_from
-from inspector.cli.writers.generation import writer
-from inspector.cli.writers.tokens import CountedTokens, TokenTable
+from inspector.cli.writers.generation import PlainText, writer
+from inspector.cli.writers.tokens import CountedTokens
 from tests.inspector.cli.scripted import ScriptedBackend, Terminal, as_record
 
 CUT = Tokenized(
@@ -48,15 +48,15 @@ def written(request: CliRequest, summary: bool = False, out: io.StringIO | None 
         return backend
 
     to = out or io.StringIO()
-    cut = protocol.CutText(request.load, request.prompt)
-    made = writer(request, TokenTable, CountedTokens(not summary), to, Terminal())
-    assert drive(request, made, [cut], make, loads=False) == Outcome(0)
+    cut = protocol.CutText(request.load, request.prefill.text)
+    made = writer(request, CountedTokens(not summary), to, Terminal())
+    assert run_commands(request, made, [cut], make, loads=False) == 0
     assert backend.sent == [cut]
     return to.getvalue()
 
 
 def asked(jsonl: bool = False) -> CliRequest:
-    return CliRequest(LoadSettings(), Settings(), "text", False, jsonl=jsonl)
+    return CliRequest(LoadSettings(), Settings(), protocol.Prefill("text", False), jsonl)
 
 
 # ---- the flags ----------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ def test_the_text_comes_from_the_flag_a_file_or_a_pipe(
 ) -> None:
     file = tmp_path / "text.txt"
     file.write_text("from a file\\n", encoding="utf-8")
-    assert run("-p", r"a\nb").prompt == "a\nb"
-    assert run(str(file)).prompt == "from a file\\n"
+    assert run("-p", r"a\nb").prefill.text == "a\nb"
+    assert run(str(file)).prefill.text == "from a file\\n"
     for argv in ((), ("-",), ("-p", "-")):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("é".encode())))
-        assert run(*argv).prompt == "é"
+        assert run(*argv).prefill.text == "é"
     request = run("-p", "x", "--chat", "--system-prompt", "s", "--model", "m", "--trust-remote-code")
-    assert (request.chat, request.system, request.notes) == (True, "s", ())
+    assert (request.prefill.chat, request.prefill.system, request.notes) == (True, "s", ())
     assert request.load == LoadSettings(model="m", trust_remote_code=True)
     assert run("-p", "x", "--system-prompt", "s").notes == ("--system-prompt has no effect without --chat.",)
 
@@ -124,7 +124,7 @@ def test_the_bundled_tokenizer_cuts_what_was_given(capfd: pytest.CaptureFixture[
 
 def test_records_of_loading_are_progress_and_no_output() -> None:
     request, out = asked(), io.StringIO()
-    made = TokenTable(out, Terminal(), request, CountedTokens())
+    made = PlainText(out, Terminal(), request, CountedTokens())
     made.take(protocol.Loading("tokenizer", 0, 0, "pocket"), "")
     assert out.getvalue() == ""
 

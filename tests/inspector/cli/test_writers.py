@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-from typing import Any
 
 import pytest
 from msgspec import convert
@@ -14,20 +13,18 @@ from msgspec.structs import replace
 
 from engine import protocol
 from engine.recording.file import LoadSettingsUsed, SettingsUsed
-from inspector.cli.driver import Outcome, Summary
-from inspector.cli.writers.diff import DiffReading, DiffTable
+from inspector.cli.driver import Summary
+from inspector.cli.writers.diff import DiffReading
 from inspector.cli.writers.generation import (
     ERASE,
-    GeneratedText,
     GenerationFigures,
     PlainText,
+    Report,
     for_terminal,
-    loading,
 )
-from inspector.cli.writers.json_lines import PROGRESS, EndFigures, SoFar, json_line
-from inspector.cli.writers.measured import ProfileTables, RaceTable
-from inspector.cli.writers.sequences import BatchEnd, BatchTable
-from inspector.state.measured import Measured
+from inspector.cli.writers.json_lines import PROGRESS, json_line
+from inspector.cli.writers.measured import Measurements, RaceReport
+from inspector.cli.writers.sequences import BatchReport
 from tests.inspector import fakes
 from tests.inspector.cli.scripted import Run, Terminal, as_record, of_kind, script, with_texts
 from tests.inspector.cold import cold_start
@@ -35,7 +32,7 @@ from tests.inspector.cold import cold_start
 
 def test_plain_text_streams_and_sums_up() -> None:
     run = Run(script(), jsonl=False)
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     assert run.out.getvalue() == " there was a little girl\n"
     lines = dict(line.split(maxsplit=1) for line in run.err.getvalue().splitlines())
     assert lines["model"].startswith("pocket: llama, 8 layers, 7.34 M parameters")
@@ -116,7 +113,8 @@ def test_progress_is_for_terminals() -> None:
     run.go()
     assert "loading: import mlx" in run.err.getvalue()
     assert "prefill 3/5" in run.err.getvalue()
-    assert loading(protocol.Loading("download", 5, 20, "some/model")) == "loading: download 25 % some/model"
+    download = protocol.Loading("download", 5, 20, "some/model")
+    assert Report().progress(download) == "loading: download 25 % some/model"
 
 
 def test_progress_is_taken_away_before_the_text_and_no_text_with_it() -> None:
@@ -136,7 +134,7 @@ def test_a_closed_standard_error_does_not_end_the_text() -> None:
     for err in (Gone(), None):
         out = io.StringIO()
         request = Run({}, jsonl=False).request
-        writer = GeneratedText(out, err, request, GenerationFigures(request))
+        writer = PlainText(out, err, request, GenerationFigures(request))
         summary = Summary(request.settings)
         for record in script()[protocol.Run]:
             writer.take(record, summary.take(record))
@@ -180,7 +178,7 @@ def test_the_first_token_is_not_written_where_no_step_takes_it() -> None:
 
 def test_each_record_is_a_line_with_the_settings_where_a_recording_has_them() -> None:
     run = Run(script())
-    assert run.go() == Outcome(0)
+    assert run.go() == 0
     kinds = [event["event"] for event in run.events]
     assert kinds[:4] == ["LoadSettings", "ModelFacts", "Settings", "FlagNotes"]
     assert kinds[4] == "PromptOpened"
@@ -318,29 +316,27 @@ def test_the_prompt_has_its_segments_and_the_end_those_of_the_reply() -> None:
 
 
 TOLD = [
-    (GeneratedText, EndFigures(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
-    (ProfileTables, EndFigures(), protocol.Measuring("Profile", 1, 3, "mlp"), "Profile: mlp 1/3"),
-    (RaceTable, SoFar(Measured()), protocol.Measuring("Race", 1, 3, "warm"), "race: warm 1/3"),
+    (Report(), protocol.DraftLoading("d", 1, 2), "loading the draft: 1/2 d"),
+    (Measurements(), protocol.Measuring("Profile", 1, 3, "mlp"), "mlp, 1 of 3"),
+    (RaceReport(), protocol.Measuring("Race", 1, 3, "warm"), "race: warm, 1 of 3"),
     (
-        BatchTable,
-        BatchEnd(Run({}).request),
+        BatchReport(Run({}).request),
         protocol.Measuring("CompareBatch", 1, 3, "lane 2"),
         "lane 2, 1 of 3",
     ),
     (
-        DiffTable,
         DiffReading(),
         protocol.Measuring("OpenLockstep", 2, 5, "weights w"),
-        "second model: weights w 2/5",
+        "second model: weights w, 2 of 5",
     ),
-    (DiffTable, DiffReading(), protocol.LockstepRead(-1, 0, (), 3, 9, 1.0, 1.0), "read 3/9 tokens"),
+    (DiffReading(), protocol.LockstepRead(-1, 0, (), 3, 9, 1.0, 1.0), "read 3/9 tokens"),
 ]
 
 
-@pytest.mark.parametrize(("table", "figures", "record", "told"), TOLD)
+@pytest.mark.parametrize(("report", "record", "told"), TOLD)
 def test_each_command_shows_its_own_progress_on_a_terminal_alone(
-    table: type[PlainText[Any]], figures: Any, record: protocol.Record, told: str
+    report: Report, record: protocol.Record, told: str
 ) -> None:
     for err in (Terminal(), io.StringIO()):
-        table(io.StringIO(), err, Run(script(), jsonl=False).request, figures).take(record, "")
+        PlainText(io.StringIO(), err, Run(script(), jsonl=False).request, report).take(record, "")
         assert err.getvalue() == (told if err.isatty() else "")

@@ -146,9 +146,10 @@ async def test_from_begins_at_a_beat(learner: LearnerKeys, present: bool) -> Non
     assert (learner.play.beat_number, learner.play.right) == (2, {})
 
 
-def test_a_beat_that_a_lesson_does_not_have_is_refused() -> None:
-    args = learn_parser().parse_args(["3", "--plain", "--from", "7"])
-    with pytest.raises(Exception, match=r"has no card 7\. It has 6"):
+@pytest.mark.parametrize("number", ["7", "0", "-1"])
+def test_a_beat_that_a_lesson_does_not_have_is_refused(number: str) -> None:
+    args = learn_parser().parse_args(["3", "--plain", f"--from={number}"])
+    with pytest.raises(Exception, match=rf"has no card {number}\. It has 6"):
         run_learn(args)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine.protocol import AttentionLayer, Floats
-from inspector.blocks.paint import Painter
+from inspector.blocks.paint import Painter, PlainInks
 from inspector.blocks.shades import GLYPHS, Shades, stretches
 from inspector.documents.attention import (
     MAX,
@@ -14,6 +14,7 @@ from inspector.documents.attention import (
     Head,
     columns,
     entropy_bits,
+    maps,
     most_focused,
     ranked,
     sink_of,
@@ -46,6 +47,17 @@ def test_sinks_of_a_head_their_mean_and_maximum() -> None:
     layer = read(5, 4, lambda layer, head: on(0, 4), sinks=(0.2, 0.6)).layers[0]
     assert [sink_of(layer, head) for head in (0, 1, MEAN, MAX)] == pytest.approx([0.2, 0.6, 0.4, 0.6])
     assert sink_of(read(5, 4, lambda layer, head: on(0, 4)).layers[0], 0) == 0.0
+
+
+def test_maps_that_do_not_all_fit_say_which_are_shown() -> None:
+    made = read(5, 4, lambda layer, head: on(head, 4), layers=9)
+    rows = Painter(PlainInks()).draw([*maps(made, Head(0, 1))], 40, 9)
+    lines = ["".join(part.text for part in row) for row in rows]
+    assert lines[4:6] == ["L1   █:::   ▐:█::   ▌▓▓::    ██::   ", "Shown: layers 1 to 4 of 9"]
+    rows = Painter(PlainInks()).draw([*maps(made, Head(8, MAX))], 16, 9)
+    lines = ["".join(part.text for part in row) for row in rows]
+    assert lines[0].split() == ["avg", "max"]
+    assert lines[1] == "L9   ▓▓:▐██:▌", "the last column is framed, too"
 
 
 def test_a_file_may_say_anything() -> None:

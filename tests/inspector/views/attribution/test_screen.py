@@ -50,14 +50,14 @@ async def test_of_a_chosen_layer_the_largest_part_is_looked_at(rig: Rig) -> None
     assert isinstance(screen, Contributions)
     found = screen.answer
     assert found is not None
-    rows = screen._rows(found)
+    rows = screen.rows
     own = [row for row in rows if found.parts[row.part].layer == 0]
-    row = rows[screen._at(rows)]
+    row = rows[screen.at]
     assert abs(row.value) == max(abs(each.value) for each in own)
     assert found.parts[row.part].layer == 0
     assert abs(row.value) < max(abs(each.value) for each in rows), "another layer has a larger part"
     await rig.press("down")
-    assert rows[screen._at(rows)] is rows[rows.index(row) + 1]
+    assert rows[screen.at] is rows[rows.index(row) + 1]
 
 
 def line(rig: Rig, name: str) -> str:

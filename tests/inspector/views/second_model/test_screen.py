@@ -201,7 +201,7 @@ async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_p
     assert "Type the adapter's directory" in rig.screen_text()
     dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
     await rig.pilot.pause()
-    assert isinstance(dialog.chosen, Offer)
+    assert isinstance(dialog.picked, Offer)
     await rig.press("enter")
     load = rig.app.controller.setup.load
     assert rig.engine.sent == [OpenLockstep(replace(load, adapter_path=str(tmp_path)))]
