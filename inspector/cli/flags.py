@@ -442,6 +442,8 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (
         ("--model", "A model", names_model(word)),
+        ("--lines", "A file of prompts", os.path.isfile(word)),
+        ("--text", "The file of a text", os.path.isfile(word)),
         ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
         ("-p", "A prompt", word),
     ):

@@ -354,7 +354,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
         overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
         cold = next((step.ms.total for step in steps if step.ms.cold), None)
-        first = f"; without the first, {milliseconds(cold)}, {COLD}" if cold else ""
+        first = f"; not counted: the first, {milliseconds(cold)}, {COLD}" if cold else ""
         yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
     yield from _speculation(timeline, items)
     if steps:

@@ -410,12 +410,12 @@ def figure_lines(
     table = [("", "left", "right", "left − right" if width > 60 else "gap")]
     for figure in figures:
         values = one, other = figure.value(left), figure.value(right)
-        texts = ["–" if value is None else figure.format(value) for value in values]
-        differs = ""
-        if one is not None and other is not None:  # that of the numbers as they are shown, with no more decimals
+        texts = left_text, right_text = ["–" if value is None else figure.format(value) for value in values]
+        differs = ""  # that of the numbers as they are shown, with no more decimals
+        if one is not None and other is not None:
             digits = min(len(text.partition(".")[2]) for text in texts)
             differs = difference(round(one, digits) - round(other, digits), digits)
-        table.append((figure.name, *texts, differs))
+        table.append((figure.name, left_text, right_text, differs))
     named, *cells = (max(map(len, column)) + 1 for column in zip(*table, strict=True))
     spare = max(0, width - named - sum(cells)) // 3
     for name, *row in table:
@@ -620,7 +620,7 @@ class CompareView(View):
         wrap, other = self._wrap(side, width), self._wrap(1 - side, width)
         here = max(0, bisect_right(places, self.table.cursor) - 1)
         own = side == self.table.side and places[here] == self.table.cursor
-        longest = max(len(wrap.lines), len(other.lines))  # both begin with the same token, as long as they are the same
+        longest = max(len(wrap.lines), len(other.lines))  # so that both begin with the same token
         top = max(0, min(wrap.line_of[here] - height // 3, longest - height))
 
         def ink(slot: int) -> Style:

@@ -147,7 +147,8 @@ class SamplingDialog(SettingsDialog[Settings]):
         if (settings := super().read()) is not None:
             self._own.attempt(settings)
         else:
-            self._own.host.answer(f"{next(iter(self.faults.values()))} The preview shows the last valid values")
+            why = next(iter(self.faults.values()))
+            self._own.host.answer(f"{why} The preview shows the last valid values")
         return settings
 
     def edited(self, name: str) -> None:

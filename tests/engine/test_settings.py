@@ -82,7 +82,7 @@ def test_biases_are_of_ids_and_of_texts(typed: str, biases: tuple[tuple[int | st
 
 @pytest.mark.parametrize("typed", ["451", '" cat', '" cat" 3', "5=", '""=1', "cat=1"])
 def test_a_bias_that_cannot_be_read_is_refused(typed: str) -> None:
-    with pytest.raises(SettingsError, match="must be ID=VALUE or .*, with a comma between two of them"):
+    with pytest.raises(SettingsError, match=r"must be ID=VALUE or .*, with a comma between two of them"):
         BY_NAME["logit_bias"].biases(typed)
 
 

@@ -230,7 +230,7 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        without = f"; without the first, {first}" if first else ""
+        without = f"; not counted: the first, {first}" if first else ""
         yield "each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{without}"
     elif first:
         yield "each token", first

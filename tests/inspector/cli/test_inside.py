@@ -240,7 +240,7 @@ def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:
 def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
+    argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "p4", "--versus", "p-2"]
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
     assert "Why a head looks there" in out
@@ -335,7 +335,7 @@ def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(one: As
     assert found.share(found.layers[-1], last.position) == pytest.approx(1.0, abs=1e-3)
     chosen = one(ActivationsPatched, *flags, "--token", str(found.other), "--against", str(found.token))
     assert (chosen.token, chosen.other) == (found.other, found.token)
-    own = one(ActivationsPatched, *flags, "--facing", f"0:0,{last.position}:{last.source_position}")
+    own = one(ActivationsPatched, *flags, "--facing", f"1:1,{last.position + 1}:{last.source_position + 1}")
     assert own.aligned
     assert own.columns[-1].position == last.position
     assert len(own.columns) <= 2

@@ -92,9 +92,7 @@ def test_where_one_goes_on_or_they_diverge_the_lead_says_so() -> None:
     tree, own, other = twins(more=3)
     comparison = compare(tree.path(own), tree.path(other))
     assert "Same 5 tokens, then the other continues, but" in lead(comparison, tree)
-    assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == [
-        "this path ends here"
-    ]
+    assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == ["this path ends here"]
     swapped = compare(tree.path(other), tree.path(own))
     said = lead(swapped, tree)
     assert said.startswith("This path: L3 h2 off. Same 5 tokens, then this path continues")

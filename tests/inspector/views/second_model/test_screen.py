@@ -552,7 +552,8 @@ def test_figures_in_words() -> None:
     assert span_words(span(1, 0, None)) == "There is nothing before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)
     assert ways_words(ways) == "Both continue in the same way for 1 token"
-    assert "at the first token; 2 matches of 3 words or more after that" in ways_words(replace(ways, parted=0, meetings=2))
+    again = ways_words(replace(ways, parted=0, meetings=2))
+    assert "at the first token; 2 matches of 3 words or more after that" in again
 
 
 async def test_the_legend_follows_the_theme(rig: Rig) -> None:
