@@ -66,7 +66,9 @@ REFUSED = {
         "--at p1": "--at: there is no token before the first one.",
         "--at 0": "--at: tokens are counted from 1",
         "--at x": "--at: must be a whole number, not 'x'.",
-        "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions",
+        "lens,colours": "VIEW,...: there is no view 'colours': choose from map, attention, lens, contributions, "
+                        "gradients, scores, heads, positions, experts, switch-off, patching, steering, race, time, "
+                        "cache.",
         "lens,race": "race comes first, and alone: inspector show race",
         "drafts": "drafts are a flag: inspector generate --draft lookup",
         "--positions 0": "--positions: must be 1 or more",

@@ -163,6 +163,16 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert out.count("Verified, largest error ") == 3
     assert "L8 attention" in out
     assert "sums to" in out
+    assert re.search(r"\(p\d\)", out), "a token has the number that --at and --key take"
+    assert "switch it off. " in " ".join(out.split()), "a terminal has no keys"
+
+
+def test_a_view_beside_a_change_says_that_it_is_of_the_unchanged_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["show", *PROMPT, "lens", "--off", "L8 h4"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()]
+    assert titles == ["Lens: of the unchanged model", "Changed"]
 
 
 def test_a_view_whose_check_failed_is_not_shown() -> None:
