@@ -134,7 +134,7 @@ def test_values_that_no_setting_takes_are_refused(settings: Settings | LoadSetti
 
 def test_a_text_has_a_bias_only_with_a_model() -> None:
     assert BY_NAME["logit_bias"].parse("451=-5, 2=3") == ((451, -5.0), (2, 3.0))
-    with pytest.raises(SettingsError, match="no model is at hand to look up “ cat”"):
+    with pytest.raises(SettingsError, match="No model is at hand to look up “ cat”"):
         BY_NAME["logit_bias"].parse('" cat"=1')
 
 
