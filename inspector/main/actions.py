@@ -160,8 +160,8 @@ BRANCHING = Tool(
             synonyms="resample, redraw, regenerate, draw again, roll again, another sample",
             hint="redraw", worth=5, place=60),
         Action("undo", "Undo",
-            "Undo the last deletion, mark, inserted or taken-back token, prompt, draw, hold of interventions, change of "
-            "settings or breakpoints; again for the change before.",
+            "Undo the last deletion, mark, inserted or taken-back token, prompt, draw, hold of interventions, change "
+            "of settings or breakpoints; again for the change before.",
             lambda own: own.host.answer(own.controller.history.undo()), Needs.DISTRIBUTION,
             synonyms="revert, take back a change"),
         Action("redo", "Redo", "Redo the change that was undone last.",
