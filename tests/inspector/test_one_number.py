@@ -414,10 +414,10 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "page": listed("page", ",", 3, HANGS),
     },
     "sum of the shares of a gradient": {
-        "screen": painted("gradients", r"Shares add up to ([-−+\d.]+\d)"),
+        "screen": painted("gradients", r"The logits add up to ([-−+\d.]+\d)"),
         "inside": inside(GradientsRead, lambda it: it.total), "Python": python("gradient sum"),
-        "Markdown": in_text("markdown", r"Shares add up to ([-−+\d.]+\d)"),
-        "page": in_text("page", r"Shares add up to ([-−+\d.]+\d)"),
+        "Markdown": in_text("markdown", r"The logits add up to ([-−+\d.]+\d)"),
+        "page": in_text("page", r"The logits add up to ([-−+\d.]+\d)"),
     },
     "probability with a head off": {
         "screen": painted("off", r" J|␣J  +[\d.]+ %.*? ([\d.]+ %)"),

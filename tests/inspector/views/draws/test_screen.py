@@ -33,6 +33,7 @@ async def test_draws_are_counted_and_their_tree_grows(rig: Rig, size: tuple[int,
     await rig.end("DrawMany")
     text = rig.screen_text()
     assert "86.50 %" in text
+    assert f"First tokens · step {len(rig.timeline.steps) + 1}" in text
     assert "␣[b]" in text or size[1] <= 12, "it is among the others there"
     assert "chi-square 1.50" in text
     if size[1] <= 12:
@@ -89,4 +90,4 @@ def test_the_test_in_a_sentence():
         == "200 draws: chi-square 1.50 at 2 degrees of freedom, p = 0.470: consistent with the sampler"
     )
     assert verdict(replace(DRAWN, p_value=0.001)).endswith("further off than 99 of 100 such counts")
-    assert "nothing can be tested" in verdict(replace(DRAWN, degrees=0))
+    assert "so there is nothing to test" in verdict(replace(DRAWN, degrees=0))
