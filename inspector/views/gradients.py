@@ -141,7 +141,10 @@ class GradientsView(InsideView[GradientsRead]):
         shares = shares_of(answer, self.path)
         every = [0.0] * (shares[0].place if shares else 0) + [each.share for each in shares]
         means = f"+ raises, − lowers the {'difference' if len(answer.tokens) > 1 else 'logit'}"
-        forms = (f"{what}: {means}" for what in ("Share of each token in all sizes (%)", "Share (%)"))
+        forms = (
+            f"{what}: {means}"
+            for what in ("Share of each token in all sizes (%)", "Share of each token (%)", "Share (%)")
+        )
         return first_fitting(self.area.width - TITLED, *forms), every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
