@@ -154,7 +154,7 @@ def jsonl(instead_of: str, what: str = "one JSON object a line") -> Flags:
 
 
 NONE: dict[str, Any] = {"default": None}
-"""Of a switch that is not given: as with values, None."""
+"""The default of a switch: None if it is not given, as with values."""
 TRACE: Flags = {
     "--output -o RECORDING": "also write a recording, such as story.trace, which inspector replay opens; .zst at its "
                              "end compresses it",
@@ -182,7 +182,7 @@ GRAMMAR: Flags = {
     "--choices A,B,C": r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t "
                        "as escapes",
 }  # fmt: skip
-"""Of these flags one may be given."""
+"""The flags of grammars, of which one may be given."""
 
 
 def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None) -> Flags:

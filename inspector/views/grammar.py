@@ -94,7 +94,7 @@ class GrammarPanel(PanelCanvas, can_focus=True):
     grammar: Grammar | None = None
     """The one in force there; None without one."""
     expected: Sequence[ExpectedBeginning] = ()
-    """What it expects there; empty while that isn't known."""
+    """The text that it expects there; empty while that isn't known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, grammar = self.timeline, self.grammar

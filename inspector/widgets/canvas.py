@@ -131,8 +131,6 @@ class Canvas(Inked):
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
         """The size of the strips; None if the timeline may have moved on since, while the panel was hidden."""
-        self._read: tuple[object, ...] | None = None
-        """The values of `reads` when the timeline was shown last, and drawn."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     @property
@@ -154,22 +152,10 @@ class Canvas(Inked):
         self._page = page
         self.redraw()
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
-        """The values that the rows depend on, beside size and colours: while they are equal, `show` draws nothing.
-
-        Returns:
-            Values that are compared; None to draw always.
-        """
-        return None
-
     def show(self, timeline: Timeline) -> None:
         """Show the timeline's present state."""
-        same, self.timeline = timeline is self.timeline, timeline
-        read = self.reads(timeline)
-        drawn = same and self._drawn_size is not None and self._mixed_inks is not None
-        if not (drawn and read is not None and read == self._read):
-            self.redraw()
-            self._read = read
+        self.timeline = timeline
+        self.redraw()
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
@@ -245,7 +231,6 @@ class Canvas(Inked):
         # where there is room for the frame alone, it has its texts from a row that isn't seen
         width, height = self.size.width, max(1, self.size.height)
         base, timeline = self.ink("base"), self.timeline
-        self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
             why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why

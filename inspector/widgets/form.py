@@ -221,9 +221,8 @@ class SettingsForm(Widget, can_focus=True):
         height = len(self._lines(width))
         top = self._places[self.highlighted.setting.name][1]
         styles, cells = self.field.styles, self._cells(self.highlighted, width)
-        styles.set_rule(
-            "margin", Spacing(top, 0, 0, LABEL)
-        )  # set as a property it would ask for another layout
+        # set as a property it would ask for another layout
+        styles.set_rule("margin", Spacing(top, 0, 0, LABEL))
         styles.set_rule("width", Scalar.from_number(cells))
         return height
 

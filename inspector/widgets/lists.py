@@ -85,13 +85,11 @@ class PickList(Canvas):
             self.post_message(self.RowPicked())
         self.move(place - self.highlighted)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _scrolled(self, event: events.MouseEvent) -> None:
         event.stop()
-        self.move(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.move(-1)
+        self.move(1 if isinstance(event, events.MouseScrollDown) else -1)
 
     # ---- drawing ----------------------------------------------------------------------------
 

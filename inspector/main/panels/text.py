@@ -574,7 +574,7 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
                 inks = {name: self.ink(name) for name in INKS}
                 self._rows = TextRows(inks, self._coloured_by, self.dark, self.colorful)
             row: Row = []
-            # while there is no text, another panel is in the place of this one
+            # while there is no text, another panel is shown instead of this one
             if timeline is not None and timeline.items and not self._concealed[0]:
                 row = self._rows.row(at, self._lines, timeline)
                 if self.text_selection is not None:
