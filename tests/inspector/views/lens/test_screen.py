@@ -263,7 +263,7 @@ async def test_a_real_model_is_read() -> None:
         best = app.controller.timeline.candidates[0]
         assert found.columns[-1].cells[-1].top[0].id == best.id
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
-        assert "Verified, largest error " in shown
+        assert "Verified, largest " in shown
         assert "␣Lily" in shown
 
 

@@ -181,7 +181,7 @@ async def test_a_real_model_is_told_wrong_positions() -> None:
         shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
         assert "its position is 0, not 10" in shown
         assert "␣Lily" in shown
-        assert "Verified, largest error " in shown
+        assert "Verified, largest " in shown
 
 
 @pytest.fixture
