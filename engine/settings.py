@@ -141,7 +141,7 @@ class Settings(SettingsStruct, frozen=True):
         "recent tokens that the frequency penalty sees", label="frequency context", group=PENALTIES
     )] = 20  # fmt: skip
     sampler_order: Annotated[str, Setting(
-        "that of mlx-lm (the default), transformers or llama.cpp, each with its rules for ties and XTC",
+        "the order of mlx-lm (the default), transformers or llama.cpp, each with its rules for ties and XTC",
         choices=named(tuple(ORDERS)), group=ORDER, metavar="ORDER",
         brief=lambda on: f"order {on.sampler_order}"
     )] = "mlx-lm"  # fmt: skip

@@ -19,12 +19,12 @@ from engine import protocol
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun
 from engine.settings import TrainingSettings, for_model
 from inspector import places
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import pad, truncate, visible
 from inspector.keys import bare_key_for
 from inspector.main.view import View
 from inspector.scales import amount, count, counted, milliseconds, time_left
 from inspector.session.client import Request
-from inspector.state.training import RECENT, LookAt, TrainingSoFar, recorded
+from inspector.state.training import RECENT, LookAt, TrainingSoFar, next_label, recorded
 from inspector.widgets.actions import Action, ActionTable, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, paragraph, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
@@ -132,7 +132,7 @@ def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
 def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
     """Candidates after the prompt: a column a look, a row a token."""
     shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
-    tokens = {each.id: each.text for each in so_far.looks[-1].look.candidates[:TOKENS]}
+    tokens = {each.id: next_label(each) for each in so_far.looks[-1].look.candidates[:TOKENS]}
     known = [{each.id: each.prob for each in at.look.candidates} for at in shown]
     prompt = truncate(visible(begun.settings.prompt), max(8, width - 20))
     steps = "".join(pad(count(each.step), STEP_CELLS, right=True) for each in shown)
@@ -141,10 +141,8 @@ def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
         [Segment(f"What comes after “{prompt}”", on.ink("primary"))],
         [Segment(pad("step", TOKEN_CELLS) + steps, on.ink("muted"))],
     ]
-    for id, text in tokens.items():
-        # of unfinished characters the bytes aren't known
-        shown_as = f"‹id {id}›" if "�" in text else token_label(text)
-        label = pad(truncate(shown_as, TOKEN_CELLS - 1), TOKEN_CELLS)
+    for id, name in tokens.items():
+        label = pad(truncate(name, TOKEN_CELLS - 1), TOKEN_CELLS)
         rows.append([Segment(label, on.rich_style), *(_share(on, probs.get(id)) for probs in known)])
     return rows
 

@@ -91,3 +91,13 @@ def test_the_test_in_a_sentence():
     )
     assert verdict(replace(DRAWN, p_value=0.001)).endswith("further off than 99 of 100 such counts")
     assert "so there is nothing to test" in verdict(replace(DRAWN, degrees=0))
+
+
+async def test_an_earlier_step_is_drawn_again_with_the_present_settings(rig: Rig) -> None:
+    await rig.ready(3)
+    step = rig.timeline.steps[1]
+    rig.timeline.select(step.position)
+    rig.timeline.tree.settings[step.node] = replace(rig.app.controller.setup.settings, temp=1.7)
+    await rig.do("draws")
+    assert "Redraw step 2" in rig.screen_text()
+    assert "with the present settings" in rig.screen_text()

@@ -24,7 +24,7 @@ from engine.protocol import (
 )
 from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
-from inspector.state.training import TrainingSoFar, recorded
+from inspector.state.training import TrainingSoFar, next_label, recorded
 from inspector.views.training import RecordedTraining, TrainingView
 from tests.inspector.rig import Rig
 
@@ -208,6 +208,10 @@ async def test_anew_is_another_seed(rig: Rig) -> None:
     assert "n again forgets this training of" in rig.screen_text()
     await rig.press("n", "r")
     assert rig.engine.last(BeginTraining) == BeginTraining(TrainingSettings(seed=1))
+
+
+def test_bytes_that_are_no_character_are_told_apart():
+    assert [next_label(NextToken(id, "�", 0.1)) for id in (153, 177)] == ["‹id 153›", "‹id 177›"]
 
 
 # ---- the recorded training ----------------------------------------------------------------------
