@@ -442,9 +442,12 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (
         ("--model", "A model", names_model(word)),
+        ("--text", "The file of a text", os.path.isfile(word)),
         ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
         ("-p", "A prompt", word),
     ):
         if fits and flag in parser._option_string_actions:
-            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}")
+            lines = flag == "--prompt-file" and "--lines" in parser._option_string_actions
+            each = ", and --lines if each line of it is a prompt" * lines
+            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}{each}")
     return EngineError(message, f"See `{parser.prog} --help`.")

@@ -368,7 +368,9 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{scales.counted(missing, 'stage')}: {key_for('enlarge')}" if missing else ""
+        label = f"+{scales.counted(missing, 'stage')}" if missing else ""
+        if missing and (self._strip is not None or self.timeline is None or self.timeline.trial is None):
+            label += f": {key_for('enlarge')}"  # which the form of settings would take as a letter
         cut = "probability removed" if token > 19 else "removed"
         names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]

@@ -19,7 +19,7 @@ from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
+from inspector.scales import COLD, amount, counted, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
 from inspector.state.segments import PathRun, PathSegments, Segments
 from inspector.state.speculation import Speculation, SpeculationTotals, verdict
@@ -222,7 +222,7 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     if summary.facts is not None:
         yield "model", _model(summary.facts)
     if (prefilled := summary.prefilled) is not None:
-        tokens = f"{len(prefilled.tokens)} tokens", prompt_rate(prefilled.prompt_tps)
+        tokens = counted(len(prefilled.tokens), "token"), prompt_rate(prefilled.prompt_tps)
         yield "prompt", ", ".join(filter(None, tokens))
         cold = f", {COLD}" if prefilled.cold else ""
         yield "first token", milliseconds(prefilled.ttft_ms) + cold
@@ -230,7 +230,7 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        without = f"; without the first, {first}" if first else ""
+        without = f"; not counted: the first, {first}" if first else ""
         yield "each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{without}"
     elif first:
         yield "each token", first

@@ -17,10 +17,9 @@ from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine.errors import PathError
-from engine.files import typed
+from engine.errors import EngineError
 from engine.memory import Room, memory_for_models, memory_of
-from engine.models_on_disk.models import DiskModel
+from engine.models_on_disk.models import DiskModel, check_typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
 from inspector.documents.disk_models import cells, facts, matches
@@ -246,10 +245,10 @@ class ModelDialog(PickDialog[Any]):
             self.say(visible(chosen.problem), wrong=True)
 
     def _open(self, name: str) -> None:
-        """Open what was typed."""
+        """Open what was typed, unless it is a directory that can't be loaded."""
         try:
-            typed(name)
-        except PathError as error:
+            check_typed(name)
+        except EngineError as error:
             self.say(visible(str(error)), wrong=True)
         else:
             self.dismiss(for_model(self.load, name))

@@ -95,10 +95,28 @@ async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
 
 
 @pytest.mark.wide(2)
-@pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
+@pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c"])
+async def test_a_path_that_cannot_be_opened_stays_with_the_reason(rig: Rig, hub: Path, text: str) -> None:
+    await opened(rig)
+    field = rig.app.top.query_one("#model-name", SafeInput)
+    field.value = text
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert rig.engine.sent == []
+    assert field.value == text
+    assert remark(rig) == f"No such directory: {text}. Check the path's spelling."
+    field.value = str(hub)
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert "has no config.json" in remark(rig)
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("text", ["{}/models--some--tiny/snapshots/0123abcd", "pocke?"])
 async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
     rig: Rig, hub: Path, text: str
 ) -> None:
+    text = text.format(hub)
     await opened(rig)
     rig.app.top.query_one("#model-name", SafeInput).value = text
     await rig.pilot.pause()
