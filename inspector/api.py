@@ -1113,7 +1113,7 @@ class Branch:
         against: int | str | None = None,
         *,
         alone: bool = False,
-        integrated: bool = True,
+        integrated: bool = False,
         baseline: str = "mean",
         steps: int = 32,
         hold_experts: bool = False,
@@ -1125,7 +1125,7 @@ class Branch:
                 the most probable.
             against: Token whose logit is subtracted; None for the best other candidate, as on the screen.
             alone: Whether no logit is subtracted.
-            integrated: Integrated gradients; otherwise gradient × input.
+            integrated: Integrated gradients, which what follows is for; otherwise gradient × input, as on the screen.
             baseline: `mean`, `first`, `zero`, or the text of one token.
             steps: From the baseline to the text, to begin with.
             hold_experts: Whether a mixture chooses the experts of the text everywhere, which is another question.

@@ -60,11 +60,16 @@ def decimal(value: float, digits: int = 2) -> str:
     return f"{value:.{digits}f}".replace("-", "−")
 
 
+def times(strength: float) -> str:
+    """A strength, with a true minus: `x2`, `x−0.5`."""
+    return f"x{strength:g}".replace("-", "−")
+
+
 def perplexity(value: float) -> str:
-    """A perplexity: two decimals, none if it is large."""
-    if value >= 99_999.5:
-        return f"{value:.0e}".replace("e+", "e").replace("inf", "∞")
-    return f"{value:.2f}" if value < 999.995 else count(round(value))
+    """A perplexity: two decimals, none if it is large: `1.98`, `4,086`, `60 M`."""
+    if value < 99_999.5:
+        return f"{value:.2f}" if value < 999.995 else count(round(value))
+    return amount(value) if value < 1e15 else "∞" if math.isinf(value) else ">999 T"
 
 
 def time_left(left_ms: float | None) -> str:
@@ -92,11 +97,6 @@ def percent(share: float, sign: str = " %") -> str:
     if share < 0.0001:
         return f"<0.01{sign}"
     return f"{share:.2%}"[:-1] + sign if share < 0.99995 else f">99.99{sign}"
-
-
-def tiny(share: float) -> str:
-    """Like `percent`, with the power of ten where it would say `<0.01 %`: `3e-07`."""
-    return f"{share:.0e}" if 0.0 < share < 0.0001 else percent(share)
 
 
 def share(mass: float) -> str:

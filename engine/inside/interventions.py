@@ -397,6 +397,7 @@ def intervene(session: Session, command: Intervene, stopped: Stopped = never) ->
     """
     node, interventions, tree = command.node, command.interventions, session.tree
     check_interventions(session.runner.model, interventions, session.facts.fingerprint)
+    session.tokens.check(list(command.also))
     at = baseline(session, node, stopped)
     at.trace.check(interventions)
     begin = first_changed(session, node, command.scope, command.begin)
@@ -416,7 +417,7 @@ def intervene(session: Session, command: Intervene, stopped: Stopped = never) ->
         node=node,
         interventions=interventions,
         scope=command.scope,
-        candidates=_candidates(at, before, after, command.top),
+        candidates=_candidates(at, before, after, command),
         kl_bits=view.kl_bits(before.logprobs, after.logprobs),
         largest_change=float(difference[largest]),
         largest_change_id=largest,
@@ -447,10 +448,12 @@ def first_changed(session: Session, node: int, scope: Scope, begin: int) -> int:
     return begin
 
 
-def _candidates(at: Baseline, own: Masses, changed: Masses, top: int) -> tuple[CandidateChange, ...]:
-    count = max(1, min(top, MOST_LISTED))
-    first, then = ranked(own.logits, count), ranked(changed.logits, count)
-    ids = np.array([*first, *(id for id in then if id not in first)])
+def _candidates(
+    at: Baseline, own: Masses, changed: Masses, command: Intervene
+) -> tuple[CandidateChange, ...]:
+    count = max(1, min(command.top, MOST_LISTED))
+    listed = *ranked(own.logits, count), *ranked(changed.logits, count), *command.also
+    ids = np.array([*dict.fromkeys(listed)])
     tokens, pending = at.session.tokens, at.session.pending.get(at.node, b"")
     before, after = (chosen_candidates(tokens, each, ids, pending, None) for each in (own, changed))
     return tuple(

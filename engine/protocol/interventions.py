@@ -659,6 +659,8 @@ class Intervene(Inside, frozen=True):
     begin: Count = 0
     """First position that goes through the changed model, from 0, in the scope `context`; the positions before it go
     through the model itself."""
+    also: tuple[Count, ...] = ()
+    """Ids of tokens to list too, however improbable they are."""
 
 
 class SweepHeads(Inside, frozen=True):

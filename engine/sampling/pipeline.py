@@ -36,7 +36,7 @@ from msgspec import Struct
 from engine.errors import StepError
 from engine.protocol import StageReading
 from engine.sampling.ranking import Ids, Masses, Row, ranked, sum_without
-from engine.setting import GRAMMAR, StageKind
+from engine.setting import FORBIDS, GRAMMAR, StageKind
 from engine.settings import BY_NAME, ORDERS, STAGES, Settings
 
 Ties = Literal["all", "lowest", "highest"]
@@ -82,6 +82,8 @@ class Stage(Struct, frozen=True):
     kind: StageKind = "shares"
     spared: tuple[int, ...] = ()
     """Ids that a filter never cuts."""
+    bars: tuple[int, ...] = ()
+    """Ids that it makes so improbable that it is the reason if a later stage cuts them."""
 
     @property
     def changes_logits(self) -> bool:
@@ -331,7 +333,9 @@ def pipeline(settings: Settings, context: StageContext) -> tuple[Stage, ...]:
     for name, kind, make in _turned_on(settings):
         if (run := make(settings, context)) is not None:
             spares = name == "xtc" and settings.sampler_order != "llama.cpp"
-            stages.append(Stage(name, run, kind, context.spared if spares else ()))
+            biases = settings.logit_bias if name == "logit-bias" else ()
+            bars = tuple(token for token, value in biases if value <= FORBIDS)
+            stages.append(Stage(name, run, kind, context.spared if spares else (), bars))
     return tuple(stages)
 
 
@@ -446,6 +450,9 @@ class StageRun:
         self.names: list[str] = []
         """Names of the stages run so far."""
         self.readings: list[StageReading] = []
+        self._bars: tuple[int, ...] = ()
+        self._barring = 0
+        """Tokens that a stage bars by making them improbable, and its index."""
 
     @property
     def row(self) -> Row:
@@ -491,6 +498,8 @@ class StageRun:
         Raises:
             StepError: The stage cut all remaining tokens.
         """
+        if stage.bars:
+            self._bars, self._barring = stage.bars, len(self.readings)
         with np.errstate(over="ignore"):  # finfo.min, with which models bar tokens, means -inf
             kept: Ids | None
             if stage.changes_logits:
@@ -586,6 +595,8 @@ class StageRun:
 
     def _sampled(self, shares: npt.NDArray[np.float64], place: int, *draw: float | None) -> Sampled:
         picked = place if self._ids is None else int(self._ids[place])
+        for token in self._bars:
+            self.cut[token] = min(self.cut[token], self._barring)
         names, readings = tuple(self.names), tuple(self.readings)
         return Sampled(self._ids, shares, self.cut, names, readings, picked, *draw)
 

@@ -154,8 +154,8 @@ class HeatMap(Struct, Generic[Column]):
         text = (MARK if mark else _glyph(on, step)) * wide
         if wide >= NUMBERED:
             own_sign = value < 0 and not self.scale.plus  # takes the place of the blank
-            number = figure(value, min(wide if own_sign else wide - 1, 5), self.scale.plus)
-            text = (MARK if mark else "") + number.rjust(wide - mark)
+            number = figure(value, min(wide if own_sign and not mark else wide - 1, 5), self.scale.plus)
+            text = (MARK * mark + number).rjust(wide)
         if (place, column) != self.at:
             return Segment(text, self.scale.style(on, step))
         # the cursor's own orange is that of numbers below 0

@@ -446,7 +446,7 @@ def _scale(table: Table, place: int, cells: int) -> Spread | DotScale | float | 
         return DotScale(min([0.0, *values]), max([0.0, *values]))
     bars = [cell.value for cell in drawn if isinstance(cell, Bar)]
     if column.ends:
-        return spread(bars, cells)
+        return spread(bars, cells, [2 + min(map(cell_len, side), default=-2) for side in column.ends])
     return float(max(bars)) if bars else None
 
 

@@ -22,7 +22,7 @@ from engine.timing import warm
 from engine.tree import common_prefix
 from inspector import scales
 from inspector.keys import key_for
-from inspector.scales import METRIC, bits, counted, others_prob, percent, tiny
+from inspector.scales import METRIC, bits, counted, others_prob, percent, share
 from inspector.state.branches import ROOT
 from inspector.state.conditions import by_token
 from inspector.state.session_tree import Item, SessionTree, numbered, quoted_label, shared
@@ -501,7 +501,7 @@ def _probabilities(comparison: Comparison) -> str:
         return "; their probabilities are the same, too."
     most = changed[0]
     if abs(most.prob) < LEAST_SEEN:
-        return f"; their probabilities differ by no more than {tiny(abs(most.prob))}."
+        return f"; their probabilities differ by no more than {share(abs(most.prob))}."
     label = quoted_label(most.left)
     return (
         f", but their probabilities differ: largest at {numbered(most.left)}, {label}: "

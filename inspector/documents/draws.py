@@ -66,7 +66,7 @@ def _row(each: DrawnToken, draws: int) -> TableRow:
 def verdict(drawn: DrawsCounted) -> str:
     """The chi-square test in a sentence."""
     if not drawn.degrees:
-        few = "one cell alone has five or more expected, so that nothing can be tested"
+        few = "fewer than two tokens are expected five times or more, so there is nothing to test"
         return f"{drawn.draws:,} draws: {few}"
     freedom = f"{counted(drawn.degrees, 'degree')} of freedom"
     figures = f"chi-square {drawn.chi_square:.2f} at {freedom}, p = {drawn.p_value:.3f}"

@@ -21,10 +21,10 @@ COLORED = 512
 """Tokens of the colored text of a page at most: the last ones."""
 COLUMNS = Column("token"), number("place"), number("share"), number("logits")
 MEANINGS = {
-    "input": "A share is a slope at this text: how fast the logit rises (+) or falls (−) as the token's vector grows. "
-    "It does not say what another word would change.",
-    "integrated": "A share is how far the token's vector moves the logit, up (+) or down (−), between the baseline and "
-    "this text. It does not say what another word would change.",
+    "input": "A number is a slope at this text: how fast the logit rises (+) or falls (−) as the token's vector grows; "
+    "a share is its part of all their sizes. It does not say what another word would change.",
+    "integrated": "A number is how far the token's vector moves the logit, up (+) or down (−), between the baseline "
+    "and this text; a share is its part of all their sizes. It does not say what another word would change.",
 }
 """Meaning of a number, by the method."""
 JUMPS = "This model chooses experts: where it chooses others on the way from the baseline, the jump is in no share."
@@ -103,10 +103,12 @@ def complete_words(read: GradientsRead) -> str:
     what = "logit difference" if len(read.tokens) > 1 else "logit"
     if read.residual is None:
         total, value = signed(read.total), signed(read.value)
-        return f"Shares add up to {total}. With {METHODS['input']} they need not equal the {what}, {value}."
+        return (
+            f"The logits add up to {total}. With {METHODS['input']} they need not equal the {what}, {value}."
+        )
     before = "; ".join(f"{count(steps)} steps {percent_off(error)}" for steps, error in read.tried[:-1])
     return (
-        f"Shares add up to {signed(read.total)}; the {what} changes by {signed(read.reached)}, from "
+        f"The logits add up to {signed(read.total)}; the {what} changes by {signed(read.reached)}, from "
         f"{signed(read.base_value)} at the baseline to {signed(read.value)} at this text: "
         f"{percent_off(read.tried[-1][1])}"
         f"{f' ({before})' if before else ''}."
@@ -167,7 +169,7 @@ def listed(
 
 
 def _row(label: str, place: str, share: float, value: float, tone: str = "") -> TableRow:
-    cells = label, place, f"{signed(100 * share, 1)}%", signed(value), Bar(value)
+    cells = label, place, f"{signed(100 * share, 1)} %", signed(value), Bar(value)
     return TableRow(cells[:-1] if tone else cells, "muted" if tone else "")
 
 

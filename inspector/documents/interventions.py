@@ -96,8 +96,13 @@ def moved(label: str, before: float, after: float) -> tuple[Cell, ...]:
     return label, percent(before), Bar(before), changed_to(before, after), Bar(after)
 
 
-def effect(tried: Intervened) -> Iterator[Block]:
-    """The candidates with and without the chosen units, for a panel."""
+def effect(tried: Intervened, followed: int) -> Iterator[Block]:
+    """The candidates with and without the chosen units, for a panel.
+
+    Args:
+        tried: The answer.
+        followed: Id of the token whose logit is followed, which always has a row.
+    """
     scope = steered_words(tried.scope, tried.begin)
     what = f"{interventions_words(tried.interventions)}, {scope}: KL {tried.kl_bits:.3f} bits"
     entropy = f"model entropy {bits(tried.entropy_before_bits)} → {bits(tried.entropy_after_bits)}"
@@ -108,7 +113,11 @@ def effect(tried: Intervened) -> Iterator[Block]:
     own, changed = sides(tried.interventions)
     bar = Column(cells=(4, 24), priority=2, top=1.0)
     columns = Column(), number(own), bar, number(f"{changed} "), bar, number("Δ logit", 2), number("rank", 2)
-    yield Table(columns, [*map(_change, tried.candidates)], rest=others(probs_of(tried), ("",), " "))
+    places = range(len(tried.candidates))
+    kept = sorted(places, key=lambda place: tried.candidates[place].before.id != followed)
+    yield Table(
+        columns, [*map(_change, tried.candidates)], rest=others(probs_of(tried), ("",), " "), keep=kept
+    )
     yield from sentences([tried.note, with_keys(SCOPES[tried.scope]), with_keys(TOTAL)])
 
 

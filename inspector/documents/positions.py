@@ -22,7 +22,7 @@ LATER = 32
 OFFSETS = (-1, 1, 100, 100)
 """The default offsets: three of the token, one of the path."""
 COLUMNS = (
-    Column("What if"), number("logit moved", short="logit"), number("KL bits", short="KL"),
+    Column("What if"), number("logits moved", short="logits"), number("KL bits"),
     Column("likeliest", priority=1),
 )  # fmt: skip
 PROBS = Column(cells=(4, 30), priority=2, top=1.0)

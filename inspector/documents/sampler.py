@@ -84,7 +84,7 @@ def columns(
     # without the sign of percent, which the heads have
     table = [
         TableColumn(LOGIT, "logit", "", None, 0.0,
-                    tuple(f"{values[each.id]:.2f}" if each.id in values else UNKNOWN for each in candidates)),
+                    tuple(scales.decimal(values[each.id]) if each.id in values else UNKNOWN for each in candidates)),
         TableColumn(MODEL, "model %", "", vocabulary, 0.0, tuple(scales.percent(each.prob, "") for each in candidates),
                     tuple(each.prob for each in candidates), distribution.others_prob),
     ]  # fmt: skip
@@ -93,13 +93,12 @@ def columns(
         ran.append(stage.name)
         if stage.name != "greedy":
             table.append(_stage(stage, ran, candidates, explained, settings))
-    if now is not None:
-        table.append(_now(now, candidates))
     drawable = distribution.stages[-1].kept if distribution.stages else None
     head = "taken %" if distribution.draw is None else "final %"
     shares = tuple(0.0 if isnan(each.sampler_prob) else each.sampler_prob for each in candidates)
     beyond = distribution.others_sampler_prob
-    return (*table, TableColumn(FINAL, head, "", drawable, 0.0, final, shares, beyond))
+    table.append(TableColumn(FINAL, head, "", drawable, 0.0, final, shares, beyond))
+    return (*table, _now(now, candidates)) if now is not None else (*table,)
 
 
 def _percent(share: float | None) -> str:
@@ -130,7 +129,8 @@ def _stage(
 ) -> TableColumn:
     """The column of a stage; `ran` are the names of those up to it. A cell is empty for a token that is cut by then."""
     columns = {each.name: each for each in explained.columns} if explained is not None else {}
-    read, percent = columns.get(stage.name), stage.name not in PENALTIES
+    read, known = columns.get(stage.name), STAGES.get(stage.name)
+    percent = known is not None and known.kind != "logits"
     shares: tuple[float, ...] = ()
     texts: dict[int, str] = {}
     beyond = None
@@ -138,12 +138,12 @@ def _stage(
         percent = read.unit == "prob"
         ids = map(_ID, explained.next.candidates)
         values = {id: value for id, value in zip(ids, read.values, strict=True) if value is not None}
-        texts = {id: _percent(value) if percent else f"{value:.2f}" for id, value in values.items()}
+        texts = {id: _percent(value) if percent else scales.decimal(value) for id, value in values.items()}
         if percent:
             shares = tuple(0.0 if each.cut_by in ran else values.get(each.id, 0.0) for each in candidates)
             beyond = max(0.0, 1 - fsum(shares)) if stage.kept > sum(map(bool, shares)) else 0.0
     cells = tuple("" if each.cut_by in ran else texts.get(each.id, UNKNOWN) for each in candidates)
-    known, set_to = STAGES.get(stage.name), ""
+    set_to = ""
     if known is not None and settings is not None:
         set_to = known.shown(settings) if known.shown is not None else f"{getattr(settings, known.setting):g}"
     head = (known.head if known and known.head else stage.name) + (" %" if percent else "")
@@ -155,8 +155,8 @@ def fitting(columns: Sequence[TableColumn], room: int) -> tuple[tuple[TableColum
 
     The raw logits go first, then stages that left every number as it was, then those in the middle.
     """
-    middle = [column for column in columns[:-1] if column.name not in (LOGIT, MODEL, NOW)]
-    idle = [b for a, b in pairwise(columns[1:-1]) if b in middle and a.cells == b.cells]
+    middle = [column for column in columns if column.name not in (LOGIT, MODEL, FINAL, NOW)]
+    idle = [b for a, b in pairwise(columns[1:]) if b in middle and a.cells == b.cells]
     shaping = [column for column in middle if "%" not in column.head and column not in idle]
     rest = [column for column in reversed(middle) if column not in idle and column not in shaping]
     kept = list(columns)
@@ -334,7 +334,11 @@ class Reason(Struct, frozen=True):
                 names.append(column.name)
                 value = following
         word = "lowered" if value < before else "raised"
-        return f"{_list(names)} {word} its logit {before:.2f} to {value:.2f}" if names else ""
+        return (
+            f"{_list(names)} {word} its logit {scales.decimal(before)} to {scales.decimal(value)}"
+            if names
+            else ""
+        )
 
 
 def _list(names: Sequence[str]) -> str:

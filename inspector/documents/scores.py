@@ -228,24 +228,27 @@ def _tables(
     read: ScoreRead, labels: Sequence[str], key: int, versus: int | None, most: int | None = None
 ) -> Iterator[Table]:
     """The shares of the key's writers, of the query's, and of pairs of them, of which only the largest are known."""
-    query = labels[-1] if labels else ""
-    yield _table(f"In the key {quoted(labels[key])}", "In the key", key_shares(read, key, versus), most)
-    yield _table(f"In the query {quoted(query)}", "In the query", query_shares(read, key, versus), most)
-    if pairs := pair_shares(read, key, versus):
-        yield _table("Query × key", "", pairs, most, every=False)
+    query, writers = labels[-1] if labels else "", len(read.writers)
+    of_key, of_query, pairs = (
+        shares(read, key, versus) for shares in (key_shares, query_shares, pair_shares)
+    )
+    whole = compared_to(read, read.scores.row(), key, versus)
+    yield _table(f"In the key {quoted(labels[key])}", "In the key", of_key, most, writers, whole)
+    yield _table(f"In the query {quoted(query)}", "In the query", of_query, most, writers, whole)
+    if pairs:
+        yield _table("Query × key", "", pairs, most, writers**2, whole)
 
 
 def _table(
-    head: str, short: str, shares: Sequence[ScoreShare], most: int | None, every: bool = True
+    head: str, short: str, shares: Sequence[ScoreShare], most: int | None, number_of_all: int, whole: float
 ) -> Table:
-    """The largest shares, and the sum of the others, or their number."""
+    """The largest shares, and what the others add to make the whole."""
 
     def others(seen: Collection[int]) -> TableRow | None:
-        left = [each.value for place, each in enumerate(shares) if place not in seen]
-        if not left:
+        if not (left := number_of_all - len(seen)):
             return None
-        name, value = ("others", signed(math.fsum(left))) if every else ("more", "")
-        return TableRow((f"{count(len(left))} {name}", value), "muted")
+        value = whole - math.fsum(shares[place].value for place in seen)
+        return TableRow((f"{count(left)} others", signed(value)), "muted")
 
     columns = Column(head, short=short), number("score"), Column(cells=(8, 999), ends=((), ()))
     rows = [TableRow((each.name, signed(each.value), Bar(each.value))) for each in shares[:most]]

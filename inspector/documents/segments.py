@@ -73,7 +73,7 @@ def _document(
     for run in path.told:
         words = call_words(checked.get(run.begin), path) or first_words(path, run, 60)
         rows.append(TableRow((run.kind or "", *figure_texts(path.figures([run])), words)))
-    yield Table((*map(Column, ("segment", "tokens", "time", "bits a token", "text")),), rows)
+    yield Table((*map(Column, ("segment", "tokens", "time", "bits/token", "text")),), rows)
     yield from sentences(f"{left_out_words(each)}." for each in left)
 
 

@@ -31,8 +31,8 @@ from inspector.blocks.blocks import (
 from inspector.display import quoted, token_label, visible
 from inspector.documents.interventions import changed_to, others, probs_of
 from inspector.documents.parts import ExportPart, looked_at
-from inspector.scales import bits, percent, signed
-from inspector.state.inside import sides, steered_words
+from inspector.scales import bits, percent, signed, times
+from inspector.state.inside import interventions_words, sides, steered_words
 
 BAND = Column("random", short="band", cells=(12, 999))
 COLUMNS = (
@@ -56,7 +56,7 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
     shown = [each for each in swept.strengths if math.isfinite(each.kl_bits) and math.isfinite(each.change)]
     if not shown:
         return
-    length = f"length {swept.norm:.2f}, {swept.share:.2f} of the stream's"
+    length = f"length at x1 {swept.norm:.2f}, {swept.share:.2f} of the stream's"
     yield sentence(f"{heading(swept)} ({swept.steered} of the path's positions); {length}.")
     *_, token, other = _followed(swept)
     unsteered = f"{signed(swept.difference)} unsteered"
@@ -69,8 +69,10 @@ def document(swept: StrengthsSwept) -> Iterator[Block]:
 
 def head(unit: Intervention, reach: str, swept: StrengthsSwept | None) -> Iterator[Block]:
     """The direction as it is added now, and the logits that are followed."""
-    label = visible(unit.label)
-    long = [f"{label}, {reach} · {swept.share:.2f} of the stream's length"] if swept is not None else []
+    label, long = interventions_words((unit,)), []
+    if swept is not None:
+        added = f"{abs(unit.scale) * swept.share:.2f} of the stream's length"
+        long = [f"{label}, {reach} · {added} is added", f"{label}, {reach} · {added}"]
     yield sentence(*long, f"{label}, {reach}", label, tone="accent")
     if swept is None:
         return
@@ -112,7 +114,7 @@ def _strength(each: SteeredStrength) -> TableRow:
     change = Dot(each.change, each.change_low, each.change_high, band)
     label = token_label(each.top_text)
     leads = Text(f"{label} {percent(each.top_prob)}", short=label)
-    return TableRow((f"x{each.strength:g}", bits(each.kl_bits), kl, signed(each.change), change, leads))
+    return TableRow((times(each.strength), bits(each.kl_bits), kl, signed(each.change), change, leads))
 
 
 def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
@@ -121,8 +123,8 @@ def candidates(tried: Intervened, strength: float) -> Iterator[Block]:
     likely = sorted(range(len(probs)), key=lambda place: -max(probs[place]))
     own, changed = sides(tried.interventions)
     columns = (
-        Column(f"With x{strength:g}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"), number(f"{changed} "),
-        Column(cells=(4, 24), priority=2, top=1.0),
+        Column(f"With {times(strength)}: KL {bits(tried.kl_bits)} bits"), number(own, tone="muted"),
+        number(f"{changed} "), Column(cells=(4, 24), priority=2, top=1.0),
     )  # fmt: skip
     yield Table(columns, [*map(_candidate, tried.candidates)], rest=others(probs, after=" "), keep=likely)
 

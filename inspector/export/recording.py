@@ -20,7 +20,18 @@ from engine.timing import tpot, warm
 from inspector.display import truncate, visible
 from inspector.documents.parts import Exported, ExportPart, exhibits_of
 from inspector.recordings.recorder import UNFIT, unfit
-from inspector.scales import COLD, amount, bits, count, counted, milliseconds, prompt_rate, rate, size
+from inspector.scales import (
+    COLD,
+    amount,
+    bits,
+    count,
+    counted,
+    milliseconds,
+    perplexity,
+    prompt_rate,
+    rate,
+    size,
+)
 from inspector.state.beams import BeamHistory
 from inspector.state.branches import ROOT, made
 from inspector.state.conditions import Made, draft, in_short, made_with
@@ -257,7 +268,7 @@ def _path(recording: Recording, items: list[Item], own: int | None) -> TreePath:
 def _perplexity(logprobs: Sequence[float]) -> str:
     """The perplexity of tokens, without those of no probability; empty if none is left."""
     known = list(filter(math.isfinite, logprobs))
-    return f"{math.exp(min(700.0, -sum(known) / len(known))):.2f}" if known else ""
+    return perplexity(math.exp(min(700.0, -sum(known) / len(known)))) if known else ""
 
 
 def viewed(timeline: Timeline, parts: Iterable[ExportPart]) -> list[str]:
@@ -384,7 +395,7 @@ def _worth(what: str, items: Sequence[Item]) -> Iterator[Figure]:
         barred = len(logprobs) - len(known)
         without = f" ({barred} of no probability left out)" if barred else ""
         yield f"{what}perplexity", _perplexity(known)
-        yield f"{what}surprisal", f"{bits(-sum(known) / len(known) / math.log(2))} bits a token{without}"
+        yield f"{what}surprisal", f"{bits(-sum(known) / len(known) / math.log(2))} bits/token{without}"
 
 
 def kv(reading: protocol.KVReading) -> str:

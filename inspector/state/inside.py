@@ -28,6 +28,8 @@ CHECKS = {
     "derivative": "as finite differences", "swaps": "no gradient, no effect", "complete": "shares complete",
 }  # fmt: skip
 """Each check in words."""
+ABSOLUTE = {"forward", "rows", "weights", "keys", "same", "restored", "zero"}
+"""The checks whose error is a difference; of the others it is a share of the largest value."""
 
 
 def checks_words(facts: CaptureFacts) -> str:
@@ -46,8 +48,8 @@ def checked(facts: CaptureFacts, width: int) -> str:
         error = f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed"
         said = visible(f"Not shown: the check “{_check_name(failed)}” failed")
         return first_fitting(width, f"{said}, {error}", said)
-    largest = max((check.error for check in facts.checks), default=0.0)
-    said = f"Verified, largest error {largest:.1g}"
+    largest = max(facts.checks, key=lambda check: check.error, default=Check("rows", 0.0, 0.0))
+    said = f"Verified, largest {'' if largest.name in ABSOLUTE else 'relative '}error {largest.error:.1g}"
     note = f" · {visible(facts.note)}" if facts.note else ""
     return first_fitting(width, f"{said} · {milliseconds(facts.ms)}{note}", f"{said}{note}", said)
 
@@ -60,7 +62,7 @@ def interventions_words(interventions: Sequence[Intervention]) -> str:
     """Interventions in words: `L6 h1 and L3 MLP off`, `L6 h1 x0.5`, `L4 +happy-sad x2 #e3cfec11`; printable."""
     off = [visible(each.label) for each in interventions if not each.scale and each.direction is None]
     scaled = [visible(each.label) for each in interventions if each.scale or each.direction is not None]
-    return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled)
+    return ", ".join(([" and ".join(off) + " off"] if off else []) + scaled).replace(" x-", " x−")
 
 
 def sides(interventions: Sequence[Intervention]) -> tuple[str, str]:

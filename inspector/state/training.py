@@ -8,12 +8,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun, TrainingLook
+from engine.protocol import CheckpointSaved, NextToken, Record, TrainedStep, TrainingBegun, TrainingLook
+from inspector.display import token_label
 
 RECORDING = Path(__file__).with_name("training.trace.zst")
 """A longer training: what `tests.make_demo.train` recorded."""
 RECENT = 10
 """Steps whose mean is shown as the present figure."""
+
+
+def next_label(token: NextToken) -> str:
+    """A token on one line; its id if its bytes, which aren't known, are no character alone."""
+    return f"‹id {token.id}›" if "�" in token.text else token_label(token.text)
 
 
 class LookAt(Struct, frozen=True):

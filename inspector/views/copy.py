@@ -191,11 +191,11 @@ def copyables(
     python = as_python(timeline, load, settings)
     listed: list[Copyable] = []
     if token is not None:
-        raw, text = token.raw, token.text
+        raw, text, what = token.raw, token.text, "the candidate" if timeline.following else "the token"
         listed += [
-            Copyable("t", "the token", token_label(text, raw), lambda: text),
-            Copyable("i", "the token's id", str(token.id), lambda: str(token.id)),
-            Copyable("b", "the token's bytes", raw.hex(" "), lambda: raw.hex(" ")),
+            Copyable("t", what, token_label(text, raw), lambda: text),
+            Copyable("i", f"{what}'s id", str(token.id), lambda: str(token.id)),
+            Copyable("b", f"{what}'s bytes", raw.hex(" "), lambda: raw.hex(" ")),
         ]
     listed += [
         Copyable("c", "the completion", token_label(answer[:_PREVIEW]), lambda: answer),

@@ -8,25 +8,22 @@ from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from engine.protocol import DrawMany
+from engine.protocol import DrawMany, Step
 from inspector.blocks.paint import Painter
 from inspector.documents.draws import frequencies, tree_lines
 from inspector.keys import key_for
 from inspector.main.view import View, neighbor
 from inspector.session.requests import failure_words
 from inspector.state.batch import Batches, drawn_tree
+from inspector.state.branches import ROOT
 from inspector.state.session_tree import numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)
 LENGTHS = (1, 2, 4, 8, 16, 32)
-ABOUT = (
-    "Does each token come up as often as its probability says?",
-    "",
-    "Draws are seeded, so running this again gives the same result.",
-    "",
-)
+ABOUT = "Does each token come up as often as its probability says?"
+SEEDED = "Draws are seeded, so running this again gives the same result."
 LOW = 20
 """Rows below which one panel is shown at a time."""
 LEAST = 10
@@ -86,7 +83,7 @@ class DrawsView(View):
         second = self.turns and self._second
         table.display = not second
         tree.display = self.batches.continued is not None and (second or not self.turns)
-        table.put("First tokens", self._first_tokens)
+        table.put(f"First tokens{self._where}", self._first_tokens)
         tree.put("Continuations", self._came)
         self.write(self._asked if self.room > LEAST else "")
 
@@ -94,15 +91,21 @@ class DrawsView(View):
         """The frequencies, and the test of them."""
         if (drawn := self.batches.drawn) is not None:
             return Painter(on).draw(frequencies(drawn), width, height)
-        press = f"{key_for('draws.go').capitalize()} draws {self.draws:,} times."
-        about = (*ABOUT, self.needs_model if self.recorded else press)
-        return centred([(line, on.ink("muted")) for line in about], width, height)
+        return self.empty(on, width, height, ABOUT, SEEDED)
 
     def _came(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The tree of the continuations."""
         continued = self.batches.continued
         lines = [*tree_lines(drawn_tree(continued.lanes), max(20, width))] if continued else []
         return [[Segment(line, on.rich_style)] for line in lines[:height]]
+
+    @property
+    def _where(self) -> str:
+        """The step of the last count; empty without one."""
+        drawn, tree = self.batches.drawn, self.timeline.tree
+        if drawn is None or (drawn.node != ROOT and drawn.node not in tree.nodes):
+            return ""
+        return f" · step {sum(isinstance(item, Step) for item in tree.path(drawn.node)) + 1:,}"
 
     @property
     def _asked(self) -> str:
@@ -113,7 +116,13 @@ class DrawsView(View):
         times = f"{self.draws:,} times{length}"
         if (item := self.timeline.selected) is None:
             return f"Draw the next token {times}"
-        return f"Redraw {numbered(item)} ({quoted_label(item)}) {times}"
+        setup = self.controller.setup
+        present = (
+            ""
+            if self.controller.queries.used(self.timeline) == setup.settings
+            else ", with the present settings"
+        )
+        return f"Redraw {numbered(item)} ({quoted_label(item)}) {times}{present}"
 
     def situation(self) -> str:
         """The state of the draws, and what to do about it."""

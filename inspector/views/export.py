@@ -167,6 +167,9 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
         labels = [each.label for each in self._kinds]
         yield Choice(labels, self._kinds.index(self._kind), id="export-what")
         yield Remark(self._kind.purpose, id="export-purpose")
+        yield Label("file", classes="field-label", markup=False)
+        yield field
+        yield remark
         unticked = (place for place, name in enumerate(self._looked) if name in self._own.without)
         with VerticalGroup(id="export-evidence") as group:
             group.display = self._kind.evidence
@@ -175,9 +178,6 @@ class ExportDialog(PathDialog[tuple[Path, bool]]):
                 yield Ticks(self._looked, unticked, id="export-ticks")
             else:
                 yield Remark(self._own.nothing)
-        yield Label("file", classes="field-label", markup=False)
-        yield field
-        yield remark
 
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""

@@ -252,7 +252,7 @@ class FindDialog(PickDialog[Candidate]):
             Segment(pad(token_label(match.text, match.raw), token) + " ",
                     on.ink("special") if match.special and not cut else ink),
             Segment(bar(match.prob, cells), ink if cut else ink + on.data()),
-            Segment(pad(scales.tiny(match.prob), PERCENT, right=True), ink),
+            Segment(pad(scales.share(match.prob), PERCENT, right=True), ink),
             *(Segment(" " + pad(numbers[name], COLUMNS[name] - 1, right=True), ink if name == "sampler" else muted)
               for name in extra),
         ]  # fmt: skip

@@ -140,9 +140,12 @@ class GradientsView(InsideView[GradientsRead]):
     def heat(self, answer: GradientsRead) -> tuple[str, Sequence[float], Collection[int]]:
         shares = shares_of(answer, self.path)
         every = [0.0] * (shares[0].place if shares else 0) + [each.share for each in shares]
-        means = "+ raises, − lowers the logit"
-        room = self.area.width - TITLED
-        return first_fitting(room, f"Share of each token (%): {means}", f"Share (%): {means}"), every, ()
+        means = f"+ raises, − lowers the {'difference' if len(answer.tokens) > 1 else 'logit'}"
+        forms = (
+            f"{what}: {means}"
+            for what in ("Share of each token in all sizes (%)", "Share of each token (%)", "Share (%)")
+        )
+        return first_fitting(self.area.width - TITLED, *forms), every, ()
 
     def heading(self, answer: GradientsRead | None) -> str:
         known = [(each.id, each.text) for each in answer.tokens] if answer is not None else []

@@ -113,8 +113,8 @@ SWITCH_OFF_KEYS = look_table(
            lambda own: own.turn_together(), hint="add", worth=7),
     Action("interventions.clear", "Clear", "Take out all units that are switched off together.",
            lambda own: own.clear(), listed=False),
-    *both(("interventions.less", "interventions.more"), ("Less", "More"), "Scale it: off, half, twice.",
-          lambda own, by: own.turn_factor(by), hint="scale", worth=4),
+    *both(("interventions.less", "interventions.more"), ("Less", "More"),
+          "Scale it, or those together: off, half, twice.", lambda own, by: own.turn_factor(by), hint="scale", worth=4),
     Action("interventions.scope", "Scope", "Change only this token's forward pass, or run the whole context again.",
            lambda own: own.change_scope(), hint=lambda own: steered_words(own.scope, 0), worth=6),
     Action("interventions.measure", "Measure",
@@ -203,7 +203,7 @@ class SwitchOff(InsideView[HeadsSwept]):
             self.swept = self.answer
             self.units = [each.intervention for each in self.swept.units]
             self.unit = self._unit(self.swept)
-            trial = Intervene(self.node, self.interventions, self.scope)
+            trial = Intervene(self.node, self.interventions, self.scope, also=(self.swept.token,))
             self.trial = tried_key(trial), trial
 
     def _sweep(self) -> HeadsSwept | None:
@@ -287,14 +287,16 @@ class SwitchOff(InsideView[HeadsSwept]):
         if not answer.units:
             return Painter(on).draw(missing, width, height)
         short, depth = height < LOW // 2, answer.units[-1].intervention.layer + 1
-        said = [] if short else [sentence(*strongest(answer, self.measure), tone="accent")]
+        scope = f"Map: {steered_words(answer.scope, 0)} · " if answer.scope != self.scope else ""
+        forms = [scope + form for form in strongest(answer, self.measure)]
+        said = [] if short else [sentence(*forms, tone="accent")]
         room = height - len(said) - (3 if short else max(UNDER, height // 3))
         lines = max(3, min(depth + 3, room))
         mapped = Drawn(lambda painter, width, height: self._map(on, answer, width, height), (lines, lines))
         live = f"not recorded. {key_for('go_live')} continues live"
         waiting = f"{interventions_words(self.interventions)}: {'computing' if self.live else live}."
         why = instead_of(on, self.tried, self.trial[0] if self.trial is not None else None, waiting)
-        below = [noticed(why)] if why or self.effect is None else [*effect(self.effect)]
+        below = [noticed(why)] if why or self.effect is None else [*effect(self.effect, answer.token)]
         return Painter(on).draw([*said, mapped, GAP, *below, *missing], width, height)
 
     def _instead(self, on: Canvas) -> Notice:
@@ -348,15 +350,18 @@ class SwitchOff(InsideView[HeadsSwept]):
                 self.together[self.unit] = self.factor
 
     def turn_factor(self, by: int) -> None:
-        """Scale the unit under the cursor by the next factor, or by the one before."""
+        """Scale the unit under the cursor by the next factor, or by the one before; if it isn't one of those that are
+        switched off together, scale these."""
         if self.swept is None:
             return
-        now = FACTORS.index(self.together.get(self.unit, self.factor))
-        factor = FACTORS[clamp(now + by, 0, len(FACTORS) - 1)]
-        if self.unit in self.together:
-            self.together[self.unit] = factor
+        scaled = [self.unit] if self.unit in self.together else [*self.together]
+        to = by + FACTORS.index(self.together[scaled[0]] if scaled else self.factor)
+        if not 0 <= to < len(FACTORS):
+            self.say("Off is the least" if by < 0 else "Twice is the most")
+        elif scaled:
+            self.together |= dict.fromkeys(scaled, FACTORS[to])
         else:
-            self.factor = factor
+            self.factor = FACTORS[to]
 
     @property
     def more(self) -> str:

@@ -33,7 +33,7 @@ SECTIONS: Mapping[str, Sequence[tuple[tuple[str, ...], str, str]]] = {
     ),
     "Screen": (
         (("theme",), "Dark or light", "the other theme"),
-        (("alone",), "Text and panel", "for projectors"),
+        (("alone",), "Text and answer", "for projectors"),
         (("usual_room",), "Usual layout", "all panels, at usual sizes"),
         (DIVIDERS, "Dividers", "move them"),
     ),

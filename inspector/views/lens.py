@@ -369,8 +369,8 @@ def share(value: float) -> str:
 
 
 def place(rank: int) -> str:
-    """A rank in at most four cells: `#12`, `>999`."""
-    return f"#{rank}" if rank < 1_000 else ">999"
+    """A rank in at most four cells: `#12`, `#1k+`."""
+    return f"#{rank}" if rank < 1_000 else "#1k+"
 
 
 class CellMeasure(Struct, frozen=True):

@@ -154,6 +154,10 @@ class MergesView(View):
     def situation(self) -> str:
         """The keys for what is shown."""
         turn = key_for("merges.turn")
+        if self.beside and not self._other:
+            return f"{key_for('merges.open')} names the second one: a model, or a tokenizer.json"
+        if self.place is None and not self.beside:
+            return f"No token yet: {key_for('prompt')} writes a prompt"
         if self.beside:
             return f"{key_for('merges.open')} names another, ↑ ↓ scroll; {turn} for the ladder"
         return f"↑ ↓ go through the merges, ← → from word to word; {turn} for two tokenizers"
@@ -161,7 +165,9 @@ class MergesView(View):
     def _ladder(self, on: Canvas, width: int, height: int) -> list[Row]:
         """The ladder of a word."""
         if (place := self.place) is None:
-            return _noted(on, width, height, f"No token yet. {key_for('prompt')} gives a prompt.")
+            return self.empty(
+                on, width, height, "The merges that made the selected token from its characters."
+            )
         found = self.taken()
         if isinstance(found, Failure):
             return _noted(on, width, height, visible(found.message), visible(found.hint))
@@ -185,9 +191,7 @@ class MergesView(View):
     def _two(self, on: Canvas, width: int, height: int) -> list[Row]:
         """Two tokenizers over the text."""
         if not self._other:
-            about = "How two tokenizers cut the text around the selected token."
-            names = f"{key_for('merges.open')} names the second one: a model, or a tokenizer.json."
-            return _noted(on, width, height, about, names)
+            return self.empty(on, width, height, "How two tokenizers cut the text around the selected token.")
         cut: list[TakenApart] = []
         place = around(self.timeline.items, self.timeline.slot, WIDE, WIDE)
         for replies, load in ((self._mine, None), (self._theirs, LoadSettings(model=self._other))):

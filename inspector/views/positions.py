@@ -25,7 +25,7 @@ POSITIONS_KEYS = look_table(
           "Look at another what-if: its candidates before and after are under the table.",
           lambda own, by: own.turn_row(by), hint="what if", worth=7),
     *both(("positions.less", "positions.more"), ("Less", "More"), "Give the token a lower or a higher position.",
-          lambda own, by: own.shift(by), hint="another offset", worth=4),
+          lambda own, by: own.shift(by), hint=lambda own: "another offset" if own.shifts else "", worth=4),
     *walking(),
     page("modules", "map"),
     replace(SCROLLS, help="Scroll the page."),
@@ -97,8 +97,14 @@ class PositionsView(InsideView[PositionTried]):
         """Look at another row."""
         self.row = max(0, min(len(self.offsets) + 1, self.row + by))
 
+    @property
+    def shifts(self) -> bool:
+        """True if the row has an offset that can be chosen."""
+        return 0 < self.row <= len(self.offsets)
+
     def shift(self, by: int) -> None:
         """Change the offset of the row, if it has one that can be chosen."""
-        at = self.row - 1
-        if 0 <= at < len(self.offsets):
-            self.offsets[at] += by
+        if self.shifts:
+            self.offsets[self.row - 1] += by
+        else:
+            self.say("The first what-if and the last have no offset to change")

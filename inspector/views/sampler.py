@@ -411,11 +411,12 @@ class SamplerPanel(PanelCanvas, can_focus=True):
                 *row_marks(self, candidate.id == self._highlighted, mark, gap),
                 Segment(pad(again + token_label(candidate.text, candidate.raw), token), words),
             ]
-            for at, column in enumerate(kept):
+            for column in kept:
                 if candidate.cut_by is not None and not column.cells[place] and column.name != NOW:
-                    room = CELLS * (len(kept) - at) - 1
-                    row.append(Segment(" " + pad(f"✕ {visible(candidate.cut_by)}", room), ink))
-                    break
+                    if column.name == FINAL:
+                        room = CELLS * sum(not each.cells[place] for each in kept) - 1
+                        row.append(Segment(" " + pad(f"✕ {visible(candidate.cut_by)}", room), ink))
+                    continue
                 own = ink
                 if not cut and column.name != MODEL:
                     own = ink + self.ink("strong") if column.name == FINAL else self.ink("muted")

@@ -17,7 +17,7 @@ from inspector.main.view import View
 from inspector.scales import count, percent
 from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row, paragraph
 from inspector.widgets.charts import in_sight
 
 NAME = 11
@@ -69,10 +69,7 @@ class SegmentsView(View):
         timeline, path = self.timeline, self.timeline.segments
         muted, told = on.ink("muted"), path.told
         if not path.several:
-            advice = (
-                f"This text has one part. Press {key_for('prompt')} for a prompt through the chat template."
-            )
-            return centred([(PARTS, on.rich_style), ("", muted), (advice, muted)], width, height)
+            return self.empty(on, width, height, PARTS)
         checked = checks(timeline.of(Segments), path)
         words = {begin: call_words(each, path) for begin, each in checked.items()}
         wrong = [f"{WRONG} A tool call {each[2:]}" for each in words.values() if each.startswith(WRONG)]
@@ -111,6 +108,8 @@ class SegmentsView(View):
     def situation(self) -> str:
         """The selected segment, and the keys."""
         timeline = self.timeline
+        if not timeline.segments.several:
+            return f"This text has one part: {key_for('prompt')} writes a prompt through the chat template"
         run = timeline.segments.at(timeline.slot)
         if run is None or run.kind is None:
             return "↑ ↓ go from segment to segment"

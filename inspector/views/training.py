@@ -19,12 +19,12 @@ from engine import protocol
 from engine.protocol import CheckpointSaved, Record, TrainedStep, TrainingBegun
 from engine.settings import TrainingSettings, for_model
 from inspector import places
-from inspector.display import pad, token_label, truncate, visible
+from inspector.display import pad, truncate, visible
 from inspector.keys import bare_key_for
 from inspector.main.view import View
-from inspector.scales import amount, count, milliseconds, time_left
+from inspector.scales import amount, count, counted, milliseconds, time_left
 from inspector.session.client import Request
-from inspector.state.training import RECENT, LookAt, TrainingSoFar, recorded
+from inspector.state.training import RECENT, LookAt, TrainingSoFar, next_label, recorded
 from inspector.widgets.actions import Action, ActionTable, back, note, screen_table
 from inspector.widgets.canvas import Canvas, PageView, Row, paragraph, wrapped
 from inspector.widgets.charts import axis, bar, curves, round_top, sample
@@ -48,6 +48,8 @@ TOKENS = 5
 """Tokens after the prompt whose probabilities are shown."""
 TOKEN_CELLS, STEP_CELLS = 12, 7
 NAME_CELLS, FIGURE_CELLS = 12, 8
+SCALE_CELLS = 6
+"""Cells of the numbers at the left of the chart."""
 
 
 # ---- the page -----------------------------------------------------------------------------------
@@ -88,12 +90,20 @@ def _losses(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int,
     ]
     highest = max(each for each in (guess, *held_out) if math.isfinite(each))
     top = round_top(min(highest, ROOM * held_out[-1]) if math.isfinite(held_out[-1]) else highest)
+    width -= SCALE_CELLS
     cells = max(2, min(width, round(width * so_far.step / begun.settings.steps)))
     inks = {None: None, 0: on.data(LEARNED), 1: on.data(HELD_OUT)}
     drawn = curves([learned, held_out], cells, height, top)
-    rows = [[Segment(cell.char, inks[cell.series]) for cell in line] for line in drawn]
-    foot = axis("0", count(begun.settings.steps), width, f"steps (axis cut at {top:g} nats)")
-    return [head, *rows, [Segment(foot, on.ink("faint"))]]
+    faint, edges = on.ink("faint"), {0: f"{top:g}", len(drawn) - 1: "0"}
+    rows = [
+        [
+            Segment(pad(edges.get(place, ""), SCALE_CELLS - 1, right=True) + " ", faint),
+            *(Segment(cell.char, inks[cell.series]) for cell in line),
+        ]
+        for place, line in enumerate(drawn)
+    ]
+    foot = axis("0", count(begun.settings.steps), width, f"steps (nats, cut at {top:g})")
+    return [head, *rows, [Segment(" " * SCALE_CELLS + foot, faint)]]
 
 
 def _spread(so_far: TrainingSoFar) -> list[float]:
@@ -122,7 +132,7 @@ def _texts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
 def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) -> list[Row]:
     """Candidates after the prompt: a column a look, a row a token."""
     shown = _picked(so_far.looks, max(1, (width - TOKEN_CELLS) // STEP_CELLS))
-    tokens = {each.id: each.text for each in so_far.looks[-1].look.candidates[:TOKENS]}
+    tokens = {each.id: next_label(each) for each in so_far.looks[-1].look.candidates[:TOKENS]}
     known = [{each.id: each.prob for each in at.look.candidates} for at in shown]
     prompt = truncate(visible(begun.settings.prompt), max(8, width - 20))
     steps = "".join(pad(count(each.step), STEP_CELLS, right=True) for each in shown)
@@ -131,8 +141,8 @@ def _nexts(on: Canvas, so_far: TrainingSoFar, begun: TrainingBegun, width: int) 
         [Segment(f"What comes after “{prompt}”", on.ink("primary"))],
         [Segment(pad("step", TOKEN_CELLS) + steps, on.ink("muted"))],
     ]
-    for id, text in tokens.items():
-        label = pad(truncate(token_label(text), TOKEN_CELLS - 1), TOKEN_CELLS)
+    for id, name in tokens.items():
+        label = pad(truncate(name, TOKEN_CELLS - 1), TOKEN_CELLS)
         rows.append([Segment(label, on.rich_style), *(_share(on, probs.get(id)) for probs in known)])
     return rows
 
@@ -238,6 +248,8 @@ class TrainingView(View):
         self.recording: RecordedTraining | None = None
         """The recorded training, while it is shown."""
         self._directory = ""
+        self._asked = 0
+        """The step at which it was asked whether to forget the training."""
         self._clock: Timer
 
     def body(self) -> ComposeResult:
@@ -404,6 +416,13 @@ class TrainingView(View):
         """Forget the training; the next one has other weights and other batches."""
         if self.recording is not None:
             self.recording = RecordedTraining()
+            return
+        if 0 < self.live.step != self._asked and not self.live.over:
+            self._asked = self.live.step
+            again, made = bare_key_for("training.anew"), counted(self.live.step, "step")
+            self.say(
+                f"{again} again forgets this training of {made}; {bare_key_for('training.open')} saves it"
+            )
             return
         self.job.stop()
         self.job.failures.clear()

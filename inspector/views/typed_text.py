@@ -196,7 +196,7 @@ def typed_summary(steps: Sequence[Step], stopped: bool = False) -> str:
     lead = "Stopped: " if stopped else ""
     bits = scales.bits(sum(step.surprisal_bits for step in steps))
     least = max(steps, key=lambda step: step.surprisal_bits)
-    expected = f"{label_of(least)} ({scales.tiny(least.prob)}, rank {least.rank:,})"
+    expected = f"{label_of(least)} ({scales.share(least.prob)}, rank {least.rank:,})"
     if len(steps) == 1:
         return f"{lead}1 token typed: {expected}, {bits} bits"
     return f"{lead}{len(steps):,} tokens typed: {bits} bits in all; the least expected was {expected}"

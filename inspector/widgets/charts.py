@@ -68,18 +68,21 @@ class Spread(Struct, frozen=True):
     """Cells for 1."""
 
 
-def spread(values: Sequence[float], cells: int) -> Spread:
+def spread(values: Sequence[float], cells: int, named: Sequence[int] = (0, 0)) -> Spread:
     """Cells for what is below zero and for what is above, in the proportion of their extremes.
 
     Args:
         values: What is drawn.
         cells: Of the bars, their axis included.
+        named: Those of the names of both sides, which keep them where that leaves half of all.
     """
     low, high = max(0.0, -min(values, default=0.0)), max(0.0, max(values, default=0.0))
     if not low + high > 0:
         return Spread(0, cells - 1, 0.0)
     left = round((cells - 1) * low / (low + high))
     left = min(max(left, 1 if low else 0), cells - 2 if high else cells - 1)
+    if 2 * sum(named) <= cells:
+        left = min(max(left, named[0]), cells - 1 - named[1])
     right = cells - 1 - left
     scales = (side / most for side, most in ((left, low), (right, high)) if most and side)
     return Spread(left, right, min(scales))

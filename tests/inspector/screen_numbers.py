@@ -500,7 +500,7 @@ class ScreenNumbers:
                 self._same(cells["ms"], scales.ms(step.ms.total), line)
             if "KV" in cells:
                 self._same(cells["KV"], scales.size(step.kv.used_bytes), line)
-        if steps and (shown := re.search(r"([\d.]+) bits a token", lines[-1])):
+        if steps and (shown := re.search(r"([\d.]+) bits/token", lines[-1])):
             mean = float(np.mean([step.surprisal_bits for step in steps]))
             self._equal(shown[1], mean, lines[-1])
 

@@ -205,7 +205,7 @@ def in_python(unit: str) -> dict[str, float]:
             "KV used": step.record.kv.used_bytes, "KV allocated": step.record.kv.allocated_bytes,
             "KV tokens": step.record.kv.offset,
             "perplexity": math.exp(-sum(each.logprob for each in main.steps) / STEPS),
-            "bits a token": -sum(each.logprob for each in main.steps) / STEPS / math.log(2),
+            "bits/token": -sum(each.logprob for each in main.steps) / STEPS / math.log(2),
             "branch perplexity": math.exp(-sum(each.logprob for each in side.steps) / count),
             "attention": float(max(attention.weights(2)[3])), "gradient sum": gradients.record.total,
             "gradient": max((each.value for each in gradients.top(99)), key=abs), "without": without,
@@ -376,9 +376,9 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "Markdown": listed("markdown", "perplexity", 1),
         "CSV": lambda asked: exact(math.exp(-sum(float(row["logprob"]) for row in asked.rows if row["step"]) / STEPS)),
     },
-    "bits a token": {
-        "screen": painted("all", r"([\d.]+) bits/token"), "Python": python("bits a token"),
-        "Markdown": in_text("markdown", r"\| surprisal \| ([\d.]+) bits a token"),
+    "bits/token": {
+        "screen": painted("all", r"([\d.]+) bits/token"), "Python": python("bits/token"),
+        "Markdown": in_text("markdown", r"\| surprisal \| ([\d.]+) bits/token"),
     },
     "perplexity of the prompt": {
         "generate": lambda asked: exact(math.exp(-sum(each.logprob or 0.0 for each in asked.prompt) / 3)),
@@ -414,10 +414,10 @@ QUANTITIES: Mapping[str, Mapping[str, Entrance]] = {
         "page": listed("page", ",", 3, HANGS),
     },
     "sum of the shares of a gradient": {
-        "screen": painted("gradients", r"Shares add up to ([-−+\d.]+\d)"),
+        "screen": painted("gradients", r"The logits add up to ([-−+\d.]+\d)"),
         "inside": inside(GradientsRead, lambda it: it.total), "Python": python("gradient sum"),
-        "Markdown": in_text("markdown", r"Shares add up to ([-−+\d.]+\d)"),
-        "page": in_text("page", r"Shares add up to ([-−+\d.]+\d)"),
+        "Markdown": in_text("markdown", r"The logits add up to ([-−+\d.]+\d)"),
+        "page": in_text("page", r"The logits add up to ([-−+\d.]+\d)"),
     },
     "probability with a head off": {
         "screen": painted("off", r" J|␣J  +[\d.]+ %.*? ([\d.]+ %)"),

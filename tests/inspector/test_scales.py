@@ -36,9 +36,12 @@ def test_percent_never_rounds_to_certainty_or_to_nothing(share: float) -> None:
     assert scales.percent(share) not in {"100 %", "100.00 %", "0 %", "0.00 %"}
 
 
-def test_a_tiny_share_has_its_power_of_ten() -> None:
-    assert scales.tiny(3e-7) == "3e-07"
-    assert scales.tiny(0.5) == "50.00 %"
+def test_a_small_share_has_its_first_figure() -> None:
+    assert [scales.share(each) for each in (0.5, 3e-6, 3e-7)] == ["50.00 %", "0.0003 %", "<0.0001 %"]
+
+
+def test_a_strength_has_a_true_minus() -> None:
+    assert [scales.times(each) for each in (2.0, -0.5)] == ["x2", "x−0.5"]
 
 
 @pytest.mark.parametrize(

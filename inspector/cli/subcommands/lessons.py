@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import sys
+import textwrap
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -87,11 +89,17 @@ def _list() -> Iterator[str]:
     progress = Progress().read()
     for each in catalogue.shipped():
         own = each.lesson
-        yield f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  {own.about}"
+        yield from _row(f"{each.number:>2}  {own.title:<26}{own.minutes:>3g} min  ", own.about)
     yield from ("", "Courses, with --course NAME:")
     for course in shipped_courses():
         done = f"{course.done(progress)} of {len(course.parts)} lessons done"
-        yield f"    {course.id:<26}{course.minutes:>3g} min  {done}. {course.about}"
+        yield from _row(f"    {course.id:<26}{course.minutes:>3g} min  ", f"{done}. {course.about}")
+
+
+def _row(name: str, about: str) -> list[str]:
+    """A row of a list: in a terminal on as many lines as its words need."""
+    columns = shutil.get_terminal_size((1000, 24)).columns
+    return textwrap.wrap(name + about, max(60, columns), subsequent_indent=" " * len(name))
 
 
 def _place(args: Namespace) -> CoursePlace:

@@ -93,12 +93,12 @@ def show_parser() -> flags.Parser:
         "--versus STEP": ("compare with the scores of this token, given as in --at (default: the mean over all keys)",
                           {"type": _place}),
         "gradients:": "",
-        "--method": ("take gradient x input, or integrated gradients",
-                     {"choices": ("input", "integrated"), "default": "integrated"}),
+        "--method": ("take gradient x input, or integrated gradients (default: input, unless one of the next three is "
+                     "given)", {"choices": ("input", "integrated")}),
         "--baseline BASELINE": ("where the path of integrated gradients begins: mean, first or zero (the mean "
-                                "embedding, the first token's, zeros), or the text of one token", {"default": "mean"}),
+                                "embedding, the first token's, zeros), or the text of one token (default: mean)", {}),
         "--gradient-steps N": ("steps of the path at first; they are tripled until the shares are complete",
-                               {"type": _positive, "default": 32}),
+                               {"type": _positive, "metavar": "N"}),
         "--hold-experts": "in a mixture of experts, keep the text's own experts along the whole path, which asks "
                           "another question",
         "patching:": "",

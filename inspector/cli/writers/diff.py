@@ -39,7 +39,7 @@ class Bounds(Struct, frozen=True):
     """Bounds that the second model must hold beside the first; None if a figure is not bounded."""
 
     max_kld: float | None = None
-    """Mean KL divergence, in bits a token."""
+    """Mean KL divergence, in bits/token."""
     min_same_top: float | None = None
     """Share of places where both have the same most probable token, 0 to 1."""
     max_ppl_ratio: float | None = None

@@ -249,9 +249,11 @@ def _contributions(args: Namespace, known: Known, node: int) -> Iterator[Command
 def _gradients(args: Namespace, known: Known, node: int) -> Iterator[Command]:
     """The commands that take the gradient of a logit after a node, and before them those that find the tokens."""
     token, other = (*(yield from _compared(args, known, node)), None, None)[:2]
-    baseline, text = baseline_of(unescaped(args.baseline))
+    line = args.baseline, args.gradient_steps, args.hold_experts
+    method: protocol.GradientMethod = args.method or ("integrated" if any(line) else "input")
+    baseline, text = baseline_of(unescaped(args.baseline or "mean"))
     yield protocol.ReadGradients(
-        node, token, other, args.method, baseline, text, args.gradient_steps, args.hold_experts
+        node, token, other, method, baseline, text, args.gradient_steps or 32, args.hold_experts
     )
 
 

@@ -14,11 +14,12 @@ from inspector.blocks.paint import plain_lines
 from inspector.cli.arguments import CliRequest
 from inspector.cli.driver import Summary
 from inspector.cli.writers.generation import Report
-from inspector.display import token_label, truncate, visible
+from inspector.display import truncate, visible
 from inspector.documents.costs import document
 from inspector.documents.race import progress, report
 from inspector.scales import amount, count, milliseconds, time_left
 from inspector.state.measured import Measured
+from inspector.state.training import next_label
 
 SHOWN = 3
 """Candidates after the prompt that a line names."""
@@ -144,7 +145,7 @@ def opening_lines(begun: TrainingBegun) -> list[str]:
 
 def step_line(record: TrainedStep, look: TrainingLook, begun: TrainingBegun) -> str:
     """The losses, the gradient and the most probable next tokens, on one line."""
-    nexts = "  ".join(f"{token_label(each.text)} {each.prob:.0%}" for each in look.candidates[:SHOWN])
+    nexts = "  ".join(f"{next_label(each)} {each.prob:.0%}" for each in look.candidates[:SHOWN])
     norm = sum(each**2 for each in record.norms) ** 0.5
     width = len(str(begun.settings.steps))
     return (

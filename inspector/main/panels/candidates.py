@@ -25,8 +25,8 @@ from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.canvas import Canvas, PanelCanvas, Row, why_empty
 from inspector.widgets.charts import bar, places
 
-END = "‹end›"
-"""Marks where the text would end."""
+END, COMPLETE = "‹end›", "‹grammar complete›"
+"""Mark where the text would end: with an end-of-sequence token, which counts in the joint probability, or without."""
 WAITING = "…"
 LEAST, ENOUGH = 24, 32
 """Cells that a line needs before the joint probability, and before what the sampler made of it, get their room."""
@@ -40,16 +40,18 @@ LineText = tuple[str, str]
 """The text of a line, and the probability of the candidate and all tokens after it together; both may be empty."""
 
 
-def line_text(line: AheadLine | None, waited_for: bool) -> LineText:
+def line_text(line: AheadLine | None, waited_for: bool, ends: Sequence[int] = ()) -> LineText:
     """A line as it is shown, printable.
 
     Args:
         line: The line; None if there is none.
         waited_for: Whether one was requested.
+        ends: The end-of-sequence tokens.
     """
     if line is None:
         return WAITING if waited_for else "", ""
-    text = visible(line.text) + (END if line.ended else "")
+    end = END if (line.id, *line.ids)[-1] in ends else COMPLETE
+    text = visible(line.text) + (end if line.ended else "")
     return text, scales.percent(math.exp(line.logprob))
 
 
@@ -416,7 +418,9 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             if candidate.cut_by is not None and not timeline.conceals("probabilities"):
                 ink = self.ink("muted" if here or candidate.id == taken else "faint")
             if ahead is not None:
-                line = line_text(ahead.lines(node).get(candidate.id), candidate.id in ahead.waited_for(node))
+                ends = timeline.facts.eos_ids if timeline.facts is not None else ()
+                waited_for = candidate.id in ahead.waited_for(node)
+                line = line_text(ahead.lines(node).get(candidate.id), waited_for, ends)
             if place and self._places[place - 1] == index:
                 row = self._under(line, width, ink)
             else:
@@ -504,17 +508,21 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             mass = distribution.others_prob
         elif isinstance(item, PromptToken):
             mass = of_prompt(item)[1]
+        hidden = [each for place, each in enumerate(self._rows) if place not in self._places]
         vocabulary = timeline.facts.vocabulary if timeline.facts else 0
         number = vocabulary - len(self._rows) if vocabulary else distribution.others if distribution else 0
         listed = distribution is not None and distribution.listed
-        label = "all others" if listed else f"{scales.count(max(0, number))} others"
+        label = "all others" if listed else f"{scales.count(max(0, number) + len(hidden))} others"
+        mass += math.fsum(each.prob for each in hidden)
         row = [
             Segment(" " * MARK + pad(label, fit.token + 1 + fit.bar), muted),
             Segment(pad("?" if listed and mass <= 0 else scales.percent(mass), PERCENT, right=True), muted),
         ]
         if "sampler" in fit.numbers and distribution:
-            cut = not distribution.others_sampler_prob and distribution.draw is not None
-            after = "cut" if cut else scales.percent(distribution.others_sampler_prob)
+            drawn = [each.sampler_prob for each in hidden if not math.isnan(each.sampler_prob)]
+            after_all = distribution.others_sampler_prob + math.fsum(drawn)
+            cut = not after_all and distribution.draw is not None
+            after = "cut" if cut else scales.percent(after_all)
             row.append(Segment(" " + pad(after, fit.bar + NUMBERS["sampler"] - 1, right=True), muted))
         return row
 
@@ -540,7 +548,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
         if isinstance(item, Step):
             name += _BY_HAND.get(item.origin, "")
         if distribution is None:
-            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
+            entropy, under = item.entropy_bits if isinstance(item, PromptToken) else None, note or hidden
         elif timeline.conceals("probabilities"):
             under = timeline.concealed_as
         elif distribution.listed:

@@ -186,7 +186,7 @@ class HeaderLine(Canvas):
         texts = [truncate(visible(grammar.summary), 24), "grammar"]
         ink = "warn" if reading is not None and warning(reading) else "accent"
         if outside(reading):
-            texts, ink = ["outside the grammar", "outside"], "warn"
+            texts, ink = ["outside the grammar", "outside grammar"], "warn"
         return [[Segment(text, self.ink(ink))] for text in texts]
 
     def _window(self, timeline: Timeline) -> list[Row]:

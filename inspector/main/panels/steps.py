@@ -411,7 +411,7 @@ class StepsPanel(Widget, can_focus=True):
         text = ""
         if self._figures.known and not concealed:
             mean = self._figures.bits / self._figures.known
-            text = f"{scales.bits(mean)} bits/token · perplexity {2 ** min(mean, 60.0):.2f}"
+            text = f"{scales.bits(mean)} bits/token · perplexity {scales.perplexity(2.0 ** min(mean, 60.0))}"
         if self.border_subtitle != text:
             self.border_subtitle = Content(text)
 

@@ -17,7 +17,7 @@ from engine import protocol
 from engine.decoding.beam import search
 from engine.decoding.lookahead import lines_ahead
 from engine.decoding.rows import rows_of
-from engine.errors import Cancelled, StepError
+from engine.errors import Cancelled, PromptError, StepError
 from engine.inside.attention import read_attention
 from engine.inside.interventions import Scaling, baseline, changed_masses, hold, intervene
 from engine.model.layers import decoder_layers
@@ -188,6 +188,17 @@ def test_the_numbers_are_those_of_their_definitions(zoo: Zoo) -> None:
     assert first.before.rank == 1
     assert first.ranks_up == 1 - first.after.rank
     assert first.after.rank == 1 + int((other > other[first.after.id] + 1e-7).sum())
+
+
+def test_a_named_token_is_listed_however_improbable(zoo: Zoo) -> None:
+    session = opened(zoo, "llama")
+    asked = Intervene(session.node, (Intervention("layer", 1),), top=1)
+    rare = int(logits(session.runner.model, IDS).argmin())
+    for also in ((rare,), (rare, rare)):
+        found = answer(intervene(session, replace(asked, also=also)))
+        assert [each.before.id for each in found.candidates].count(rare) == 1
+    with pytest.raises(PromptError):
+        answer(intervene(session, replace(asked, also=(10**6,))))
 
 
 def test_two_interventions_act_together(zoo: Zoo) -> None:

@@ -298,6 +298,14 @@ def test_logit_bias_equals_mlx_lms(row: Row, biases: dict[int, float]) -> None:
     assert np.array_equal(mine, np.array(processor(None, mx.array(row)[None])[0]))
 
 
+@pytest.mark.parametrize(("temp", "last"), [(1.0, "top-p"), (0.0, "greedy")])
+def test_a_bias_that_bars_is_the_reason_for_a_cut_after_it(temp: float, last: str) -> None:
+    row = np.array([3, 2, 1, 0], np.float32)
+    settings = Settings(temp=temp, top_p=0.9, logit_bias=((0, -100.0), (3, -99.0)))
+    sampled = sample(Masses(row), settings, 0.0)
+    assert [sampled.names[place] for place in sampled.cut[[0, 3]]] == ["logit-bias", last]
+
+
 @given(logits(), st.sampled_from([0.0, 0.05, 0.1, 0.3, 0.5]), st.lists(st.integers(0, 15), max_size=3))
 @budget(max_examples=60, deadline=None)
 def test_xtc_equals_mlx_lms(row: Row, threshold: float, spared: list[int]) -> None:

@@ -160,7 +160,7 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert "L1 h1 " in out
     assert "L8 h4 " in out
     assert "embed" in out
-    assert out.count("Verified, largest error ") == 3
+    assert out.count("Verified, largest ") == 3
     assert "L8 attention" in out
     assert "sums to" in out
     assert re.search(r"\(p\d\)", out), "a token has the number that --at and --key take"

@@ -320,6 +320,21 @@ async def test_a_prompt_token_shows_what_was_expected_and_that_nothing_was_drawn
         assert "nothing was drawn" in screen(pilot)
         assert "sampler" not in lines(pilot)[1]
         assert any("▶" in line and "␣a " in line for line in lines(pilot))
+        await pilot.resize_terminal(60, 8)
+        await pilot.pause()
+        assert "more rows ↑↓" in lines(pilot)[-1]
+
+
+@on_screen
+async def test_what_has_no_row_is_counted_with_the_others() -> None:
+    async with shown(CandidatesPanel()) as (panel, pilot):
+        panel.show(with_candidates(session(3).timeline(), *THREE, others=4093, others_prob=0.089))
+        await pilot.resize_terminal(60, 6)
+        await pilot.pause()
+        row = next(line for line in lines(pilot) if "others" in line)
+        hidden = int(re.search(r"(\d) more rows", lines(pilot)[-1])[1])
+        assert f"{4093 + hidden:,} others" in row
+        assert "8.90 %" not in row
 
 
 @pytest.mark.parametrize(

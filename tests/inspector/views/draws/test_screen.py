@@ -33,6 +33,7 @@ async def test_draws_are_counted_and_their_tree_grows(rig: Rig, size: tuple[int,
     await rig.end("DrawMany")
     text = rig.screen_text()
     assert "86.50 %" in text
+    assert f"First tokens · step {len(rig.timeline.steps) + 1}" in text
     assert "␣[b]" in text or size[1] <= 12, "it is among the others there"
     assert "chi-square 1.50" in text
     if size[1] <= 12:
@@ -89,4 +90,14 @@ def test_the_test_in_a_sentence():
         == "200 draws: chi-square 1.50 at 2 degrees of freedom, p = 0.470: consistent with the sampler"
     )
     assert verdict(replace(DRAWN, p_value=0.001)).endswith("further off than 99 of 100 such counts")
-    assert "nothing can be tested" in verdict(replace(DRAWN, degrees=0))
+    assert "so there is nothing to test" in verdict(replace(DRAWN, degrees=0))
+
+
+async def test_an_earlier_step_is_drawn_again_with_the_present_settings(rig: Rig) -> None:
+    await rig.ready(3)
+    step = rig.timeline.steps[1]
+    rig.timeline.select(step.position)
+    rig.timeline.tree.settings[step.node] = replace(rig.app.controller.setup.settings, temp=1.7)
+    await rig.do("draws")
+    assert "Redraw step 2" in rig.screen_text()
+    assert "with the present settings" in rig.screen_text()

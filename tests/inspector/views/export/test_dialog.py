@@ -92,6 +92,8 @@ async def test_what_was_looked_at_is_listed_with_ticks_and_goes_along_where_ther
     assert ticks.labels == ("attention", "switched off")
     assert "✓ attention" in rig.screen_text()
     await rig.press("down")
+    assert dialog.focused is dialog.field
+    await rig.press("down")
     assert dialog.focused is ticks
     assert "space tick" in " ".join(rig.screen_text().splitlines()[-1].split())
     await rig.press("right", "space")
@@ -117,9 +119,9 @@ async def test_where_nothing_was_looked_at_the_dialog_says_what_to_do(
     await rig.ready()
     dialog = await opened(rig)
     assert not dialog.query(Ticks)
-    said = " ".join(rig.screen_text().replace("│", " ").split())
-    views = "3 A attention, 3 I lens, 3 D contributions"
-    assert f"None yet. Open one at a token to include it: {views} and others." in said
+    said = rig.screen_text()
+    assert "None yet. Open one at a token to include it: 3 A attention, 3 I lens, 3 D" in said
+    assert "contributions and others." in said
 
 
 async def test_a_picture_shows_the_screen_and_not_the_dialog(rig: Rig, tmp_path: Path) -> None:

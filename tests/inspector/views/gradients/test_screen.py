@@ -57,10 +57,14 @@ async def test_the_text_has_shares_and_the_list_begins_with_the_largest(rig: Rig
     assert "−30" in text
     lines = rig.answer_text().splitlines()
     (first, second, third) = (next(at for at, line in enumerate(lines) if value in line)
-                              for value in ("+60.0%", "−30.0%", "+10.0%"))  # fmt: skip
+                              for value in ("+60.0 %", "−30.0 %", "+10.0 %"))  # fmt: skip
     assert first < second < third
     assert "how fast the logit rises" in rig.said()
-    assert "With gradient × input they need not equal the logit difference" in rig.said()
+    assert "+ raises, − lowers the difference" in rig.screen_text()
+    assert (
+        "The logits add up to +2.00. With gradient × input they need not equal the logit difference"
+        in rig.said()
+    )
 
 
 @pytest.mark.screen(size=(98, 40))
@@ -162,6 +166,6 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.recorded(size=(98, 40))
 async def test_a_replay_shows_what_was_asked(replay: Rig) -> None:
     await replay.press("3", "g")
-    assert "+60.0%" in replay.screen_text()
+    assert "+60.0 %" in replay.screen_text()
     assert "from the mean of all tokens, 96 steps" in replay.said()
     assert replay.engine.sent == []

@@ -139,11 +139,15 @@ async def test_units_are_switched_off_together_scaled_and_in_the_whole_context(r
     await told(rig)
     text = rig.screen_text()
     assert "L1 MLP off, L2 h1 x0.5, whole context" in text
-    assert text.count("×") == 2
+    assert re.findall(r"×\S+", text) == ["×1.25", "×·"], "a mark stands before its own number"
+    assert "Map: this token · Largest" in text
     assert "The whole path runs again" in text
     await rig.press("minus", "plus", "plus", "plus")
     assert screen.together[MLP] == 2.0
-    await rig.press("a", "A")
+    assert "Twice is the most" in rig.screen_text()
+    await rig.press("up", "minus")
+    assert set(screen.together.values()) == {0.0}, "the cursor is on another unit"
+    await rig.press("down", "a", "A")
     assert not screen.together
     assert screen.interventions == (MLP,)
 

@@ -17,6 +17,7 @@ from inspector.main.panels.candidates import (
 )
 from inspector.main.panels.text import TextPanel
 from inspector.views.lookahead import tells_ahead
+from tests.inspector.fakes import EOS
 from tests.inspector.panels_app import find, lines, on_screen, screen, shown
 from tests.inspector.rig import Rig
 from tests.inspector.state.test_lookahead import switched_on
@@ -229,7 +230,8 @@ async def test_a_line_that_ends_says_so(rig: Rig) -> None:
     await rig.ready()
     await rig.press("l")
     await answered(rig, texts=[" The end."], ended=True)
-    assert "The end.‹end›" in rig.screen_text()
+    assert "The end.‹grammar complete›" in rig.screen_text(), "there is no end-of-sequence token"
+    assert line_text(AheadLine(5, (6, EOS), " The end.", -3.0, True), False, (EOS,))[0] == " The end.‹end›"
 
 
 async def test_what_the_engine_notes_stands_in_the_frame(rig: Rig) -> None:

@@ -179,8 +179,14 @@ def test_numbers_that_are_not_told_are_a_dot_and_the_rest_stands():
 def test_beside_settings_that_are_tried_stands_the_probability_as_it_is():
     now = replace(SURPRISE, candidates=SURPRISE.candidates[:2])
     found = columns(SURPRISE, explained(SURPRISE), USED, now)
-    assert [column.name for column in found][-2:] == ["now", "final"]
-    assert found[-2].cells == ("96.80", "1.30", "·", "·")
+    assert [column.name for column in found][-2:] == ["final", "now"]
+    assert found[-1].cells == ("96.80", "1.30", "·", "·")
+
+
+def test_stages_that_change_logits_have_no_percent_where_their_values_are_not_known():
+    stages = [StageReading(name, 4096, 0.0) for name in ("grammar", "logit-bias", "min-tokens", "top-p")]
+    found = columns(replace(SURPRISE, stages=tuple(stages)), None, USED)
+    assert [column.head for column in found][2:-1] == ["grammar", "bias", "barred", "top-p %"]
 
 
 def test_columns_that_do_not_fit_give_way_and_are_counted():

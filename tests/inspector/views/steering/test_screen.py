@@ -26,7 +26,7 @@ from engine.protocol import (
 from engine.recording import Entry, load, save_as
 from engine.settings import LoadSettings, Settings
 from inspector.app import InspectorApp
-from inspector.blocks.paint import Painter
+from inspector.blocks.paint import Painter, plain_lines
 from inspector.config.directions import Steering, read_direction, write_direction
 from inspector.display import visible
 from inspector.documents.exports import EXPORTS
@@ -352,6 +352,16 @@ def test_a_trace_has_the_direction_itself(path: Path) -> None:
 ODD = SteeredStrength(
     math.nan, math.inf, math.nan, math.inf, math.nan, -math.inf, math.inf, 7.0, -1.0, -5, "\x1b[2J", 9.0
 )
+
+
+def test_the_headline_says_how_much_is_added_at_this_strength():
+    swept = strengths(SweepStrengths(1, UP, 1))
+    for strength, added in ((2.0, 2 * swept.share), (-8.0, 8 * swept.share)):
+        unit = Intervention("direction", 1, None, strength, UP)
+        line = next(iter(plain_lines(head(unit, "this token", swept))))
+        assert f"{added:.2f} of the stream's length is added" in line
+        assert "-" not in line.replace(UP.name, "")
+    assert "x−8" in line
 
 
 @pytest.mark.wide(1)

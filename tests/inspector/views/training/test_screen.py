@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from engine.protocol import (
 )
 from engine.settings import TrainingSettings
 from inspector.demo import DEMONSTRATION
-from inspector.state.training import TrainingSoFar, recorded
+from inspector.state.training import TrainingSoFar, next_label, recorded
 from inspector.views.training import RecordedTraining, TrainingView
 from tests.inspector.rig import Rig
 
@@ -108,6 +109,9 @@ async def test_it_trains_and_shows_what_it_learns(rig: Rig, size: tuple[int, int
 @pytest.mark.screen(size=(120, 40))
 async def test_what_comes_next_has_a_column_for_each_look(rig: Rig) -> None:
     await trained(rig)
+    chart = rig.screen_text().split("a guess")[1]
+    assert re.search(r"│ +8 ", chart), "the top of the scale"
+    assert re.search(r"│ +0 ", chart)
     lines = rig.screen_text().splitlines()
     head = next(line for line in lines if " step " in line and " 75 " in line)
     assert head.split("step")[1].split()[:5] == ["1", "25", "50", "75", "100"]
@@ -200,8 +204,14 @@ async def test_a_training_that_diverged_is_shown(rig: Rig, size: tuple[int, int]
 async def test_anew_is_another_seed(rig: Rig) -> None:
     await trained(rig)
     await rig.end("Train", cancelled=True)
+    await rig.press("n")
+    assert "n again forgets this training of" in rig.screen_text()
     await rig.press("n", "r")
     assert rig.engine.last(BeginTraining) == BeginTraining(TrainingSettings(seed=1))
+
+
+def test_bytes_that_are_no_character_are_told_apart():
+    assert [next_label(NextToken(id, "�", 0.1)) for id in (153, 177)] == ["‹id 153›", "‹id 177›"]
 
 
 # ---- the recorded training ----------------------------------------------------------------------

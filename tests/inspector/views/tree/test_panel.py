@@ -429,7 +429,9 @@ def test_logprobs_as_text(value: float | None, text: str):
     assert logprob(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(None, "–"), (1.0, "1.00"), (1234.4, "1,234"), (3e9, "3e09")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "–"), (1.0, "1.00"), (1234.4, "1,234"), (3e9, "3 B"), (1e20, ">999 T")]
+)
 def test_perplexities_as_text(value: float | None, text: str):
     assert perplexity(value) == text
 
