@@ -101,10 +101,14 @@ class LessonPlay:
         """Go to a beat, from anywhere; what was predicted in it before is forgotten."""
         self.beat_number = max(0, min(len(self.lesson.beats) - 1, beat))
         self.guesses.pop(self.beat_number, None)
+        self.put_back()
+
+    def put_back(self) -> None:
+        """Go to where the present beat begins, with what was predicted in it."""
         self.right.pop(self.beat_number, None)
         self.phase, self.card, self._marked, self.problem = LessonPhase.PREPARING, Card(), False, None
         self.scope.forget()
-        self._guarded(lambda: self.stage.begin(self.beat_number))
+        self._guarded(lambda: self.stage.begin(self.beat_number, self.scope.forget))
         self.on_change()
 
     def predict(self, option: int) -> bool:
@@ -180,7 +184,7 @@ class LessonPlay:
         if self.beat.question is not None:
             self.card.question = self.beat.question.text.filled(self.scope)
             self.phase = LessonPhase.ASKING
-        else:
+        if self.beat.question is None or self.guess is not None:
             self._on()
 
     def _on(self) -> None:

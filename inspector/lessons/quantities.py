@@ -451,7 +451,7 @@ def _second_model(scope: Scope) -> list[protocol.LockstepSpan]:
 def _ways(scope: Scope) -> protocol.WaysParted:
     found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
     if found is None or found.parted is None:
-        raise LookupError("both models did not diverge in this beat")
+        raise LookupError("both models did not diverge in this card")
     return found
 
 
@@ -459,7 +459,7 @@ def _ways(scope: Scope) -> protocol.WaysParted:
 def _race(scope: Scope) -> list[RaceStep]:
     steps = [each for each in scope.since if isinstance(each, RaceStep)]
     if not steps:
-        raise LookupError("no race was run in this beat")
+        raise LookupError("no race was run in this card")
     return steps
 
 
@@ -471,7 +471,7 @@ def _race(scope: Scope) -> list[RaceStep]:
 def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
     if ended is None or not 1 <= place <= len(ended.ranking):
-        raise LookupError("no beam search with so many continuations was run in this beat")
+        raise LookupError("no beam search with so many continuations was run in this card")
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
@@ -480,7 +480,7 @@ def _batch(scope: Scope) -> kinds.RunBatch:
     opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
     if opened is None or ended is None:
-        raise LookupError("no batch was run in this beat")
+        raise LookupError("no batch was run in this card")
     compared = (each for each in scope.since if isinstance(each, protocol.LaneCompared))
     return kinds.RunBatch(opened, ended.totals, tuple(compared))
 
@@ -489,7 +489,7 @@ def _batch(scope: Scope) -> kinds.RunBatch:
 def _round(scope: Scope) -> protocol.DraftRound:
     rounds = [each for each in scope.since if isinstance(each, protocol.DraftRound) and each.stage == "taken"]
     if not rounds:
-        raise LookupError("no round was taken in this beat")
+        raise LookupError("no round was taken in this card")
     return rounds[-1]
 
 
@@ -505,7 +505,7 @@ def _speculation(scope: Scope) -> SpeculationTotals:
 def _verified(scope: Scope) -> protocol.SpeculationVerified:
     found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
     if found is None:
-        raise LookupError("nothing was verified in this beat")
+        raise LookupError("nothing was verified in this card")
     return found
 
 
@@ -543,7 +543,7 @@ def _learned(scope: Scope, step: int) -> kinds.Learned:
 def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
     drawn = [each.next for each in scope.since if isinstance(each, protocol.Resampled) and each.next.reroll]
     if not drawn:
-        raise LookupError("nothing was drawn again in this beat")
+        raise LookupError("nothing was drawn again in this card")
     return kinds.Redrawn(tuple(drawn), text)
 
 
@@ -551,5 +551,5 @@ def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
 def _prefill(scope: Scope) -> Prefilled:
     read = next((each for each in reversed(scope.since) if isinstance(each, Prefilled)), None)
     if read is None:
-        raise LookupError("no prompt was read in this beat")
+        raise LookupError("no prompt was read in this card")
     return read
