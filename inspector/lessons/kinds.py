@@ -37,6 +37,7 @@ from engine.protocol import (
     WordApart,
 )
 from inspector.display import token_label
+from inspector.documents.race import paces
 from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, near_top
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
@@ -378,10 +379,10 @@ KV = SubjectKind("the KV cache", "bytes", {
 })  # fmt: skip
 
 
-def _growth(steps: Sequence[RaceStep], lane: str) -> Value:
-    """Milliseconds of a step in one lane: the median of the last five over that of the first five."""
-    first, last = ([getattr(each, lane) for each in some] for some in (steps[:5], steps[-5:]))
-    return times(sorted(last)[len(last) // 2] / sorted(first)[len(first) // 2], timed=True)
+def _growth(steps: Sequence[RaceStep], cached: bool) -> Value:
+    """Milliseconds of a step in one lane: the last ones over the first ones, as its screen has them."""
+    first, last = paces(steps, cached)
+    return times(last / first, timed=True)
 
 
 RACE = SubjectKind("a race", "equal", {
@@ -389,10 +390,10 @@ RACE = SubjectKind("a race", "equal", {
     "tokens": ("tokens at its end", lambda of: count(of[-1].tokens)),
     "first": ("tokens at its first step", lambda of: count(of[0].tokens)),
     "longer": ("how many times longer the text is at its end", lambda of: times(of[-1].tokens / of[0].tokens)),
-    "cached_growth": ("the last step with the cache over the first, medians of five",
-                      lambda of: _growth(of, "cached_ms")),
-    "uncached_growth": ("the last step without the cache over the first, medians of five",
-                        lambda of: _growth(of, "uncached_ms")),
+    "cached_growth": ("the last steps with the cache over the first, medians of seven",
+                      lambda of: _growth(of, True)),
+    "uncached_growth": ("the last steps without the cache over the first, medians of seven",
+                        lambda of: _growth(of, False)),
     "ratio": ("all steps without the cache over all with it",
               lambda of: times(of[-1].uncached_total_ms / of[-1].cached_total_ms, timed=True)),
     "kv_growth": ("the cache's bytes at its end over those at its first step",

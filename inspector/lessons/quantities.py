@@ -28,7 +28,6 @@ from engine.setting import check
 from engine.settings import BY_NAME, Settings
 from inspector.lessons import kinds
 from inspector.lessons.actions import ATTENTION, EACH_OFF, LENS, LessonView, Told, contrast, making, sweeping
-from inspector.lessons.errors import LessonError
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
 from inspector.session.client import Request
@@ -143,11 +142,6 @@ class Scope:
     def _receive(self, record: Record) -> None:
         if self.controller.client.answering not in self._ids and not isinstance(record, QuestionAsked):
             self.since.append(record)
-
-
-def missing(line: int, what: str) -> LessonError:
-    """A value that this run doesn't have."""
-    return LessonError(line, f"There is no {what} here.", rule="quantity")
 
 
 # ---- the list -----------------------------------------------------------------------------------

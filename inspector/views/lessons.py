@@ -592,7 +592,9 @@ def _situation(play: LessonPlay, following: CoursePlace | None) -> str:
 def _lines(own: LessonActions, play: LessonPlay) -> Iterator[Content]:
     if play.problem is not None:
         yield Content.styled(visible(str(play.problem)), "$text-error")
-        yield Content(f"{key_for('lesson.again')} restarts this card: the lesson goes back to where it begins.")
+        yield Content(
+            f"{key_for('lesson.again')} restarts this card: the lesson goes back to where it begins."
+        )
         return
     options = Content("   ").join(_option(play, place) for place in range(len(play.options)))
     match play.phase:
