@@ -107,7 +107,7 @@ def document(read: ExpertsRead, most: int | None = None) -> Iterator[Block]:
         yield Table(COLUMNS[:-1], [*map(_state, read.states[:most])])  # the change is there in words
         yield sentence(STATES)
     if most is not None and (left := max(0, len(read.layers) - most) + max(0, len(read.states) - most)):
-        yield sentence(f"{count(left)} more rows are left out.")
+        yield sentence(f"{counted(left, 'more row')} left out.")
     yield from sentences(map(visible, read.missing))
 
 

@@ -22,7 +22,7 @@ from inspector.lessons.values import Value, near_draw
 
 OWN_DTYPES = ("file", "float32")
 """The types that the program may choose by itself for a model."""
-MEASURED = ("probability", "bits", "number", "ms", "times")
+MEASURED = ("probability", "bits", "number", "ms", "times", "draw")
 """Units of numbers that are equal by no accident."""
 
 

@@ -89,7 +89,7 @@ def draw(value: float | None) -> Value:
     """
     if value is None:
         raise LookupError("a draw was not recorded")
-    return number(value)
+    return Value("draw", value)
 
 
 def text(words: str) -> Value:

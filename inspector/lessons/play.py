@@ -20,6 +20,7 @@ from inspector.lessons.lesson import Beat, Lesson, LessonPhase, Option
 from inspector.lessons.quantities import Scope, Unanswered
 from inspector.lessons.stages import LessonStage
 from inspector.lessons.values import Value
+from inspector.scales import counted
 from inspector.session.controller import Controller
 
 
@@ -90,6 +91,12 @@ class LessonPlay:
         """How far it is, to be kept."""
         over = self.phase is LessonPhase.ENDED
         return LessonProgress(0 if over else self.beat_number, dict(self.right), over)
+
+    @property
+    def result(self) -> str:
+        """How many predictions were right, in a sentence."""
+        right, asked = sum(self.right.values()), sum(beat.question is not None for beat in self.lesson.beats)
+        return f"{right} of {counted(asked, 'prediction')} {'was' if right == 1 else 'were'} right."
 
     def know(self, kept: LessonProgress, beat: int) -> None:
         """Take what was predicted before a beat as it was kept."""

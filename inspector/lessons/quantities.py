@@ -30,6 +30,7 @@ from inspector.lessons import kinds
 from inspector.lessons.actions import ATTENTION, EACH_OFF, LENS, LessonView, Told, contrast, making, sweeping
 from inspector.lessons.kinds import SubjectKind
 from inspector.lessons.values import Value
+from inspector.scales import counted
 from inspector.session.client import Request
 from inspector.session.controller import Controller
 from inspector.state.beams import BeamHistory
@@ -186,7 +187,7 @@ def _next(scope: Scope) -> Distribution:
 def _step(scope: Scope, number: int) -> Step:
     steps = scope.timeline.completion
     if not 1 <= number <= len(steps):
-        raise LookupError(f"the completion has {len(steps)} steps")
+        raise LookupError(f"the completion has {counted(len(steps), 'step')}")
     return steps[number - 1]
 
 

@@ -638,7 +638,7 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
     if play.lesson.about:
         yield Content(visible(play.lesson.about))
     if asked:
-        yield Content(f"{sum(play.right.values())} of {asked} predictions were right.")
+        yield Content(play.result)
     if course is None:
         return
     title = visible(course.course.title)

@@ -454,7 +454,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return
         model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
         hidden = len(view.distribution.candidates) - len(self._places)
-        note = f"{hidden} more rows ↑↓" if hidden else ""
+        note = f"{scales.counted(hidden, 'more row')} ↑↓" if hidden else ""
         if view.failure is not None:
             lacks = f"not recorded · {REPLAY_ADVICE}" if timeline.recorded else f"logits dropped · {ADVICE}"
             note = with_keys(lacks)

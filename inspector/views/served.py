@@ -19,6 +19,7 @@ from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
+from inspector.scales import counted
 from inspector.served.listing import asked, outcome, verdict_words
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.served.replies import Exchange, ServedReply
@@ -166,7 +167,7 @@ class ServedActions(ToolActions):
         if result is None:
             waits = self._why or "The prompt is read first."
             if self._rescoring is not None:
-                waits = f"The reply is computed again: {self._rescoring.done:,} tokens so far."
+                waits = f"The reply is computed again: {counted(self._rescoring.done, 'token')} so far."
             return centred(((waits, muted),), width, height)
         rows = fact_rows(self._facts, width, muted, base)[: max(1, height - _LEAST_ROWS - 2)]
         selected, last = self.timeline.selected, len(result.steps) - 1
@@ -186,7 +187,7 @@ _LEAST_ROWS = 5
 
 def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str, str]]:
     """The comparison of a reply, as names and sentences."""
-    tokens = f"{len(result.steps):,} tokens"
+    tokens = counted(len(result.steps), "token")
     if result.source is not None:
         yield "here", f"{tokens}, {verdict_words(result)}"
         yield "known by", SOURCES[result.source]
@@ -197,7 +198,7 @@ def facts_of(result: Rescored, reply: ServedReply | None) -> Iterator[tuple[str,
     served = reply.prompt_tokens if reply is not None else None
     if served is not None:
         same = "as many as" if served == result.prompt_tokens else f"{served:,}"
-        yield "prompt", f"{result.prompt_tokens:,} tokens, {same} at the server"
+        yield "prompt", f"{counted(result.prompt_tokens, 'token')}, {same} at the server"
     if not result.same_text:
         yield "text", "the served text differs from that of these tokens"
     yield from (("note", each) for each in result.notes)

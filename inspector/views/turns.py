@@ -15,7 +15,7 @@ from engine.protocol import AddTurn, PromptOpened, Record, Step, TurnDiffers
 from inspector.display import truncate, visible
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
-from inspector.scales import count, milliseconds
+from inspector.scales import count, counted, milliseconds
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
@@ -57,7 +57,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         window = self.timeline.facts.context_window if self.timeline.facts else None
         room = f", room for {max(0, window - held):,} more" if window else ""
         yield Remark(
-            f"Turn {turns + 1} of the conversation, after {held:,} tokens{room}. They stay as they are."
+            f"Turn {turns + 1} of the conversation, after {counted(held, 'token')}{room}. They stay as they are."
         )
         yield SafeTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
         yield Remark("⏎ sends, ctrl+j begins a line. The template's own tokens are put around it.")

@@ -19,7 +19,7 @@ from inspector.cli.driver import Summary, Writer, run
 from inspector.cli.exit import output
 from inspector.cli.writers.json_lines import JsonLines
 from inspector.display import visible
-from inspector.scales import COLD, amount, milliseconds, prompt_rate, rate, size
+from inspector.scales import COLD, amount, counted, milliseconds, prompt_rate, rate, size
 from inspector.state.conditions import NO_CACHE, defaults_of, draft, requested, settings_words
 from inspector.state.segments import PathRun, PathSegments, Segments
 from inspector.state.speculation import Speculation, SpeculationTotals, verdict
@@ -222,7 +222,7 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     if summary.facts is not None:
         yield "model", _model(summary.facts)
     if (prefilled := summary.prefilled) is not None:
-        tokens = f"{len(prefilled.tokens)} tokens", prompt_rate(prefilled.prompt_tps)
+        tokens = counted(len(prefilled.tokens), "token"), prompt_rate(prefilled.prompt_tps)
         yield "prompt", ", ".join(filter(None, tokens))
         cold = f", {COLD}" if prefilled.cold else ""
         yield "first token", milliseconds(prefilled.ttft_ms) + cold
@@ -270,7 +270,7 @@ def _kv(kv: protocol.KVReading) -> str:
     """The contents of the cache; without one, the tokens that the last pass ran and dropped."""
     if kv.passed_tokens:
         return f"off: the last pass ran {kv.passed_tokens} tokens and dropped {size(kv.passed_bytes)}"
-    return f"{kv.offset} tokens, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
+    return f"{counted(kv.offset, 'token')}, {size(kv.used_bytes)} of {size(kv.allocated_bytes)}"
 
 
 def _model(facts: protocol.ModelFacts) -> str:
@@ -282,7 +282,7 @@ def _model(facts: protocol.ModelFacts) -> str:
 
 def _finish(summary: Summary) -> str:
     """Why it ended and after how many tokens, which may be one and the same."""
-    steps = f"{summary.steps} tokens"
+    steps = counted(summary.steps, "token")
     if not summary.detail:
         return f"{summary.reason}, {steps}"
     return f"{summary.reason}: {summary.detail}" + ("" if summary.detail.startswith(steps) else f", {steps}")

@@ -548,7 +548,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             self.title(Content(name), Content(timeline.concealed_as))
             return
         more = len(self._rows) - len(set(self._places))
-        hidden = f"{more} more rows ↑↓" if more > 0 else ""
+        hidden = f"{scales.counted(more, 'more row')} ↑↓" if more > 0 else ""
         if distribution.listed:
             self.title(Content(f"{name} · as the server lists it"), Content(hidden))
             return

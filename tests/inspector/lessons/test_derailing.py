@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from engine.protocol import Command
 from engine.settings import LoadSettings
+from inspector.lessons import kinds
 from inspector.lessons.catalogue import find
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.candidates import CandidatesPanel
@@ -114,3 +115,8 @@ async def test_keys_wait_while_the_model_of_a_lesson_loads(learner: LearnerKeys)
     for command in held:
         send(command)
     await learner.phase(LessonPhase.ASKING)
+
+
+def test_a_draw_on_a_card_is_cut_off_as_the_panel_does_it() -> None:
+    """Rounded, it would seem to be where its share ends."""
+    assert kinds.draw(0.3089).written(".3") == kinds.draw(0.3089).written() == "0.308"
