@@ -42,6 +42,7 @@ from inspector.lessons.values import NEAREST_DRAW, Value, margin, near_draw, nea
 from inspector.state.beams import BeamNode
 from inspector.state.session_tree import Item
 from inspector.state.speculation import SpeculationTotals
+from inspector.state.training import part_label
 
 Field = tuple[str, Callable[[Any], Value]]
 """What a field is, in a few words, and how it is read."""
@@ -636,7 +637,7 @@ class Learned(Struct, frozen=True):
     def pulled(self) -> str:
         """The part whose gradient is the largest."""
         norms = [_mean([each.norms[place] for each in self.steps]) for place in range(len(self.parts))]
-        return self.parts[norms.index(max(norms))]
+        return part_label(self.parts[norms.index(max(norms))])
 
 
 LEARNED = SubjectKind("a model that learns", "loss", {
@@ -648,7 +649,7 @@ LEARNED = SubjectKind("a model that learns", "loss", {
     "top_prob": ("the probability of that", lambda of: probability(of.look.candidates[0].prob)),
     "text": ("what it writes after its prompt: the first 60 characters",
              lambda of: text(" ".join(of.look.sample[:60].split()))),
-    "pulled": ("the part with the largest gradient", lambda of: text(of.pulled)),
+    "pulled": ("the part with the largest gradient, as its bars name it", lambda of: text(of.pulled)),
     "parameters": ("how many numbers it has", lambda of: count(of.parameters)),
     "vocabulary": ("tokens that it chooses among", lambda of: count(of.vocabulary)),
     "guess": ("the loss of a blind guess among these", lambda of: number(math.log(of.vocabulary))),

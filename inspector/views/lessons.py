@@ -268,7 +268,7 @@ class LessonActions(ToolActions):
             self.host.to_main()
             if show != arrangement.current:
                 self.host.go_to(show)
-            self._draw_borders(show == arrangement.text)
+            self._draw_borders(any(each.show == arrangement.text for each in play.lesson.beats))
         elif show != self.host.over:
             self.host.to_main()
             if play.phase is LessonPhase.REVEALED:

@@ -11,6 +11,7 @@ from inspector.lessons import kinds
 from inspector.lessons.catalogue import find
 from inspector.lessons.lesson import LessonPhase
 from inspector.main.panels.candidates import CandidatesPanel
+from inspector.main.panels.text import BORDERS, TextPanel
 from tests.inspector.lessons.playing import LearnerKeys
 from tests.inspector.outside import outside
 
@@ -120,3 +121,18 @@ async def test_keys_wait_while_the_model_of_a_lesson_loads(learner: LearnerKeys)
 def test_a_draw_on_a_card_is_cut_off_as_the_panel_does_it() -> None:
     """Rounded, it would seem to be where its share ends."""
     assert kinds.draw(0.3089).written(".3") == kinds.draw(0.3089).written() == "0.308"
+
+
+@pytest.mark.lesson(listed=find("pieces"), beat=4)
+async def test_the_space_at_the_end_of_a_prompt_can_be_seen(learner: LearnerKeys) -> None:
+    assert learner.app.main.panel(TextPanel).view == BORDERS
+
+
+@pytest.mark.lesson(listed=find("learning"), beat=3)
+async def test_a_card_names_a_layer_as_the_bars_do(learner: LearnerKeys) -> None:
+    """And it says to predict, though there is no prompt."""
+    assert learner.app.main.status.left.startswith("Predict: press 1-3")
+    await learner.press("2", "h")
+    await learner.phase(LessonPhase.REVEALED)
+    assert learner.play.right == {3: True}
+    assert "L1, the first one" in learner.told
