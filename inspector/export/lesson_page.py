@@ -67,7 +67,7 @@ def page(lesson: Lesson, trace: Path, parts: Iterable[ExportPart]) -> str:
     minutes = f", about {lesson.minutes:g} minutes" if lesson.minutes else ""
     return filled("lesson.html", ["page.css", "lesson.css"], SCRIPTS, {
         "title": escape(visible(lesson.title)),
-        "kicker": escape(f"A lesson on how a language model writes: {counted(total, 'beat')}{minutes}"),
+        "kicker": escape(f"A lesson on how a language model writes: {counted(total, 'card')}{minutes}"),
         "beats": "\n".join(written(_section(number, each, total)) for number, each in enumerate(beats, 1)),
         "about": about,
         "source": escape(f"Model: {visible(lesson.model)}. Every number is of one recorded run."),

@@ -176,7 +176,7 @@ class _Walk:
         self._refuse_failure(beat)
         if play.problem is None and self._idle:
             action = play.stage.left[0]
-            hint = "Let the beat begin where it does change something."
+            hint = "Let the card begin where it does change something."
             raise LessonError(action.line, f"The action {action} changed nothing.", hint, "ends")
 
     @property

@@ -241,7 +241,7 @@ def _completion(scope: Scope, text: str = "") -> kinds.Generated:
     return kinds.Generated(steps, occurrences, reason, detail)
 
 
-@_listed("added.perplexity", kinds.COMPLETION, "The tokens generated since this beat began.")
+@_listed("added.perplexity", kinds.COMPLETION, "The tokens generated since this card began.")
 def _added(scope: Scope) -> kinds.Generated:
     return kinds.Generated(tuple(each for each in scope.since if isinstance(each, Step)))
 
@@ -442,7 +442,7 @@ def _second_model(scope: Scope) -> list[protocol.LockstepSpan]:
     return read
 
 
-@_listed("ways", kinds.WAYS, "The continuations of both models, in this beat.")
+@_listed("ways", kinds.WAYS, "The continuations of both models, in this card.")
 def _ways(scope: Scope) -> protocol.WaysParted:
     found = next((each for each in reversed(scope.since) if isinstance(each, protocol.WaysParted)), None)
     if found is None or found.parted is None:
@@ -450,7 +450,7 @@ def _ways(scope: Scope) -> protocol.WaysParted:
     return found
 
 
-@_listed("race", kinds.RACE, "The race of this beat.")
+@_listed("race", kinds.RACE, "The race of this card.")
 def _race(scope: Scope) -> list[RaceStep]:
     steps = [each for each in scope.since if isinstance(each, RaceStep)]
     if not steps:
@@ -461,7 +461,7 @@ def _race(scope: Scope) -> list[RaceStep]:
 @_listed(
     "beams(2)",
     kinds.BEAMS,
-    "A continuation of this beat's beam search: the best, or with a number the second, and so on.",
+    "A continuation of this card's beam search: the best, or with a number the second, and so on.",
 )
 def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BeamEnded)), None)
@@ -470,7 +470,7 @@ def _beams(scope: Scope, place: int = 1) -> kinds.Searched:
     return kinds.Searched(ended.ranking[place - 1], ended.greedy, scope.timeline.of(BeamHistory).nodes)
 
 
-@_listed("batch", kinds.BATCH, "The batch of this beat.")
+@_listed("batch", kinds.BATCH, "The batch of this card.")
 def _batch(scope: Scope) -> kinds.RunBatch:
     opened = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchOpened)), None)
     ended = next((each for each in reversed(scope.since) if isinstance(each, protocol.BatchEnded)), None)
@@ -480,7 +480,7 @@ def _batch(scope: Scope) -> kinds.RunBatch:
     return kinds.RunBatch(opened, ended.totals, tuple(compared))
 
 
-@_listed("round", kinds.ROUND, "The last round of speculation of this beat.")
+@_listed("round", kinds.ROUND, "The last round of speculation of this card.")
 def _round(scope: Scope) -> protocol.DraftRound:
     rounds = [each for each in scope.since if isinstance(each, protocol.DraftRound) and each.stage == "taken"]
     if not rounds:
@@ -496,7 +496,7 @@ def _speculation(scope: Scope) -> SpeculationTotals:
     return totals
 
 
-@_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this beat.")
+@_listed("verified", kinds.VERIFIED, "The speculated tokens, decoded again by plain steps in this card.")
 def _verified(scope: Scope) -> protocol.SpeculationVerified:
     found = next((each for each in scope.since if isinstance(each, protocol.SpeculationVerified)), None)
     if found is None:
@@ -534,7 +534,7 @@ def _learned(scope: Scope, step: int) -> kinds.Learned:
     return kinds.Learned(tuple(until[-RECENT:]), look, begun.parts, begun.parameters, begun.vocabulary)
 
 
-@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this beat; with a token, how often it was drawn.")
+@_listed("rerolls('girl')", kinds.REROLLS, "The draws of this card; with a token, how often it was drawn.")
 def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
     drawn = [each.next for each in scope.since if isinstance(each, protocol.Resampled) and each.next.reroll]
     if not drawn:
@@ -542,7 +542,7 @@ def _rerolls(scope: Scope, text: str = "") -> kinds.Redrawn:
     return kinds.Redrawn(tuple(drawn), text)
 
 
-@_listed("prefill", kinds.PREFILL, "The reading of the prompt of this beat.")
+@_listed("prefill", kinds.PREFILL, "The reading of the prompt of this card.")
 def _prefill(scope: Scope) -> Prefilled:
     read = next((each for each in reversed(scope.since) if isinstance(each, Prefilled)), None)
     if read is None:

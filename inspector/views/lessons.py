@@ -645,8 +645,8 @@ def _ended(play: LessonPlay, course: CoursePlace | None) -> Iterator[Content]:
     if course.following is None:
         yield Content(f"{title} is at its end.")
     else:
-        lesson = course.following.listed.lesson
-        following = f"next comes {visible(lesson.title)}, {lesson.minutes:g} minutes."
+        after = course.following
+        following = f"next comes {visible(after.listed.lesson.title)}, {after.minutes:g} minutes."
         yield Content(f"{title}, {course.named}; {following}")
 
 
@@ -976,7 +976,8 @@ class LessonsView(View):
         number = each.place + 1 if isinstance(each, CoursePlace) else each.number
         reached = self._progress.get(lesson.id, LessonProgress())
         far = f"{reached.beat + 1}/{len(lesson.beats)}" if reached.beat else ""
-        return str(number), lesson.title, lesson.minutes, f"{'✓' * reached.done} {far}".strip()
+        minutes = each.minutes if isinstance(each, CoursePlace) else lesson.minutes
+        return str(number), lesson.title, minutes, f"{'✓' * reached.done} {far}".strip()
 
     def show(self) -> None:
         """Show everything, now."""

@@ -172,7 +172,7 @@ at("nav").append(
   make("span", { id: "where" }),
   make("button", { type: "button", id: "next", onclick: next }, "Next →"),
   make("p", { class: "hint" }, make("kbd", {}, "1"), " to ", make("kbd", {}, "4"), " predict, ", make("kbd", {}, "⏎"),
-    " goes on, ", make("kbd", {}, "←"), " ", make("kbd", {}, "→"), " between the beats."));
+    " goes on, ", make("kbd", {}, "←"), " ", make("kbd", {}, "→"), " between the cards."));
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
