@@ -212,7 +212,8 @@ class Setting(Struct, frozen=True):
             return int(token), float(value)
         except ValueError:
             message = (
-                f'{self.label} must be ID=VALUE or "TEXT"=VALUE, such as 451=-5 or " cat"=-5, not {part!r}.'
+                f'{self.label} must be ID=VALUE or "TEXT"=VALUE, with a comma between two of them, such as '
+                f'451=-5, " cat"=-5, not {part!r}.'
             )
             raise SettingsError(self.name, message) from None
 
@@ -220,7 +221,7 @@ class Setting(Struct, frozen=True):
         if isinstance(token, int):
             return token
         if token_id is None:
-            message = f"{self.label}: no model is at hand to look up “{token}”."
+            message = f"No model is at hand to look up “{token}”."
             raise SettingsError(self.name, message, "Give the token's id.")
         return token_id(token)
 
@@ -237,7 +238,7 @@ class Setting(Struct, frozen=True):
         if len(tokens) == 1:
             return tokens[0][0]
         listed = ", ".join(f"“{part}” ({id})" for id, part in tokens[:6]) + ", …" * (len(tokens) > 6)
-        message = f"{self.label}: “{text}” is {len(tokens)} tokens{': ' if tokens else ''}{listed}."
+        message = f"“{text}” is {len(tokens)} tokens{': ' if tokens else ''}{listed}."
         raise SettingsError(self.name, message, "A bias is of one token: name one of them by its text or id.")
 
     def format(self, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
@@ -43,13 +43,12 @@ from engine.settings import LoadSettings, Settings, SpeculationSettings
 from engine.thread import EngineThread
 from inspector import keys
 from inspector.config import own_keys
-from inspector.config.own_keys import OwnKeys
 from inspector.config.preferences import Preferences, Remembered, SavedBreakpoints
 from inspector.display import visible
 from inspector.driver import ControlFilter, TerminalDriver, TerminalGone, copy_on_mac
 from inspector.keys import key_for
-from inspector.main.ahead import ImportsAhead, modules_of
-from inspector.main.key_table import KeyTable, key_table
+from inspector.main.ahead import IdleWork, imports, modules_of
+from inspector.main.key_table import key_table
 from inspector.main.screen import MainScreen
 from inspector.main.status import TOLD, notice
 from inspector.main.tool import Tool
@@ -151,7 +150,12 @@ class InspectorApp(App[int]):
         super().__init__()
         self._plugins = plugins()
         tools = (*tools, *(each.tool for each in self._plugins if each.tool is not None))
-        self._own_keys, self._table = self._read_keys(tools)
+        keys.use({})  # before anything is bound to a key or names one
+        self._table = key_table(tools)
+        self._own_keys = own_keys.read(self._table.places)
+        if self._own_keys.keys:
+            keys.use(self._own_keys.keys)
+            self._table = key_table(tools)
         self._remembered = Remembered(begins)
         self._remembered.begin(self, theme, "TEXTUAL_THEME" in os.environ)
         self.leaving = False
@@ -177,7 +181,8 @@ class InspectorApp(App[int]):
         self._saved_breakpoints = SavedBreakpoints().read()
         set_at_start = self._saved_breakpoints.values if breakpoints is None else breakpoints
         self.controller.runs.breakpoints.points = set_at_start
-        self.recorder = self._recorder(save)
+        setup, queries = self.controller.setup, self.controller.queries
+        self.recorder = Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
         self.controller.client.listen(self.recorder.receive)
         self.playback = Playback(self.controller, self.recorder, self._live_engine, self.inbox.emit, self)
         self._notes = notes
@@ -185,17 +190,8 @@ class InspectorApp(App[int]):
         self.closed_in_time = True
         """False when the engine was still at work two seconds after it was asked to end."""
         self._engine_runs = False
-        self._ahead = ImportsAhead(modules_of(tools), (program,), (self._read_styles,))
-        self.keys = KeysInOrder(self, self._hand_on, lambda: self.top)
-
-    @staticmethod
-    def _read_keys(tools: Sequence[Tool]) -> tuple[OwnKeys, KeyTable]:
-        """Use the user's own keys, before anything is bound to a key or names one; with all keys."""
-        keys.use({})
-        table = key_table(tools)
-        own = own_keys.read(table.places)
-        keys.use(own.keys)
-        return own, key_table(tools) if own.keys else table
+        self._ahead = IdleWork(self._work_ahead(tools))
+        self.keys = KeysInOrder(self, self._hand_on, lambda: self.main.top)
 
     def _engine_process(self) -> Backend:
         from engine.child import EngineProcess  # for a model over ranks alone
@@ -207,10 +203,6 @@ class InspectorApp(App[int]):
             self._engine_runs = True
             self.engine.start()
         return self.engine
-
-    def _recorder(self, save: Path | None) -> Recorder:
-        setup, queries = self.controller.setup, self.controller.queries
-        return Recorder(save, program, lambda: setup.load, lambda: queries.in_force, self._unsaved)
 
     def _unsaved(self, why: str) -> None:
         title = "No longer saved" if self.recorder.path is None else "Saved to another file"
@@ -245,8 +237,7 @@ class InspectorApp(App[int]):
     @property
     def top(self) -> Screen[Any] | Widget:
         """The dialog that is on top, or else the open view, or else the main screen."""
-        opened = self.main.open_view if self.screen is self.main else None
-        return self.screen if opened is None else opened
+        return self.main.top
 
     def get_css_variables(self) -> dict[str, str]:
         """The theme's colours, with text that can be read on each of its grounds."""
@@ -291,10 +282,14 @@ class InspectorApp(App[int]):
             return
         await super().on_event(event)
 
-    def _read_styles(self) -> None:
-        """Have the styles of dialogs and views read, before the first of them is opened."""
+    def _work_ahead(self, tools: Sequence[Tool]) -> Iterator[None]:
+        """Prepare what may be opened next, piece by piece: the styles of dialogs and views come first."""
         read_styles(self)
         self.stylesheet.parse()
+        yield
+        yield from imports(modules_of(tools))
+        program()
+        yield
 
     # ---- the engine -------------------------------------------------------------------------
 
@@ -339,8 +334,6 @@ class InspectorApp(App[int]):
 
     def _tick(self) -> None:
         """Bring what came to the screen, and play a recording on; nothing while the program is being left."""
-        if self.keys.busy:
-            self.keys.look()
         if not self._takes_records():
             return
         if self.inbox.waiting:

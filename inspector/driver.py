@@ -124,9 +124,8 @@ class TerminalDriver(LinuxDriver):
                         return
                     text = decode(data)
                     messages = parser.feed(text) if text else ()  # to the parser an empty one is the end
-                    wait = (
-                        constants.ESCAPE_DELAY
-                    )  # only when nothing more comes may an escape have been the key
+                    # only when nothing more comes may an escape have been the key
+                    wait = constants.ESCAPE_DELAY
                 for message in messages:
                     self.process_message(message)
 

@@ -178,22 +178,8 @@ KEYS: dict[str, str] = {
 """The same by the ids of all actions: `step`, `race.shorter`."""
 TABS_OF: dict[str, str] = {id: tabs for tabs, keys in _BY_TAB.items() for id in keys}
 """The tabs in which the actions of the main screen hold, empty for all."""
-FIXED = frozenset(
-    (
-        "up",
-        "down",
-        "left",
-        "right",
-        "enter",
-        "escape",
-        "tab",
-        "shift+tab",
-        "pageup",
-        "pagedown",
-        "home",
-        "end",
-    )
-)
+MOVING = frozenset(("up", "down", "left", "right", "pageup", "pagedown", "home", "end"))
+FIXED = MOVING | {"enter", "escape", "tab", "shift+tab"}
 """Keys that mean the same everywhere, as sentences say: a key of the user's own comes to them, and takes none away."""
 _own: Mapping[str, Sequence[str]] = {}
 """The person's own keys by action: see `use`."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 
 def version() -> str:
-    """The installed version; `unknown` in a checkout that was not installed."""
+    """The installed version; `from a checkout` where the program was not installed."""
     from importlib import metadata  # slow to import, and only wanted here
 
     try:
         return metadata.version("mlx-inspector")
     except metadata.PackageNotFoundError:
-        return "unknown"
+        return "from a checkout"
 
 
 def program() -> str:

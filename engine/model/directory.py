@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from engine.errors import LoadError, first_line
-from engine.files import CONFIG_LIMIT, MIB, check_regular, open_regular, read_regular
+from engine.files import CONFIG_LIMIT, MIB, check_regular, open_regular, read_regular, typed
 
 # ---- safetensors -------------------------------------------------------------------------------
 
@@ -114,6 +114,22 @@ _AGAIN, _ALL_AGAIN = "Download it again.", "Download them again."
 _GIVE_FILES = "Give the directory that holds the model's files."
 _GIVE_ADAPTER = "Give the directory that mlx_lm.lora wrote."
 _NO_CONFIG = "It is not the config of a language model."
+
+
+def named(spec: str) -> Path | None:
+    """The path that was typed as a model's name; None if it can only be a hub id.
+
+    Raises:
+        LoadError: It is a path, and there is nothing.
+        PathError: No file can have that name.
+    """
+    path = typed(spec)
+    if os.path.lexists(path):
+        return path
+    looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
+    if looks or spec.count("/") > 1 or ("/" in spec and path.parent.is_dir()):
+        raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
+    return None
 
 
 def check(path: Path, needs_weights: bool = True) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 import re
 import sys
 import tempfile
@@ -465,12 +464,7 @@ def resolve(spec: str, emit: Emit, cancel: Event, weights: bool = True) -> Path:
         return pocket.directory()
     if not spec.strip():
         raise LoadError("The model's name is empty.", "Give a directory, a hub id, or pocket.")
-    path = typed(spec)
-    if not os.path.lexists(path):
-        looks = spec.startswith((".", "/", "~")) or spec.endswith(("/", ".gguf", ".safetensors"))
-        if looks or spec.count("/") > 1 or ("/" in spec and path.parent.is_dir()):
-            raise LoadError(f"No such directory: {spec}.", "Check the path's spelling.")
-        path = _download(spec, emit, cancel, weights)
+    path = directory.named(spec) or _download(spec, emit, cancel, weights)
     directory.check(path, weights)
     return path
 

@@ -478,6 +478,17 @@ MOST = 5000
 _REPOSITORY = "models--"
 
 
+def check_typed(spec: str) -> None:
+    """Refuse what was typed as a model's name if it is a directory that can't be loaded.
+
+    Raises:
+        LoadError: With what is missing.
+        PathError: No file can have that name.
+    """
+    if (path := directory.named(spec)) is not None:
+        directory.check(path)
+
+
 def listed(
     directories: Sequence[str] = (), recent: Sequence[str] = (), stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[DiskModel]:

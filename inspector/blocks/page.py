@@ -113,8 +113,9 @@ def bar_around_zero(value: float, low: float, high: float) -> Element:
 
 
 def hint(*texts: str) -> Element:
-    """A remark in small type."""
-    return element("p", " ".join(filter(None, texts)), class_="hint")
+    """A remark in small type, of sentences: what ends without a full stop gets one."""
+    ended = (text if text.endswith((".", ":", "?", "!")) else f"{text}." for text in texts if text)
+    return element("p", " ".join(ended), class_="hint")
 
 
 def likeliest(candidates: Sequence[Candidate]) -> str:

@@ -154,7 +154,7 @@ def jsonl(instead_of: str, what: str = "one JSON object a line") -> Flags:
 
 
 NONE: dict[str, Any] = {"default": None}
-"""Of a switch that is not given: as with values, None."""
+"""The default of a switch: None if it is not given, as with values."""
 TRACE: Flags = {
     "--output -o RECORDING": "also write a recording, such as story.trace, which inspector replay opens; .zst at its "
                              "end compresses it",
@@ -182,7 +182,7 @@ GRAMMAR: Flags = {
     "--choices A,B,C": r"the completion must be one of these texts. Of these four flags only --regex reads \n and \t "
                        "as escapes",
 }  # fmt: skip
-"""Of these flags one may be given."""
+"""The flags of grammars, of which one may be given."""
 
 
 def settings(fields: Iterable[Setting], read: Callable[[str], Any] | None = None) -> Flags:
@@ -442,9 +442,12 @@ def _word(word: str, argv: Sequence[str], parser: Parser, subcommands: Sequence[
     typed = shlex.quote(word) if len(word) <= LONGEST_ECHO else "TEXT"
     for flag, what, fits in (
         ("--model", "A model", names_model(word)),
+        ("--text", "The file of a text", os.path.isfile(word)),
         ("--prompt-file", "The file of a prompt", os.path.isfile(word)),
         ("-p", "A prompt", word),
     ):
         if fits and flag in parser._option_string_actions:
-            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}")
+            lines = flag == "--prompt-file" and "--lines" in parser._option_string_actions
+            each = ", and --lines if each line of it is a prompt" * lines
+            return EngineError(message, f"{what} is given with {flag}: {parser.prog} {flag} {typed}{each}")
     return EngineError(message, f"See `{parser.prog} --help`.")

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from engine.files import read_regular
 from inspector import places
-from inspector.keys import names_of, shown, textual_name
+from inspector.keys import FIXED, MOVING, names_of, shown, textual_name
 
 NAME = "keys.toml"
 LIMIT = 64 * 1024
@@ -27,11 +27,8 @@ _LONGEST = 60
 _SUGGESTED = 10
 """Problems for which a similar name is looked for: each takes a millisecond."""
 RESERVED = {"ctrl+q": "quits everywhere", "ctrl+p": "opens the finder everywhere"}
-_PLAIN = frozenset(
-    ("space", "enter", "escape", "tab", "shift+tab", "backspace", "insert", "delete", "home", "end", "pageup",
-     "pagedown", "up", "down", "left", "right", *(f"f{number}" for number in range(1, 25)))
-)  # fmt: skip
-_MOVING = frozenset(("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "delete"))
+_PLAIN = FIXED | {"space", "backspace", "insert", "delete", *(f"f{number}" for number in range(1, 25))}
+_MODIFIED = MOVING | {"delete"}
 _ALIASES = frozenset("hijm[")
 """Keys that with ctrl are backspace, tab, enter and escape to a terminal."""
 
@@ -128,7 +125,7 @@ def can_be_sent(key: str) -> bool:
         return name in _PLAIN or len(shown(name)) == 1
     if modifier == "ctrl" and len(last) == 1:
         return last in "abcdefghijklmnopqrstuvwxyz" and last not in _ALIASES
-    return name in _PLAIN or (modifier in ("ctrl", "shift") and last in _MOVING)
+    return name in _PLAIN or (modifier in ("ctrl", "shift") and last in _MODIFIED)
 
 
 def _doubles(own: Mapping[str, tuple[str, ...]], places: Sequence[Place]) -> Iterator[tuple[str, str]]:

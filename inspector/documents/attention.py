@@ -35,7 +35,7 @@ from inspector.display import pad, quoted, token_label, visible
 from inspector.documents.parts import Exhibit, Exported, ExportPart, looked_at
 from inspector.scales import bits, count, counted, percent
 from inspector.state.inside import Answers
-from inspector.state.session_tree import Item, quoted_label
+from inspector.state.session_tree import Item, place_name, quoted_label
 from inspector.state.timeline import Timeline
 from inspector.widgets.charts import in_sight
 from inspector.widgets.rows import Row
@@ -363,6 +363,11 @@ def _label(path: Sequence[Item], place: int) -> str:
     return token_label(path[place].text, path[place].raw) if place < len(path) else ""
 
 
+def _placed(path: Sequence[Item], place: int) -> str:
+    """A token with its number."""
+    return f"{_label(path, place)} ({place_name(path[place]) if place < len(path) else place + 1})"
+
+
 def _looked_at(weights: Sequence[float], path: Sequence[Item], most: int | None = None) -> Table:
     """The tokens with the largest weights: weight, token, distance; and the sum of the others."""
     order = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)
@@ -451,11 +456,7 @@ def strongest(read: AttentionRead, path: Sequence[Item], most: int | None = STRO
     rows = []
     for head, weights in heads:
         best = sorted(range(len(weights)), key=weights.__getitem__, reverse=True)[:TOP]
-        cells = (
-            cell
-            for place in best
-            for cell in (f"{_label(path, place)} ({place + 1})", percent(weights[place]))
-        )
+        cells = (cell for place in best for cell in (_placed(path, place), percent(weights[place])))
         rows.append(TableRow((head.name, *cells)))
     pairs = (Column("looks at"), number("weight"), *(Column("then"), number("weight")) * (TOP - 1))
     yield Table((Column("head"), *pairs), rows)

@@ -36,7 +36,7 @@ HEADS = 4
 """Heads of an attention that the sentence about it names at most."""
 DIRECT = (
     "Direct effects only. What a part does through later layers counts in their bars; for the total effect, switch it "
-    "off ({interventions})."
+    "off"
 )
 SHORT = {"attention": "attn", "embedding": "embed", "recurrence": "recur"}
 SEEN = 0.005
@@ -189,7 +189,8 @@ def bars(
     if at is not None and rows:
         yield sentence(*(_about(read, rows[at], most) for most in range(HEADS, -1, -1)), lines=2, priority=3)
     yield from sentences(map(visible, read.notes), priority=2)
-    yield sentence(with_keys(DIRECT), tone="muted", priority=1)
+    key = with_keys(" ({interventions})") if at is not None else ""  # in a panel, where it does that
+    yield sentence(f"{DIRECT}{key}.", tone="muted", priority=1)
 
 
 def ends_of(names: Sequence[str]) -> tuple[tuple[str, ...], ...]:

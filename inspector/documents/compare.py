@@ -36,7 +36,8 @@ MOST = 8192
 """Ids of each side that are searched for matches; later ones are paired in order."""
 _Window = tuple[int, ...]
 LEFT, RIGHT = 0, 1
-SIDES = ("left", "right")
+SIDES = ("this path", "the other")
+"""The sides in a sentence, left and right: their texts also stand one above the other."""
 
 
 class Match(Struct, frozen=True):
@@ -407,14 +408,14 @@ def lines(comparison: Comparison) -> Iterator[Line]:
 def _diverges(comparison: Comparison) -> str:
     shared = f"after {counted(comparison.shared, 'shared token')}"
     if comparison.same:
-        return f"two branches of the same {counted(comparison.same, 'token')} from here on, {shared}"
+        return f"{_same(comparison.same)} in two branches, {shared}"
     return f"{_ends(comparison, 0) or 'they diverge here'}, {shared}"
 
 
 def _ends(comparison: Comparison, tokens: int) -> str:
     """Words for a side that ends after so many tokens of its own; empty if neither does."""
     sides = zip(SIDES, comparison.totals, strict=True)
-    return next((f"the {side} one ends here" for side, own in sides if own.tokens == tokens), "")
+    return next((f"{side} ends here" for side, own in sides if own.tokens == tokens), "")
 
 
 def divergence_words(comparison: Comparison) -> tuple[str, str]:
@@ -427,15 +428,18 @@ def _diverges_again(comparison: Comparison, place: int) -> str:
     """The rule at a pair that is not the same on both sides, after pairs that are."""
     if place > comparison.shared + comparison.same:
         return "they diverge again"
-    same = counted(comparison.same, "token")
-    return _ends(comparison, comparison.same) or f"they diverge here, after the same {same}"
+    return _ends(comparison, comparison.same) or f"they diverge here, after {_same(comparison.same)}"
 
 
 def _matches(match: Match) -> str:
-    words = f"they match again: the same {counted(match.length, 'token')}"
+    words = f"they match again: {_same(match.length)}"
     if not match.shift:
         return words
-    return f"{words}, {abs(match.shift)} later on the {SIDES[match.shift > 0]}"
+    return f"{words}, {abs(match.shift)} later in {SIDES[match.shift > 0]}"
+
+
+def _same(count: int) -> str:
+    return f"the same {counted(count, 'token') if count > 1 else 'token'}"
 
 
 def summary(comparison: Comparison) -> str:
@@ -443,7 +447,7 @@ def summary(comparison: Comparison) -> str:
     again = comparison.matches[1 if comparison.same else 0 :]
     met = f"{counted(len(again), 'match')}, {counted(sum(match.length for match in again), 'token')}"
     if comparison.same:
-        return f"the same {counted(comparison.same, 'token')}" + (f"; {met}" if again else "")
+        return _same(comparison.same) + (f"; {met}" if again else "")
     return met if again else f"no further run of {LEAST} shared tokens"
 
 
@@ -480,12 +484,11 @@ def lead(comparison: Comparison, tree: SessionTree) -> str:
     if not comparison.same:
         return differently.rstrip()
     tokens = [side.tokens for side in comparison.totals]
-    count = counted(comparison.same, "token")
-    same = f"Same {count}" if min(tokens) == comparison.same else f"The first {count} are the same"
+    same = _same(comparison.same).removeprefix("the ").capitalize()
     longer = [side for side, own in zip(SIDES, tokens, strict=True) if own > comparison.same]
     if not sides and not longer and len(found) == comparison.same and not comparison.largest:
         return f"{same}, made in the same way, with the same probabilities: nothing differs."
-    more = f", then the {longer[0]} one continues" if longer else ""
+    more = f", then {longer[0]} continues" if longer else ""
     if len(longer) > 1:
         more = ", then they diverge"
     return f"{differently or 'Made in the same way. '}{same}{more}{_probabilities(comparison)}"

@@ -21,7 +21,6 @@ DEEPEST = 12
 """Levels of the tree at most."""
 ENOUGH = 5
 """Expected draws from which on a frequency says something, as in the chi-square test."""
-TOSSED = "XTC tosses a coin for each draw: expected is the mean of both outcomes."
 LISTED = 24
 """Tokens of an export at most, the most frequent first."""
 COLUMNS = (
@@ -53,21 +52,15 @@ def frequencies(drawn: DrawsCounted, most: int | None = None) -> Iterator[Block]
     yield GAP
     yield sentence(f"{verdict(drawn)}.")
     if drawn.tossed:
-        yield sentence(TOSSED, priority=2)
+        yield sentence("XTC tosses a coin for each draw: expected is the mean of both outcomes.", priority=2)
 
 
 def _row(each: DrawnToken, draws: int) -> TableRow:
     share, label = each.count / draws, truncate(token_label(each.text), LABEL)
-    band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying(each, draws) else ''}"
+    # of rarer tokens only those that came are seen: their frequency is always above what is stated
+    outlying = each.prob * draws >= ENOUGH and not each.low <= each.prob <= each.high
+    band = f"{percent(each.low)} to {percent(each.high)}{' !' if outlying else ''}"
     return TableRow((label, percent(each.prob), percent(share), band, count(each.count), Bar(share)))
-
-
-def outlying(outcome: DrawnToken, draws: int) -> bool:
-    """True if the stated probability lies outside the interval, where five or more draws were expected.
-
-    Of rarer tokens only those that came are seen: their frequency is always above what is stated.
-    """
-    return outcome.prob * draws >= ENOUGH and not outcome.low <= outcome.prob <= outcome.high
 
 
 def verdict(drawn: DrawsCounted) -> str:

@@ -13,7 +13,7 @@ from inspector.display import quoted, token_label, visible
 from inspector.documents.attribution import ends_of
 from inspector.documents.parts import ExportPart, looked_at
 from inspector.scales import count, signed
-from inspector.state.session_tree import Item
+from inspector.state.session_tree import Item, place_name
 
 LISTED = 12
 """Tokens in the table of a page or a terminal: the largest."""
@@ -136,21 +136,26 @@ def document(read: GradientsRead, path: Sequence[Item]) -> Iterator[Block]:
     pieces = ((visible(path[each.place].text), each.share, f"{signed(each.value)} logits") for each in shares)
     yield HeatText((*pieces,)[-COLORED:])
     yield sentence(f"{asked_words(read)}: {method_words(read)}.")
-    yield from listed(read, largest(shares), most=LISTED)
+    yield from listed(read, path, largest(shares), most=LISTED)
 
 
 def listed(
-    read: GradientsRead, shares: Sequence[TokenShare], at: int | None = None, most: int | None = None
+    read: GradientsRead,
+    path: Sequence[Item],
+    shares: Sequence[TokenShare],
+    at: int | None = None,
+    most: int | None = None,
 ) -> Iterator[Block]:
     """A row for each share, and sentences about them.
 
     Args:
         read: The answer.
+        path: Its tokens.
         shares: The largest first.
         at: The index of the selected row; None for none.
         most: The rows at most; the others are summed in one more row. None for all.
     """
-    rows = [_row(each.label, f"{each.place + 1:,}", each.share, each.value) for each in shares[:most]]
+    rows = [_row(each.label, place_name(path[each.place]), each.share, each.value) for each in shares[:most]]
     if left := shares[most:] if most is not None else []:
         sums = math.fsum(each.share for each in left), math.fsum(each.value for each in left)
         rows.append(_row(f"{count(len(left))} others", "", *sums, tone="muted"))

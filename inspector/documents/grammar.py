@@ -80,7 +80,7 @@ def sentences(reading: GrammarReading) -> list[str]:
 _WORDS, _COUNT, _SHARE, _BAR = 22, 8, 11, 24
 
 
-def beginnings(on: Canvas, expected: Sequence[ExpectedBeginning], width: int, room: int) -> list[Row]:
+def beginnings(expected: Sequence[ExpectedBeginning], on: Canvas, width: int, room: int) -> list[Row]:
     """The texts that a grammar allows next: each beginning with its tokens and their probability by the model, as far
     as there is room."""
     if not expected or room < 2:

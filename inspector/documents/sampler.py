@@ -343,10 +343,7 @@ def _list(names: Sequence[str]) -> str:
 
 def label_of(distribution: Distribution, id: int) -> str:
     """A candidate by its id, as a sentence shows it."""
-    for candidate in distribution.candidates:
-        if candidate.id == id:
-            return quoted_label(candidate)
-    return f"id {id}"
+    return next((quoted_label(each) for each in distribution.candidates if each.id == id), f"id {id}")
 
 
 # ---- notes --------------------------------------------------------------------------------------

@@ -334,8 +334,6 @@ def settings_figures(recording: Recording) -> Iterator[Figure]:
         for element in value if each.kind == "texts" else (value,):
             shown = element if each.kind == "texts" else each.format(element)
             yield each.label, visible(shown) + (" (greedy)" if each.name == "temp" and not value else "")
-    if chosen.grammar is not None:
-        yield "grammar", visible(chosen.grammar.summary)
 
 
 def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
@@ -356,7 +354,7 @@ def totals(timeline: Timeline, items: Sequence[Item]) -> Iterator[Figure]:
         spread = f"p50 {milliseconds(times.p50)}, p95 {milliseconds(times.p95)}"
         overlap = ", pipelined" if any(step.ms.pipelined for step in steps) else ""
         cold = next((step.ms.total for step in steps if step.ms.cold), None)
-        first = f"; without the first, {milliseconds(cold)}, {COLD}" if cold else ""
+        first = f"; not counted: the first, {milliseconds(cold)}, {COLD}" if cold else ""
         yield "each token", f"{milliseconds(times.mean)} ({spread}), {rate(times.tps)}{overlap}{first}"
     yield from _speculation(timeline, items)
     if steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from inspector.scales import INSIDE, METRICS
 from inspector.session.prompts import Draft, given, on_show
 from inspector.session.requests import Latest
 from inspector.state.measured import Measured
+from inspector.state.timeline import Phase
 from inspector.widgets.actions import Action, ActionTable, Needs, both
 
 if TYPE_CHECKING:
@@ -101,11 +103,11 @@ TRANSPORT = Tool(
             Action("step", hint="pause", worth=12, place=10),
             Action("slower", run=lambda own: own.pace(-1), hint="pace", worth=11, place=20),
             Action("faster", run=lambda own: own.pace(1), hint="pace", worth=11, place=20),
-        ), running=True, told=False),
+        ), when=lambda own: own.timeline.phase is Phase.RUNNING, told=False),
         ActionTable("While a recording is shown", (
             Action("step", hint="next", worth=12, place=10), Action("run", hint="play", worth=11, place=20),
             Action("take_back", hint="back", worth=9, place=55),
-        ), recorded=True, told=False),
+        ), when=attrgetter("timeline.recorded"), told=False),
     ),
 )  # fmt: skip
 
@@ -118,10 +120,11 @@ class BranchActions(ToolActions):
 
     def hear(self, message: ToolMessage) -> None:
         """Highlight the candidate that was clicked, or take it."""
-        if isinstance(message, CandidateClicked):
+        if isinstance(message, CandidateChosen):
+            if self.controller.stepping:
+                self.host.answer(self.controller.navigation.choose(message.id))
+        elif isinstance(message, CandidateClicked):
             self.host.panel(CandidatesPanel).highlight(message.id)
-        elif isinstance(message, CandidateChosen) and self.controller.stepping:
-            self.host.answer(self.controller.navigation.choose(message.id))
 
     def choose(self) -> None:
         """Take the highlighted candidate at the selected token."""
@@ -450,6 +453,6 @@ SCREEN_TOOL = Tool("screen", "Screen", ScreenActions, dialogs=("inspector.main.d
     Action("help", "Help", "Show the keys, and explain what is on show.", lambda own: own.host.help(),
             synonyms="keyboard shortcuts, keys, key bindings, manual, documentation, shortcuts", hint="help",
             worth=13, place=170),
-    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.quit(),
+    Action("quit", "Quit", "Leave; ctrl+q does so from everywhere.", lambda own: own.host.app.action_quit(),
             synonyms="exit, leave, close the program, end", hint="quit", worth=8, place=180),
 ))  # fmt: skip

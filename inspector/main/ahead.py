@@ -4,43 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
 
 from inspector.main.tool import Tool
 
 QUIET = 0.1
-"""Seconds without anything to do before the first import: a step that is asked for again and again comes first."""
+"""Seconds without anything to do before the first piece: a step that is asked for again and again comes first."""
 DIALOGS = "inspector.main.dialogs"
 
 
-class ImportsAhead:
-    """Imports modules one by one, between frames.
+class IdleWork:
+    """Does work piece by piece, between frames.
 
     Args:
-        modules: Their names.
-        prepare: Called after the imports, one at a time: what else would be made at its first use.
-        first: Called before the imports.
+        work: Does one piece with each value that is taken from it.
         clock: Seconds.
     """
 
-    def __init__(
-        self,
-        modules: Iterable[str],
-        prepare: Sequence[Callable[[], object]] = (),
-        first: Sequence[Callable[[], object]] = (),
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._modules = iter(modules)
-        self._first, self._prepare, self._clock = deque(first), deque(prepare), clock
+    def __init__(self, work: Iterator[object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._work, self._clock = work, clock
         self._idle_since: float | None = None
         self.done = False
         """True if there is nothing left."""
 
     def tick(self, idle: bool) -> None:
-        """Do one thing, if there was nothing else to do for a while; called with each frame until all is done.
+        """Do one piece, if there was nothing else to do for a while; called with each frame until all is done.
 
         Args:
             idle: Whether neither the engine nor the screen has anything to do now.
@@ -50,17 +40,15 @@ class ImportsAhead:
         elif self._idle_since is None:
             self._idle_since = self._clock()
         elif self._clock() - self._idle_since >= QUIET:
-            self._next()
+            self.done = next(self._work, self) is self
 
-    def _next(self) -> None:
-        if self._first:
-            self._first.popleft()()
-        elif (name := next((each for each in self._modules if each not in sys.modules), None)) is not None:
+
+def imports(modules: Iterable[str]) -> Iterator[None]:
+    """Import modules one by one, those that weren't."""
+    for name in modules:
+        if name not in sys.modules:
             _import(name)
-        else:
-            if self._prepare:
-                self._prepare.popleft()()
-            self.done = not self._prepare
+            yield
 
 
 def _import(name: str) -> None:

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from textual.app import App
-from textual.screen import Screen
 
 from engine.protocol import HookPart, named_part
 from inspector.display import visible
-from inspector.keys import TABS, key_for
+from inspector.keys import FIXED, TABS, key_for
 from inspector.main.actions import SCREEN_TOOL
 from inspector.main.dialogs.finder import FinderDialog
 from inspector.main.finder import Findable, Index
@@ -36,9 +35,7 @@ FIRST = (
     "help",
 )  # fmt: skip
 """Actions that are offered before anything was typed: what comes, why, inside, what if, what it costs, the session."""
-MOVES = frozenset(
-    ("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "shift+tab", "escape")
-)
+MOVES = FIXED - {"enter"}
 """Keys that move about in a view: the finder does not list them."""
 SCREEN = "Screen"
 SHOWS: Mapping[HookPart, str] = {
@@ -59,7 +56,7 @@ class Everything:
 
     def __init__(self, main: MainScreen) -> None:
         self._main = main
-        self._top = top_of(main)
+        self._top = main.top
 
     def find(self, typed: str = "") -> None:
         """Show the finder.
@@ -108,9 +105,9 @@ class Everything:
 
     def _inside(self, tool: Tool) -> Iterator[Findable]:
         """The actions of keys on the screens that a tool opens, without those that only move about there."""
-        views = {found(each.opens): each for each in reversed(tool.actions) if each.opens}
-        screens = [(each, view.ACTIONS) for view, each in reversed(views.items())]
-        for opening, table in screens:
+        views = {found(each.opens): each for each in reversed(tool.opening)}
+        for view, opening in reversed(views.items()):
+            table = view.ACTIONS
             if isinstance(self._top, View) and table in self._top.tables:
                 continue
             for action in table.actions[:-1]:
@@ -151,9 +148,9 @@ class Everything:
             # what is about the screen around a tool's own one lets that stay
             beside = thing.action and self._main.table.tool(thing.action).id == SCREEN_TOOL.id
             kinds = Dialog if beside else Dialog | View
-            while isinstance(top := top_of(self._main), kinds):
+            while isinstance(top := self._main.top, kinds):
                 top.leave()
-                if top_of(self._main) is top:  # it has something to say first
+                if self._main.top is top:  # it has something to say first
                     break
         self._main.call_later(self._do, thing)
 
@@ -195,12 +192,6 @@ def _findable(
     return Findable(
         action.id, action.label, action.told, where, keys, action.synonyms, needs, run, stays, bool(opening)
     )
-
-
-def top_of(main: MainScreen) -> Screen[Any] | View:
-    """The dialog that is on top, or else the open view, or else the screen."""
-    screen, opened = main.app.screen, main.open_view
-    return screen if opened is None or isinstance(screen, Dialog) else opened
 
 
 def save_picture(app: App[Any]) -> None:

@@ -38,7 +38,8 @@ class CaptionGuide:
         if told is not self._told:
             self._told, self._due = told, told is not None and bool(told.tool)
         if self._opened is not None and self._is_over(self._opened):
-            self._leave(self._opened)
+            self._opened.dismiss()
+            self._opened = None
         if told is not None and self._due:
             self._go(told.tool)
 
@@ -60,11 +61,6 @@ class CaptionGuide:
     def _player(self) -> Player | None:
         playback = self._main.playback
         return playback.player if playback is not None else None
-
-    def _leave(self, opened: View) -> None:
-        self._opened = None
-        if not opened.left:
-            opened.dismiss()
 
     def _go(self, place: str) -> None:
         """Go to a panel, or open the screen of a tool as soon as it has something to show."""
@@ -100,5 +96,4 @@ class CaptionGuide:
 
 def recorded_actions(tool: Tool, own: ToolActions) -> list[Action]:
     """The actions that open a view of a tool that has something to show without an engine."""
-    opening = (each for each in tool.actions if each.opens and each.recorded(own))
-    return [each for each in opening if not refusal(each, own.controller, own)]
+    return [each for each in tool.opening if each.recorded(own) and not refusal(each, own.controller, own)]

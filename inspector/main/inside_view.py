@@ -138,17 +138,6 @@ def told(answers: Asked[Any], key: Hashable, width: int) -> str:
     return visible(failure.message) if failure is not None else under_way(answers)
 
 
-def refused(on: Canvas, failed: Check, family: str) -> Notice:
-    """The check that a view failed, its error, and the architecture."""
-    where = f" ({visible(failed.where)})" if failed.where else ""
-    name = CHECKS.get(failed.name, failed.name)
-    return [
-        (f"The check “{name}” failed for the architecture {visible(family)}{where}:", on.ink("bad")),
-        (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", on.ink("bad")),
-        ("So this view is not shown. Other views may be right: tab goes on to the next.", on.ink("muted")),
-    ]
-
-
 def noticed(notice: Notice, middle: bool = False) -> Drawn:
     """A notice as a block of a document, in the middle of what it is instead of, or in lines."""
 
@@ -162,10 +151,17 @@ def noticed(notice: Notice, middle: bool = False) -> Drawn:
 
 def why_missing(on: Canvas, facts: CaptureFacts | None, failure: Failure | None) -> Notice:
     """Why an answer isn't shown: a check that it failed, or the error instead of one; empty without either."""
-    if facts is not None and facts.failed is not None:
-        return refused(on, facts.failed, facts.family)
+    bad, muted = on.ink("bad"), on.ink("muted")
+    if facts is not None and (failed := facts.failed) is not None:
+        where = f" ({visible(failed.where)})" if failed.where else ""
+        name, family = CHECKS.get(failed.name, failed.name), visible(facts.family)
+        return [
+            (f"The check “{name}” failed for the architecture {family}{where}:", bad),
+            (f"off by {failed.error:.2g}, where {failed.bound:.2g} is allowed.", bad),
+            ("So this view is not shown. Other views may be right: tab goes on to the next.", muted),
+        ]
     if failure is not None:
-        return [(visible(failure.message), on.ink("bad")), (visible(failure.hint), on.ink("muted"))]
+        return [(visible(failure.message), bad), (visible(failure.hint), muted)]
     return []
 
 
@@ -344,7 +340,7 @@ def look_table(
         shared: Whether the section has rows for what all these screens can do.
         told: Whether the help has a section for it.
     """
-    table = screen_table(
+    return screen_table(
         title,
         *actions,
         Action("other_model", "Other model",
@@ -352,9 +348,8 @@ def look_table(
                lambda own: own.other_model(), hint=attrgetter("other_word"), worth=7, place=83, listed=shared),
         replace(HELP, worth=3),
         Action("inside.leave", "Back", leave, lambda own: own.back(), hint="back", worth=9, place=93, listed=shared),
-        text=text,
+        text=text, told=told,
     )  # fmt: skip
-    return replace(table, told=told)
 
 
 # ---- the view -----------------------------------------------------------------------------------
@@ -529,8 +524,7 @@ class InsideView(View, Generic[Answer]):
         if rows := self.text_rows(needed):
             self.text.styles.height = rows
         self.text.display = rows > 0
-        if self.text.frameless is not (rows == 1):
-            self.text.set_class(rows == 1, "-line")
+        self.text.set_class(rows == 1, "-line")
         answer = self.answer if self.failed is None else None
         meaning, shares, marked = self.heat(answer) if answer is not None else ("", (), ())
         place = place_of(self.path, self.timeline.selected, self.area.width - TITLED)

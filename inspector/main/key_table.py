@@ -7,7 +7,7 @@ from itertools import groupby, repeat
 
 from inspector.keys import KEYS, TABS, key_for, with_keys
 from inspector.main.actions import BRANCHING, LOOKING, SCREEN_TOOL, SETTING_UP, TRANSPORT
-from inspector.main.layout import Arrangement, PanelPlace, Place
+from inspector.main.layout import PanelPlace, Place
 from inspector.main.tool import Tool, ToolActions
 from inspector.session.controller import Controller
 from inspector.session.transport import REFUSED
@@ -15,8 +15,8 @@ from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, Offered, refuse_doubles, section
 
-Context = tuple[ToolActions, ActionTable]
-"""Actions that hold for a while, and their owner."""
+Context = tuple[str, ActionTable]
+"""Actions that hold for a while, after the id of their tool."""
 OPENING = "A recording is being opened. Wait a moment"
 MOUSE = ActionTable(
     "Mouse",
@@ -47,11 +47,11 @@ EVERYWHERE = ActionTable(
 
 
 PANELS = (
-    PanelPlace("text", "Text", Place.TEXT, "Text"),
-    PanelPlace("candidates", "Next token", Place.UPPER, "Candidates", "candidates"),
-    PanelPlace("steps", "Steps", Place.STEPS, "Steps", "steps"),
-    PanelPlace("kv", "KV cache", Place.LOWER, "KV cache", "kv"),
-    PanelPlace("timing", "Time", Place.LOWER, "Time", "timing"),
+    PanelPlace("text", "Text", Place.TEXT),
+    PanelPlace("candidates", "Next token", Place.UPPER, "candidates"),
+    PanelPlace("steps", "Steps", Place.STEPS, "steps"),
+    PanelPlace("kv", "KV cache", Place.LOWER, "kv"),
+    PanelPlace("timing", "Time", Place.LOWER, "timing"),
 )
 """The panels of every session; those of the tools follow."""
 
@@ -65,7 +65,7 @@ def panels_of(tools: Sequence[Tool]) -> Iterator[PanelPlace]:
     """The panels of some tools."""
     for tool in tools:
         if tool.panel is not None:
-            yield PanelPlace(tool.id, tool.title, Place.ANSWER, tool.title, tool.opener)
+            yield PanelPlace(tool.id, tool.title, Place.ANSWER, tool.opener)
 
 
 class KeyTable:
@@ -80,13 +80,9 @@ class KeyTable:
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self.tools: Sequence[Tool] = tuple(tools)
-        self.situations = {tool.id: tool.situation for tool in tools}
-        """The status line while a panel is the current one, by the id of its tool: see `Tool.situation`."""
-        self.openers = {tool.id: tool.opener for tool in tools}
-        """The action that shows a tool's panel or screen, by the id of the tool: see `Tool.opener`."""
-        self.opening = {tool.id: [each for each in tool.actions if each.opens] for tool in tools}
-        """The actions that open its views, by the id of a tool."""
-        self._contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
+        self.named = {tool.id: tool for tool in tools}
+        """The tools by their ids."""
+        self.contexts = [(tool.id, table) for tool in reversed(self.tools) for table in tool.contexts]
         """All of them, the topmost first, each with the id of its tool."""
         self._holding = {
             tab: [(tool.id, each) for tool in tools for each in tool.actions if each.holds(tab)]
@@ -96,8 +92,6 @@ class KeyTable:
         for tab, name in TABS.items():
             refuse_doubles(f"in the tab {name}", self._holding[tab])
         self._by_id = {each.id: (tool, each) for tool in tools for each in tool.actions}
-        self.tabs = {id: each.tabs for id, (_, each) in self._by_id.items()}
-        """Keys of the tabs in which an action holds, by its id."""
         self._by_key = {
             tab: {key: each for _, each in held for key in each.names} for tab, held in self._holding.items()
         }
@@ -178,26 +172,7 @@ class KeyTable:
         Args:
             id: Of the tool.
         """
-        return next((tool.actions[0].label for tool in self.tools if tool.id == id), "")
-
-    def contexts(
-        self, owners: Mapping[str, ToolActions], controller: Controller, arrangement: Arrangement
-    ) -> list[Context]:
-        """The contexts that hold now, the topmost first, each with its owner.
-
-        Args:
-            owners: The tools' actions.
-            controller: The session on the screen.
-            arrangement: The panels that the user looks at.
-        """
-        timeline, held = controller.timeline, []
-        running = timeline.phase is Phase.RUNNING
-        for tool, table in self._contexts:
-            if (table.recorded and not timeline.recorded) or (table.running and not running):
-                continue
-            if table.panel in ("", arrangement.answer) and (table.when is None or table.when(owners[tool])):
-                held.append((owners[tool], table))
-        return held
+        return self.named[id].actions[0].label if id in self.named else ""
 
     def at(self, key: str, tab: str, contexts: Iterable[Context]) -> Action | None:
         """The action of a key now; None if it has none.
@@ -222,24 +197,21 @@ class KeyTable:
         found = [each for each in self.actions if each.tabs and key in each.names]
         return ", ".join(f"{each.label} {'is ' if each is found[0] else ''}{each.way}" for each in found)
 
-    def now(
-        self, id: str, contexts: Iterable[Context], owners: Mapping[str, ToolActions]
-    ) -> tuple[Offered, Offered]:
-        """The meaning of an action now, and its usual one, which says what it needs: each with its owner.
+    def now(self, id: str, contexts: Iterable[Context]) -> tuple[tuple[str, Action], tuple[str, Action]]:
+        """The meaning of an action now, and its usual one, which says what it needs: each after the id of its tool.
 
         Args:
             id: Of the action.
             contexts: Those that hold.
-            owners: The tools' actions.
 
         Raises:
             KeyError: There is none.
         """
-        usual = (owners[self._by_id[id][0].id], self._by_id[id][1]) if id in self._by_id else None
-        for owner, table in contexts:
+        usual = (self._by_id[id][0].id, self._by_id[id][1]) if id in self._by_id else None
+        for tool, table in contexts:
             for each in table.actions:
                 if each.run and each.id == id:
-                    return (owner, each), usual or (owner, each)
+                    return (tool, each), usual or (tool, each)
         if usual is None:
             raise KeyError(id)
         return usual, usual
@@ -254,8 +226,8 @@ class KeyTable:
             contexts: Those that hold.
             owners: The tools' actions.
         """
-        for owner, table in contexts:
-            yield zip(repeat(owner), table.actions, strict=False)
+        for tool, table in contexts:
+            yield zip(repeat(owners[tool]), table.actions, strict=False)
         yield [(owners[tool], each) for tool, each in self._holding[tab]]
 
 
@@ -354,13 +326,12 @@ def keys_markdown(
         first = (*first, ActionTable(f"On show: {view.label}", (), view.help), *own)
     others = (each for each in table.tables if each not in first)
     groups = sorted(_groups(table), key=lambda group: group[0] != tab)
-    return _page((*first, *(section for _, section in groups), MOUSE, *others, DIALOGS, OWN, EVERYWHERE))
+    parts = ["# Keys", *_sections(first), *(section for _, section in groups)]
+    return "\n".join((*parts, *_sections((MOUSE, *others, DIALOGS, OWN, EVERYWHERE)))) + "\n"
 
 
-def _page(tables: Iterable[ActionTable | str]) -> str:
-    parts = (each if isinstance(each, str) else "\n".join(section(each)) for each in tables
-             if isinstance(each, str) or each.told)  # fmt: skip
-    return "\n".join(("# Keys", *parts)) + "\n"
+def _sections(tables: Iterable[ActionTable]) -> Iterator[str]:
+    return ("\n".join(section(each)) for each in tables if each.told)
 
 
 def _groups(table: KeyTable) -> Iterator[tuple[str, str]]:

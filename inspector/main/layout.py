@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 from textual.css.styles import Styles
 from textual.geometry import Region
-from textual.screen import Screen
 from textual.widget import Widget
 
 if TYPE_CHECKING:
-    from inspector.main.view import View
+    from inspector.main.screen import MainScreen
 
 MINIMUM = (40, 10)
 """Columns and rows."""
@@ -78,8 +77,6 @@ class PanelPlace(Struct, frozen=True):
     name: str
     """The name at the end of the status line, if one panel is shown at a time."""
     place: Place
-    label: str = ""
-    """As a message names it."""
     view: str = ""
     """Id of the action that shows it."""
 
@@ -108,11 +105,6 @@ class Arrangement:
         self.alone = False
         """True if the text and the answer are shown alone."""
 
-    @property
-    def panel(self) -> PanelPlace:
-        """The current panel."""
-        return self.by_id[self.current]
-
     def go(self, panel: str, layout: Layout) -> None:
         """Make a panel the current one, and the answer, unless it is the text, or has a place of its own."""
         beside = self.by_id[panel].place is Place.STEPS and layout is Layout.GRID
@@ -120,10 +112,6 @@ class Arrangement:
         self.current = panel
         if panel != self.text and not beside:
             self.answer = panel
-
-    def look_at(self, panel: str) -> None:
-        """Make a panel the current one that is shown where it is."""
-        self.current = panel
 
     def close(self) -> None:
         """Go back to the text and the first answer."""
@@ -143,14 +131,11 @@ class Arrangement:
             answer: Id of the panel that is the answer.
             tall: Whether the terminal has many rows.
         """
-        match layout:
-            case Layout.TINY:
-                return frozenset()
-            case Layout.SINGLE:
-                return frozenset({self.current})
-            case Layout.BESIDE:
-                return frozenset({self.text, answer})
-        if self.alone:
+        if layout is Layout.TINY:
+            return frozenset()
+        if layout is Layout.SINGLE:
+            return frozenset({self.current})
+        if self.alone or layout is Layout.BESIDE:
             return frozenset({self.text, answer})
         beside = self.of[Place.STEPS] if tall or layout is Layout.GRID else []
         return frozenset({self.text, answer, *self.of[Place.LOWER], *beside})
@@ -165,9 +150,8 @@ class Arrangement:
         """
         lower = self.of[Place.LOWER]
         roomy = layout is Layout.GRID and answer in (self.first, *lower) and not covered
-        return (
-            frozenset() if roomy or layout in (Layout.SINGLE, Layout.BESIDE) else frozenset(lower) - {answer}
-        )
+        none = roomy or layout in (Layout.SINGLE, Layout.BESIDE)
+        return frozenset() if none else frozenset(lower) - {answer}
 
 
 BELOW, BELOW_LOW = 16, 12
@@ -207,14 +191,12 @@ class PanelLayout:
         arrangement: The panels that the user looks at.
     """
 
-    def __init__(self, screen: Screen[None], arrangement: Arrangement) -> None:
+    def __init__(self, screen: MainScreen, arrangement: Arrangement) -> None:
         self.arrangement = arrangement
         self.sizes: dict[str, int] = {}
         """The sizes that the user changed: `config.preferences.SIZES`."""
         self._screen = screen
         self._arranged: tuple[object, ...] | None = None
-        self.opened: Callable[[], View | None] = lambda: None
-        """The open view, if any."""
         self.waiting = True
         """True if there is no text yet."""
         self.focusing = ""
@@ -229,8 +211,8 @@ class PanelLayout:
         The panel of an open dialog is the answer before any other, and no panel is shown that the dialog covers. Beside
         a view, KV cache and time are one line each, even if one of them was the answer.
         """
-        arrangement, own, covered = self.arrangement, self.arrangement.answer, self.opened() is not None
-        width, height = self._screen.app.size
+        arrangement, own = self.arrangement, self.arrangement.answer
+        covered, (width, height) = self._screen.open_view is not None, self._screen.app.size
         layout, lower = layout_for(width, height, arrangement.enlarged), arrangement.of[Place.LOWER]
         if (self.waiting and own != OF_NO_TEXT) or (own in lower and covered):
             own = ""
@@ -244,7 +226,7 @@ class PanelLayout:
     @property
     def answer_area(self) -> Region:
         """The place of a view on the terminal."""
-        places, area, opened = self.places, self._screen.query_one("#panels").region, self.opened()
+        places, area, opened = self.places, self._screen.query_one("#panels").region, self._screen.open_view
         if places.layout is not Layout.GRID or (opened is not None and opened.WHOLE):
             return area
         text = self._screen.query_one(f"#{self._text}").region
@@ -258,10 +240,9 @@ class PanelLayout:
 
     def apply(self) -> None:
         """Arrange the panels if anything about that changed, and focus the current one."""
-        arrangement, places, opened = self.arrangement, self.places, self.opened()
-        about_text = self._screen.query_one(f"#{arrangement.text}").has_class(
-            "-spot"
-        )  # a lesson points at it
+        arrangement, places, opened = self.arrangement, self.places, self._screen.open_view
+        # a lesson points at it
+        about_text = self._screen.query_one(f"#{arrangement.text}").has_class("-spot")
         height = self._screen.query_one("#panels").region.height
         arranged = (
             places, self.waiting, arrangement.dialog != "", height, frozenset(self.sizes.items()),
@@ -277,11 +258,12 @@ class PanelLayout:
             self.focusing = name
             self._screen.set_focus(self._screen.query_one(f"#{name}"), scroll_visible=False)
 
-    def begin(self) -> None:
-        """Give the screen its first classes, before it has widgets whose styles would be computed again."""
-        self._screen.update_classes(self._classes(self.places.layout), update=False)
-
-    def _classes(self, layout: Layout) -> dict[str, bool]:
+    @property
+    def classes(self) -> dict[str, bool]:
+        """The classes of the screen."""
+        opened, layout = self._screen.open_view, self.places.layout
+        if opened is not None and opened.WHOLE:
+            layout = Layout.STACK
         kinds = {f"-{kind.value}": kind is layout for kind in Layout}
         return {"-waiting": self.waiting, "-trying": self.arrangement.dialog != "", **kinds}
 
@@ -293,21 +275,20 @@ class PanelLayout:
             room: Lines of all panels: a narrator's card leaves less.
             about_text: Whether the text has at least half of them.
         """
-        screen, arrangement, layout, opened = self._screen, self.arrangement, places.layout, self.opened()
+        screen, arrangement, layout = self._screen, self.arrangement, places.layout
+        opened = screen.open_view
         widgets: dict[str, Widget] = {
             id: screen.query_one(f"#{id}") for id in ("opening", *arrangement.by_id)
         }
         hidden: Collection[str] = ()
         if opened is not None:  # the view covers the answer, or all panels
             hidden = (places.answer,) if layout is Layout.GRID and not opened.WHOLE else tuple(widgets)
-            layout = Layout.STACK if opened.WHOLE else layout
-        screen.update_classes(self._classes(layout))  # together: each alone has all styles computed again
+        screen.update_classes(self.classes)  # together: each alone has all styles computed again
         for id, widget in widgets.items():
             instead = arrangement.text if self.waiting else "opening"
             of = arrangement.text if id == "opening" else id
             widget.display = of in places.shown and id not in hidden and id != instead
-            if widget.has_class("-line") is not (id in places.lines):
-                widget.set_class(id in places.lines, "-line")
+            widget.set_class(id in places.lines, "-line")
         # Textual fills the grid row by row: the answer follows the text
         steps = [id for id in arrangement.of[Place.STEPS] if id in places.shown]
         first = ("opening", arrangement.text, places.answer, *steps, *arrangement.by_id)
@@ -384,9 +365,9 @@ class PanelLayout:
         """
         places, area = self.places, self._screen.query_one("#panels").region
         text, room = self._screen.query_one(f"#{self._text}").region, area.height
-        if self.arrangement.dialog or (
-            (opened := self.opened()) is not None and (opened.WHOLE or places.layout is not Layout.GRID)
-        ):
+        opened = self._screen.open_view
+        whole = opened is not None and (opened.WHOLE or places.layout is not Layout.GRID)
+        if self.arrangement.dialog or whole:
             return False
         if across and places.layout in (Layout.GRID, Layout.BESIDE):
             columns = text.width + across * max(1, round(area.width / 50))

@@ -16,7 +16,6 @@ from textual.widgets import Static
 
 from inspector.state.timeline import TO_PREDICT
 from inspector.widgets.actions import Action, ActionTable, Hint, line
-from inspector.widgets.canvas import looks_same
 
 MORE = Hint((Action("lesson.read_on"),), "more", 10)
 """The hint on a card that is longer than its room."""
@@ -77,10 +76,7 @@ class NarrationCard(VerticalScroll, can_focus=False):
     def __init__(self) -> None:
         super().__init__(classes="narration")
         self._body = Static(markup=False)
-        self._told: Content | None = None
-        self._title = ""
-        self._clock: Callable[[], Content] | None = None
-        self._hints: tuple[Hint, ...] = ()
+        self._told: Narration | None = None
         self.display = False
 
     def compose(self) -> ComposeResult:
@@ -96,25 +92,23 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self.call_after_refresh(self._show_hints)  # by then the room has its new height, too
 
     def _show_time(self) -> None:
-        if self.display:
-            time = Content(" · ") + self._clock() if self._clock is not None else Content()
-            self.border_title = Content(self._title) + time
+        if (told := self._told) is not None:
+            time = Content(" · ") + told.clock() if told.clock is not None else Content()
+            self.border_title = Content(told.title) + time
 
     def tell(self, narration: Narration | None) -> None:
         """Show the narration; None hides the card."""
+        before, self._told = self._told, narration
         if self.display != (narration is not None):
             self.display = narration is not None
         if narration is None:
             return
-        self._title, self._clock = narration.title, narration.clock
-        self._hints = narration.hints
-        if self._clock is not None:
+        if narration.clock is not None:
             self._timer.resume()
         else:
             self._timer.pause()
         self._show_time()
-        if not looks_same(self._told, narration.body):  # each update has all panels laid out again
-            self._told = narration.body
+        if before is None or not before.body.is_same(narration.body):  # each has all panels laid out again
             self._body.update(narration.body)
             self.scroll_home(animate=False, immediate=True)
         self._show_hints()
@@ -129,12 +123,11 @@ class NarrationCard(VerticalScroll, can_focus=False):
         self.scroll_relative(y=by * max(1, self.scrollable_content_region.height), animate=False)
 
     def _show_hints(self) -> None:
-        read_on = MORE.actions[0].names[0]
-        taken = any(  # by the presenter
-            each.names[:1] == (read_on,) for hint in self._hints for each in hint.actions
-        )
-        more = (MORE,) if self.overflows and not taken else ()
-        self.border_subtitle = line((*more, *self._hints), max(10, self.app.size.width - 6))
+        hints = self._told.hints if self._told is not None else ()
+        # a presenter may take that key
+        taken = {each.names[0] for hint in hints for each in hint.actions if each.names}
+        more = (MORE,) if self.overflows and MORE.actions[0].names[0] not in taken else ()
+        self.border_subtitle = line((*more, *hints), max(10, self.app.size.width - 6))
 
 
 class CaptionLine(Static):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from io import StringIO
 from typing import Any, TypeVar
 
@@ -15,7 +16,6 @@ from textual.binding import Binding, BindingsMap
 from textual.containers import Container
 from textual.content import Content
 from textual.geometry import Region
-from textual.message import Message
 from textual.screen import Screen
 from textual.strip import Strip
 from textual.timer import Timer
@@ -26,10 +26,11 @@ from engine.protocol import Candidate, Record
 from engine.timing import drawing
 from inspector.config.preferences import Preferences, Remembered
 from inspector.display import truncate, visible
-from inspector.keys import KEYS, PRINTABLE, TABS, go_to, key_for, names_of, nothing_here, with_keys
+from inspector.keys import KEYS, PRINTABLE, TABS, TABS_OF, go_to, key_for, names_of, nothing_here, with_keys
 from inspector.main.guide import CaptionGuide, recorded_actions
 from inspector.main.key_table import (
     PANELS,
+    Context,
     KeyTable,
     available,
     keys_markdown,
@@ -45,7 +46,7 @@ from inspector.main.panels.kv import KVPanel
 from inspector.main.panels.steps import StepsPanel
 from inspector.main.panels.text import OpeningPanel, TextPanel
 from inspector.main.panels.timing import TimingPanel
-from inspector.main.status import StatusLine
+from inspector.main.status import StatusLine, situation
 from inspector.main.tool import OfferedHeat, Tool, ToolActions, ToolMessage, found
 from inspector.main.view import View
 from inspector.scales import INSIDE
@@ -57,7 +58,7 @@ from inspector.state.second_model import SecondModelSoFar
 from inspector.state.timeline import TO_PREDICT, Phase, Timeline
 from inspector.widgets.actions import Action, Hint, KeyedScreen, KeyLine, hints_of
 from inspector.widgets.canvas import Canvas
-from inspector.widgets.dialog import Dialog, read_styles, size_classes
+from inspector.widgets.dialog import Dialog, read_styles
 from inspector.widgets.inks import Inked
 
 Result = TypeVar("Result")
@@ -80,8 +81,7 @@ class MainScreen(KeyedScreen[None]):
     """
 
     AUTO_FOCUS = "#opening"
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (see `Dialog`)
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    takes_keys = True
 
     def __init__(
         self,
@@ -95,9 +95,8 @@ class MainScreen(KeyedScreen[None]):
         self.table = table
         self.arrangement = Arrangement((*PANELS, *panels_of(table.tools)))
         self.actions: dict[str, ToolActions] = {}
-        """State and actions of each tool, by its id."""
+        """State and actions of each tool, by its id: see `own` for those that are made when they are first needed."""
         self._panel_layout = PanelLayout(self, self.arrangement)
-        self._panel_layout.opened = lambda: self.open_view
         self.playback = playback
         self._looked: dict[str, None] = {}
         """Ids of the tools whose views were opened, the last one at the end."""
@@ -105,10 +104,6 @@ class MainScreen(KeyedScreen[None]):
         """The views that were made, by their places: see `Action.opens`."""
         for tool in self.table.tools:
             self.actions[tool.id] = ToolActions(self) if isinstance(tool.make, str) else tool.make(self)
-        self._unmade = {tool.id: tool.make for tool in self.table.tools if isinstance(tool.make, str)}
-        """Places of the actions that are made when they are first needed, by the id of their tool."""
-        self._hooked = self._with_hooks()
-        """Tools with a hook of their own, by the name of the hook: most have none."""
         self._opened: View | None = None
         """The open view."""
         self.tab = next(iter(TABS))
@@ -129,42 +124,35 @@ class MainScreen(KeyedScreen[None]):
         self._timing = TimingPanel(id="timing", classes="panel")
         self._area = Container(id="panels")
         self._remembered = remembered or Remembered(Preferences())
-        self._begin(self._remembered.values)
+        begins = self._remembered.values
+        self.arrangement.set_alone(begins.alone)
+        self._panel_layout.sizes = dict(begins.sizes)
+        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
+        self._text.set_reactive(TextPanel.metric, begins.metric)
+        self._text.set_reactive(TextPanel.view, begins.view)
         self._bind_all()
         self._stale = self._highlights = False
         self._expects: Timer | None = None
         """Has everything shown again where the records that are expected don't."""
         self._framed: tuple[object, ...] | None = None
         """Values that the frame was made from (`_frame_reads`); None if it has to be made again."""
-        self._answers: tuple[Sequence[Action], frozenset[str]] = (), frozenset()
-        """The actions that show the answers of the open tab, and the ids of those that can be done now."""
-        self._answers_of: tuple[object, ...] = ()
-        """Session, tab and layout that these answers were found for."""
         self._session: object = None
         """The session in `_frame_reads` that hidden tools were shown last; None if they have to be shown again."""
         self._records: tuple[object, ...] | None = None
         """All that the panels of records were drawn of last (`_show_records`)."""
         self._shown: frozenset[str] = frozenset()
         """Ids of the panels that are on screen in the frame."""
-        self._single = False
-        """True if it shows one panel at a time."""
-        self._shown_at = 0.0
-        """Time of the last showing, in Textual's seconds."""
         self._silent: frozenset[str] = frozenset()
         """Ids of the actions that a narrator refuses."""
-        self._themed = ""
-        """The theme that the widgets were styled in."""
-        self._covered = False
-        """True while a dialog lies over this one."""
         self._notices: list[Region] = []
-        """Where the notices are."""
+        """The places of the notices on screen."""
         self.narrator: Narrator | None = None
         """The narrator beside the panels, if any."""
 
     def compose(self) -> ComposeResult:
         # before there are widgets: Textual would set the classes with the first layout, and style all of them again
-        self.update_classes(size_classes(self.app, self.app.size), update=False)
-        self._panel_layout.begin()
+        self.fit(self.app.size, update=False)
+        self.update_classes(self._panel_layout.classes, update=False)
         self.app.stylesheet.apply(self)
         yield self._header
         yield TabLines(self.press, id="tabs")
@@ -188,17 +176,6 @@ class MainScreen(KeyedScreen[None]):
         yield Static(Content("This terminal is too small: {} columns by {} rows at least.".format(*MINIMUM)),
                      id="too-small")  # fmt: skip
 
-    def _with_hooks(self) -> dict[str, list[tuple[str, ToolActions]]]:
-        """The tools whose class has its own method for a hook, by its name, each with its id."""
-        return {
-            hook: [
-                (id, each)
-                for id, each in self.actions.items()
-                if getattr(type(each), hook) is not getattr(ToolActions, hook)
-            ]
-            for hook in ("show", "shown", "takes_alone")
-        }
-
     def on_mount(self) -> None:
         """Arrange the panels before the first layout: each class that changes later costs a layout."""
         if self._steps.is_attached:  # it is not where a signal ended the program before
@@ -218,21 +195,12 @@ class MainScreen(KeyedScreen[None]):
             self._notices = notices
             self.refresh()
 
-    def _begin(self, begins: Preferences) -> None:
-        """Have everything as it was left."""
-        arrangement = self.arrangement
-        arrangement.set_alone(begins.alone)
-        self._panel_layout.sizes = dict(begins.sizes)
-        self.controller.runs.pace = begins.pace if begins.pace in PACES else None
-        self._text.set_reactive(TextPanel.metric, begins.metric)
-        self._text.set_reactive(TextPanel.view, begins.view)
-
     def on_unmount(self) -> None:
         """Keep how everything is left."""
-        self._remembered.keep(self.app.theme, self.left)
+        self._remembered.keep(self.app.theme, self.preferences)
 
     @property
-    def left(self) -> Preferences:
+    def preferences(self) -> Preferences:
         """The state of everything as it is left, the theme apart; also when the panels have gone."""
         sizes, pace, text = dict(self._panel_layout.sizes), self.controller.runs.pace, self._text
         view = "off" if text.lent else text.view
@@ -261,14 +229,6 @@ class MainScreen(KeyedScreen[None]):
             self._stale = True
             self.call_next(self._show_changes)
 
-    def changes_soon(self) -> None:
-        """Have everything shown again with the next records, or without them after a moment.
-
-        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
-        """
-        if self._expects is None:
-            self._expects = self.set_timer(MOMENT, self.show_soon)
-
     def _show_changes(self) -> None:
         """Show everything, unless it was since that was asked for."""
         if self._stale:
@@ -280,7 +240,6 @@ class MainScreen(KeyedScreen[None]):
         if self._expects is not None:
             self._expects.stop()
             self._expects = None
-        self._shown_at = Message().time
         if not (self.is_attached and self._area.is_attached and self._text.is_attached):
             return  # the program is being left, and the panels are going one by one
         timeline, setup, layout = self.controller.timeline, self.controller.setup, self._panel_layout
@@ -293,13 +252,12 @@ class MainScreen(KeyedScreen[None]):
         changed = told is not None or reads != self._framed
         heard = told is not None or reads[0] != self._session
         if changed:
-            places = layout.places
-            self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+            self._shown = self.shown
             layout.apply()  # a panel that goes isn't drawn any more
         if self._text.metric == INSIDE:
             self.colour()
         self._show_records(timeline, heard)
-        for id, tool in self._hooked["show"]:
+        for id, tool in self.actions.items():
             if heard or tool.awake or id in self._shown or id in before:
                 tool.show()
         if heard or timeline.recorded or self.controller.transport.recorded:  # else there are no captions
@@ -307,10 +265,9 @@ class MainScreen(KeyedScreen[None]):
             held = self.controller.transport.captioned and self.open_view is None
             self.query_one(CaptionLine).put(caption, held)
         self._show_status(told)
-        now = self._frame_reads()
-        if changed or now != self._framed:  # a tool may have gone elsewhere
-            self._frame(now[0], told)
-        for id, tool in self._hooked["shown"]:
+        if changed or self._frame_reads() != self._framed:  # a tool may have gone elsewhere
+            self._frame(told)
+        for id, tool in self.actions.items():
             if heard or tool.awake or id in self._shown or id in before:
                 tool.shown()
         self._session = reads[0] if told is None else None
@@ -365,18 +322,16 @@ class MainScreen(KeyedScreen[None]):
             self.app.size, self._area.region.size, self.app.screen, self.open_view, self.focused, self.tab,
             self._view,
         )  # fmt: skip
-        return session, place, screen, self.table.contexts(self.actions, controller, arrangement)
+        return session, place, screen, self._contexts
 
-    def _frame(self, session: object, told: Narration | None) -> None:
+    def _frame(self, told: Narration | None) -> None:
         """Make the frame: the line of keys, the tab with its answers, and the places of the panels.
 
         Args:
-            session: The first of what the frame reads.
             told: The narration, if any.
         """
         self._silent = self._silenced(told) if told is not None else frozenset()
-        places, controller = self._panel_layout.places, self.controller
-        self._single, self._shown = places.layout is Layout.SINGLE, places.shown
+        self._shown = self.shown
         self._follow_view()
         self.query_one(KeyLine).show()
         self._panel_layout.apply()
@@ -384,20 +339,21 @@ class MainScreen(KeyedScreen[None]):
             opened.take_focus()
         if self.tab != self._named:  # after that: panels that went need no new names
             self._name_keys()
-        answers_of = session, self.tab, places.layout
-        if self._framed is None or answers_of != self._answers_of:
-            self._answers_of, views = answers_of, self.views
-            self._answers = views, frozenset([each.id for each in views if available(each, controller)])
-        self.query_one(TabLines).show(self.tab, self.table.on_row(self.view), *self._answers)
+        views = self.views
+        able = frozenset([each.id for each in views if available(each, self.controller)])
+        self.query_one(TabLines).show(self.tab, self.table.on_row(self.view), views, able)
         self._framed = self._frame_reads() if told is None else None
 
     def _show_status(self, told: Narration | None) -> None:
         """Show the status line, which says what the highlighted candidate is taken by."""
-        said = self.table.situations.get(self.arrangement.current, "")
+        tool = self.table.named.get(self.arrangement.current)
+        panel = with_keys(tool.situation) if tool is not None else ""
         narrated = told.situation if told is not None else ""
-        where = self.arrangement.panel.name if self._single else self.controller.transport.whereabouts
-        said = with_keys(said) if said else ""
-        self.status.show(self.controller, where, said, self._candidates.candidate, narrated)
+        said = situation(self.controller, panel, self._candidates.candidate, narrated)
+        single = self._panel_layout.places.layout is Layout.SINGLE
+        here = self.arrangement.by_id[self.arrangement.current]
+        where = here.name if single else self.controller.transport.whereabouts
+        self.status.show(self.controller, said, where)
 
     def _show_highlighted(self) -> None:
         """Show what follows the highlighted candidate: its row, the status line, and the tools' panels."""
@@ -406,12 +362,11 @@ class MainScreen(KeyedScreen[None]):
         self._highlights = False
         self._candidates.show(self.controller.timeline)
         self._show_status(self.narrator.narration() if self.narrator is not None else None)
-        for id, tool in self._hooked["show"]:
-            if tool.awake or id in self._shown:
-                tool.show()
-        for id, tool in self._hooked["shown"]:
-            if tool.awake or id in self._shown:
-                tool.shown()
+        seen = [tool for id, tool in self.actions.items() if tool.awake or id in self._shown]
+        for tool in seen:
+            tool.show()
+        for tool in seen:
+            tool.shown()
 
     def replayed(self) -> None:
         """Show what a recording showed, and go where its caption points."""
@@ -423,7 +378,7 @@ class MainScreen(KeyedScreen[None]):
 
         A tool shows those by itself from which nothing else follows.
         """
-        for _, tool in self._hooked["takes_alone"]:
+        for tool in self.actions.values():
             if tool.awake and tool.takes_alone(records):
                 return
         self.show()
@@ -432,22 +387,17 @@ class MainScreen(KeyedScreen[None]):
         """Show the narration, and the panel that it is about; returns it."""
         told = self.narrator.narration() if self.narrator is not None else None
         self.query_one(NarrationCard).tell(told)
-        self.set_class(told is not None, "-narrated")
-        self._panel_layout.projected = told is not None and told.projected
-        self.set_class(self._panel_layout.projected, "-projected")
-        self.set_class(told is not None and told.blank, "-blank")
+        projected = self._panel_layout.projected = told is not None and told.projected
+        blank = told is not None and told.blank
+        self.update_classes({"-narrated": told is not None, "-projected": projected, "-blank": blank})
         spot = told.spotlight if told is not None else ""
-        places = {panel.id for panel in self.arrangement.panels}
         timeline = self.controller.timeline
         timeline.concealed = told.hidden if told is not None else frozenset()
         timeline.concealed_as = told.hidden_as if told is not None else TO_PREDICT
         bright = {"text", spot, self.arrangement.dialog}
         for panel in self.arrangement.panels:
-            dim = spot in places and panel.id not in bright
-            wanted = {"-spot": panel.id == spot, "-dim": dim}
-            widget = self.query_one(f"#{panel.id}")
-            if any(widget.has_class(name) is not on for name, on in wanted.items()):
-                widget.update_classes(wanted)
+            dim = spot in self.arrangement.by_id and panel.id not in bright
+            self.query_one(f"#{panel.id}").update_classes({"-spot": panel.id == spot, "-dim": dim})
         return told
 
     def _silenced(self, told: Narration) -> frozenset[str]:
@@ -482,29 +432,34 @@ class MainScreen(KeyedScreen[None]):
             for action, first in (("press", True), ("press_last", False))
         )
 
+    @property
+    def _contexts(self) -> list[Context]:
+        """The contexts that hold now, the topmost first."""
+        return [
+            (tool, table)
+            for tool, table in self.table.contexts
+            if table.panel in ("", self.arrangement.answer)
+            and (table.when is None or table.when(self.actions[tool]))
+        ]
+
     def meaning(self, key: str) -> Action | None:
         """The action of a key now."""
-        if (opened := self.open_view) is not None:
-            found = opened.meaning(key)
-            return self._in_tab(key) if found is None and not opened.typing else found
-        return self.table.at(
-            key, self.tab, self.table.contexts(self.actions, self.controller, self.arrangement)
-        )
+        if (opened := self.open_view) is None:
+            return self.table.at(key, self.tab, self._contexts)
+        if (found := opened.meaning(key)) is not None or opened.typing:
+            return found
+        found = self.table.at(key, self.tab, ())  # keys of the tab alone hold in a view, too
+        return found if found is not None and found.tabs else None
 
     def hints(self) -> Sequence[Hint]:
         """The hints for the line of keys now."""
         if (opened := self.open_view) is not None and opened.takes_keys:
             return opened.hints()
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
         return hints_of(
-            self.table.levels(self.tab, contexts, self.actions),
+            self.table.levels(self.tab, self._contexts, self.actions),
             (lambda each: each.id not in self._silent) if self._silent else None,
-            self._able,
+            lambda each: available(self.table.get(each.id, each), self.controller),
         )
-
-    def _able(self, action: Action) -> bool:
-        """True if an action, or the usual one of its id, is not to be greyed."""
-        return available(self.table.get(action.id, action), self.controller)
 
     async def action_press(self, key: str) -> None:
         """Do what a key does now, or say why it can't be done.
@@ -512,17 +467,15 @@ class MainScreen(KeyedScreen[None]):
         Raises:
             SkipAction: It does nothing here, and is left to what else may take it.
         """
-        if (opened := self.open_view) is not None:
-            if not opened.takes_first(key) and self.focused is not None:
-                raise SkipAction  # see `action_press_last`
-            if (found := self.meaning(key)) is None:
-                raise SkipAction
-            await self._do_in_view(opened, found, key)
-            return
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        if (action := self.table.at(key, self.tab, contexts)) is None:
+        opened, found = self.open_view, self.meaning(key)
+        if found is None:
             raise SkipAction
-        await self.do(action.id)
+        if opened is None:
+            await self.do(found.id)
+        elif self.focused is None or opened.takes_first(key):
+            await self._do_in_view(opened, found, key)
+        else:
+            raise SkipAction  # see `action_press_last`
 
     async def action_press_last(self, key: str) -> None:
         """Do what a key does in a view, since it means nothing to the widget that has the focus; or say in which other
@@ -549,11 +502,6 @@ class MainScreen(KeyedScreen[None]):
         else:
             await self.do(action.id)
 
-    def _in_tab(self, key: str) -> Action | None:
-        """The action that a key has in the open tab alone: these hold in a view, too."""
-        found = self.table.at(key, self.tab, ())
-        return found if found is not None and found.tabs else None
-
     async def do(self, id: str, instead: Callable[[], Awaitable[None] | None] | None = None) -> None:
         """Do what an action does, by its id, or say why it can't be done.
 
@@ -561,10 +509,9 @@ class MainScreen(KeyedScreen[None]):
             id: Of the action.
             instead: Done in its place, where it can be done now.
         """
-        contexts = self.table.contexts(self.actions, self.controller, self.arrangement)
-        (owner, action), (usual_owner, usual) = self.table.now(id, contexts, self.actions)
+        (tool, action), (usual_tool, usual) = self.table.now(id, self._contexts)
         waits = self.narrator.refuses(usual) if self.narrator is not None else ""
-        refused = waits or refusal(usual, self.controller, usual_owner)
+        refused = waits or refusal(usual, self.controller, self.actions[usual_tool])
         if refused := refused or (self.view_at(usual.opens).refusal() if usual.opens else ""):
             self.answer(refused)
             return
@@ -578,18 +525,17 @@ class MainScreen(KeyedScreen[None]):
         for each in self.actions.values():
             if id in each.HEEDS:
                 each.pressed(id)
-        if done := instead() if instead is not None else self._run(action, owner):
-            await done
+        if action.opens and instead is None:
+            self.open_by(action)
+        else:
+            owner = self.actions[tool]
+            if type(owner) is ToolActions:  # the tool's own are not made, or it has none
+                owner = self.own(tool)
+            run = instead or (action.run and partial(action.run, owner))
+            if run is not None and (done := run()) is not None:
+                await done
         if self._frame_reads() != self._framed:
             self._follow_view()
-
-    def _run(self, action: Action, owner: ToolActions) -> Awaitable[None] | None:
-        if action.opens:
-            self.open_by(action)
-            return None
-        if type(owner) is ToolActions:  # the tool's own are not made, or it has none
-            owner = self.own(next(id for id, own in self.actions.items() if own is owner))
-        return action.run(owner) if action.run is not None else None
 
     def own(self, tool: str) -> ToolActions:
         """The actions of a tool, made if they weren't.
@@ -597,16 +543,18 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tool: Its id.
         """
-        if (place := self._unmade.pop(tool, None)) is not None:
+        place = self.table.named[tool].make
+        if isinstance(place, str) and type(self.actions[tool]) is ToolActions:
             self.actions[tool] = found(place)(self)
-            self._hooked = self._with_hooks()
         return self.actions[tool]
 
-    async def perform(self, action: Action) -> None:
-        """Do what an action does now, or say why it can't be done."""
-        await self.do(action.id)
-
     # ---- tabs -------------------------------------------------------------------------------
+
+    @property
+    def top(self) -> Screen[Any] | View:
+        """The dialog that is on top, or else the open view, or else this screen."""
+        screen: Screen[Any] = self.app.screen
+        return screen if isinstance(screen, Dialog) else self.open_view or screen
 
     @property
     def open_view(self) -> View | None:
@@ -669,7 +617,7 @@ class MainScreen(KeyedScreen[None]):
     def view(self) -> str:
         """Id of the action whose answer is on show."""
         if (opened := self.open_view) is not None:
-            return opened.opener or self.table.openers.get(opened.TOOL, "")
+            return opened.opener
         return self.arrangement.by_id[self._panel_layout.places.answer].view
 
     @property
@@ -689,7 +637,7 @@ class MainScreen(KeyedScreen[None]):
         """Open the tab of the answer on show, if that has changed."""
         if (view := self.view) != self._view:
             self._view = view
-            if tabs := self.table.tabs.get(view, ""):
+            if tabs := TABS_OF.get(view, ""):
                 self._last[tabs] = view
                 if tabs != self.tab:
                     self.tab = tabs
@@ -718,21 +666,21 @@ class MainScreen(KeyedScreen[None]):
         Args:
             tab: Its key.
         """
-        if not self._last[tab]:
+        if not (wanted := self._last[tab]):
             self.answer(f"{TABS[tab]} needs a session of your own: this one follows another program")
             return
-        if self._last[tab] != self.view and self.open_view is not None and not self._left_open_view():
+        if wanted != self.view and not self._left_open_view():
             return
         self.tab, self._view = tab, self.view
         go_to(tab)
         places = self._panel_layout.places
-        if places.layout is Layout.SINGLE and self.view == self._last[tab]:
-            self.arrangement.look_at(places.answer)
-        if self.view != self._last[tab]:  # it was under that screen, where doing it again would leave it, too
-            await self.do(wanted := self._last[tab])
+        if self.view != wanted:  # it was under that screen, where doing it again would leave it, too
+            await self.do(wanted)
             if self.view != wanted:  # it can't be shown yet: the tab is open, whichever answer stands there
                 self.tab, self._view = tab, self.view
                 go_to(tab)
+        elif places.layout is Layout.SINGLE:
+            self.arrangement.current = places.answer
         self.changed()
 
     async def turn_view(self, by: int) -> None:
@@ -753,14 +701,14 @@ class MainScreen(KeyedScreen[None]):
         for further in range(1, len(views) + 1):
             wanted = views[(place + by * further) % len(views)]
             if wanted == text:
-                if self.open_view is None or self._left_open_view():
+                if self._left_open_view():
                     self._view = self.view  # the tab stays open, whichever answer that screen was over
                     self.go_to(text)
                 return
             if self.view != wanted:
                 await self.do(wanted)
             if self.view == wanted:
-                arrangement.look_at(self._panel_layout.places.answer)
+                arrangement.current = self._panel_layout.places.answer
                 if wanted != at:
                     self.answer()  # nothing of those that were passed over
                     return
@@ -770,25 +718,13 @@ class MainScreen(KeyedScreen[None]):
     # ---- panels -----------------------------------------------------------------------------
 
     def on_resize(self) -> None:
-        """Another size has other classes, and may be another arrangement."""
-        self.update_classes(size_classes(self.app, self.app.size), animate=False)
+        """Another size may have another arrangement."""
         self.changed()
 
-    def on_screen_suspend(self) -> None:
-        """Something lies over this one."""
-        self._covered = True
-
-    def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Show what changed under the screen that was left; when the program begins, there was none.
-
-        That screen may have moved the cursor. At the beginning Textual would style all widgets a second time.
-        """
-        event.refresh_styles, self._themed = self._themed not in ("", self.app.theme), self.app.theme
-        if self._covered:
-            self._covered = False
-            self._stale = self._stale or self._shown_at < event.time
-        if self._stale:
-            self.call_next(self._show_changes)
+    @on(events.ScreenResume)
+    def _resumed(self) -> None:
+        """Show what changed under the screen that was left, which may have moved the cursor."""
+        self.show_soon()
 
     def on_descendant_focus(self) -> None:
         """A click into a panel goes to it; under a dialog Textual moves the focus from a panel that was hidden."""
@@ -798,10 +734,8 @@ class MainScreen(KeyedScreen[None]):
         given, self._panel_layout.focusing = self._panel_layout.focusing, ""
         if focused == given:
             return  # by the layout, for the panel that was the current one then
-        if focused != self.arrangement.current and any(
-            panel.id == focused for panel in self.arrangement.panels
-        ):
-            self.arrangement.look_at(str(focused))
+        if focused in self.arrangement.by_id and focused != self.arrangement.current:
+            self.arrangement.current = focused
             self.answer()
 
     @on(CandidatesPanel.CandidateHighlighted)
@@ -830,9 +764,14 @@ class MainScreen(KeyedScreen[None]):
         self.show_soon()
 
     def expect(self) -> None:
-        """Take the answer to the last key back, and have everything shown again with what the engine tells soon."""
+        """Take the answer to the last key back, and have everything shown again with the next records, or without them
+        after a moment.
+
+        A step of a small model takes less than showing and painting that one is under way, which would hold it up.
+        """
         self.status.say("", self.controller.timeline.phase)
-        self.changes_soon()
+        if self._expects is None:
+            self._expects = self.set_timer(MOMENT, self.show_soon)
 
     @property
     def caption(self) -> str:
@@ -952,39 +891,32 @@ class MainScreen(KeyedScreen[None]):
         if (opened := self.open_view) is not None and self.is_active:
             opened.dismiss()
 
-    def tell(self, said: str, alert: bool) -> None:
-        """Show what the open view says in the status line."""
-        self.status.tell(said, alert)
-
-    def show_keys(self) -> None:
-        """Show the line of keys again, if there are other keys."""
-        for line in self.query(KeyLine):  # it goes before a view as the program ends
-            line.show()
-
     def point(self, id: str, *place: int) -> None:
         """Choose what a view shows, before it is opened."""
-        own = [self.table[id]] if id in self.table else []
-        for each in own if own and own[0].opens else self.table.opening.get(id, ()):
+        if id in self.table and self.table[id].opens:
+            views = [self.table[id]]
+        else:
+            views = self.table.named[id].opening if id in self.table.named else []
+        for each in views:
             self.view_at(each.opens).point(*place)
 
     def heat(self) -> OfferedHeat | None:
         """Shares of the tokens by the view that was opened last, of those that have some."""
         concealed = self.controller.timeline.concealed
-        tools = dict.fromkeys((*reversed(self._looked), *self.actions))
-        offered = (self._heat_of(id) for id in tools if id not in concealed)
-        return next((each for each in offered if each is not None), None)
-
-    def _heat_of(self, tool: str) -> OfferedHeat | None:
-        own, opening = self.actions[tool], self.table.opening.get(tool, ())
-        places = (each.opens for each in opening if each.opens in self._kept or each.recorded(own))
+        tools = [id for id in dict.fromkeys((*reversed(self._looked), *self.actions)) if id not in concealed]
+        places = (
+            each.opens
+            for id in tools
+            for each in self.table.named[id].opening
+            if each.opens in self._kept or each.recorded(self.actions[id])
+        )
         offered = (self.view_at(place).heat_of_text() for place in places)
         return next((each for each in offered if each is not None), None)
 
     def colour(self) -> None:
         """Color the text again, if it is colored by that."""
-        text = self.query_one(TextPanel)
-        if text.metric == INSIDE:
-            text.offer(self.heat())
+        if self._text.metric == INSIDE:
+            self._text.offer(self.heat())
 
     def help(self, page: str = "keys") -> None:
         """Show the help: what is on show and its keys come first, those of a narrator before them."""
@@ -1063,7 +995,3 @@ class MainScreen(KeyedScreen[None]):
             console.print(Segments([*Strip.join(strips), Segment.line()]), end="")
         beside = 16  # cells of the frame's buttons, and as many at the right
         return console.export_svg(title=truncate(title, max(1, area.width - beside)))
-
-    async def quit(self) -> None:
-        """Leave."""
-        await self.app.action_quit()

@@ -114,9 +114,7 @@ def _looking_back(timeline: Timeline, candidate: Candidate | None) -> str:
     item = timeline.selected
     place = numbered(item).capitalize() if item is not None else ""
     branches = len(timeline.siblings(timeline.slot))
-    more = ""
-    if branches > 1:
-        more = f" {branches_words(branches)}"
+    more = f" {branches_words(branches)}" if branches > 1 else ""
     mark = _mark(timeline, item.node) if item is not None else ""
     if mark and mark != BOOKMARKED:
         return f"{place}: {mark}"
@@ -149,7 +147,8 @@ def _finished(timeline: Timeline) -> str:
 
 def _tip(timeline: Timeline, candidate: Candidate | None) -> str:
     """The token that the next key takes, after the last one."""
-    step, run, picked = key_for("step"), key_for("run"), _picked(timeline)
+    step, run, taken = key_for("step"), key_for("run"), timeline.taken
+    picked = next((each for each in timeline.candidates if each.id == taken), None)
     takes = f"{step.capitalize()} takes {quoted_label(picked)}" if picked is not None else ""
     if timeline.under and not timeline.recorded:
         return f"{_under(timeline)}. {takes}; {run} runs" if takes else _under(timeline)
@@ -171,12 +170,6 @@ def _under(timeline: Timeline) -> str:
     return f"{words.removesuffix('off')}{are} off ({keys}, turns {them} back on)"
 
 
-def _picked(timeline: Timeline) -> Candidate | None:
-    """The token that space takes, if it is among the candidates."""
-    taken = timeline.taken
-    return next((each for each in timeline.candidates if each.id == taken), None)
-
-
 _STEPPING = frozenset((Phase.READY, Phase.RUNNING))
 """An answer holds in both: a run begins and ends within it."""
 
@@ -186,8 +179,6 @@ class StatusLine(Widget):
 
     left = right = answer = ""
     points = Breakpoints()
-    _stops = False
-    """True if one of them is set."""
     _answered_in = Phase.LOADING
     _view: str | None = None
     """The words of the open view; None if no view is open."""
@@ -218,31 +209,21 @@ class StatusLine(Widget):
                 self.set_class(bool(answer), "-answer")
             self.refresh()
 
-    def show(
-        self,
-        controller: Controller,
-        right: str,
-        panel: str = "",
-        candidate: Candidate | None = None,
-        narrated: str = "",
-    ) -> None:
+    def show(self, controller: Controller, said: str, right: str) -> None:
         """Show the situation.
 
         Args:
-            controller: Knows it.
+            controller: Has the phase and the breakpoints.
+            said: The situation; printable.
             right: What stands at the right end: the panel, where one is shown at a time.
-            panel: What the tool whose panel is the current one has to say.
-            candidate: The highlighted one.
-            narrated: The keys that do something now, where a narrator takes some of them.
         """
         phase = controller.timeline.phase
         if phase is not self._answered_in and not {phase, self._answered_in} <= _STEPPING:
             self.say("", phase)
         points = controller.runs.breakpoints.points
         if points is not self.points:
-            self.points, self._stops = points, bool(points.active)
+            self.points = points
             self.refresh()
-        said = situation(controller, panel, candidate, narrated)
         if (said, right) != (self.left, self.right):
             self.left, self.right = said, right
             self.refresh()
@@ -253,7 +234,7 @@ class StatusLine(Widget):
             return Content(truncate_words(self._view, width))
         right = f" {self.right}" if self.right else ""
         room = width - cell_len(said) - cell_len(right) - 2
-        marked = marker(self.points, room) if self._stops else ""
+        marked = marker(self.points, room) if self.points.active else ""
         right = f"  {marked}{right}" if marked else right
         room = max(0, width - cell_len(right))
         left = truncate_words(said, room)
@@ -308,7 +289,8 @@ _COMMANDS = {"MoveTo": "The move", "Choose": "The choice", "Configure": "The set
              "Verify": "The verification", "Reroll": "The draw", "Insert": "The insertion",
              "Recall": "Computing the logits again", "OpenLockstep": "Opening the second model",
              "ReadLockstep": "Reading in both models", "FollowSecond": "The step with B",
-             "PartWays": "Continuing each model on its own"}  # fmt: skip
+             "PartWays": "Continuing each model on its own", "Prefill": "Reading the prompt", "TakeStep": "The step",
+             "Run": "The run"}  # fmt: skip
 
 
 def _verified(record: Verified) -> Notice:

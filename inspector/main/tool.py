@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from msgspec import Struct
 from textual.message import Message
@@ -21,6 +21,10 @@ from inspector.widgets.actions import Action, ActionTable, Lack
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
+
+
+Host: TypeAlias = "MainScreen"
+"""The main screen, as its tools and their views know it."""
 
 
 class OfferedHeat(Struct, frozen=True):
@@ -133,15 +137,14 @@ class Tool(Struct, frozen=True):
         return next((each.id for each in self.actions if each.view and not each.view.endswith("…")), "")
 
     @property
-    def screen(self) -> bool:
-        """True if it has views: a caption in a recording may have one opened."""
-        return any(each.opens for each in self.actions)
+    def opening(self) -> list[Action]:
+        """The actions that open its views."""
+        return [each for each in self.actions if each.opens]
 
     @property
     def tables(self) -> Iterator[ActionTable]:
         """The keys of its views and dialogs; imports them."""
-        views = (found(each.opens) for each in self.actions if each.opens)
-        for view in dict.fromkeys(views):
+        for view in dict.fromkeys(found(each.opens) for each in self.opening):
             yield view.ACTIONS
             yield from view.DIALOGS
         yield from map(found, self.dialogs)
@@ -176,16 +179,6 @@ class ToolMessage(Message):
     """Id of the tool."""
 
 
-class CandidateChosen(ToolMessage):
-    """The highlighted candidate was clicked: take it."""
-
-    tool = "branching"
-
-    def __init__(self, id: int) -> None:
-        self.id = id
-        super().__init__()
-
-
 class CandidateClicked(ToolMessage):
     """Another candidate was clicked: highlight it."""
 
@@ -194,6 +187,10 @@ class CandidateClicked(ToolMessage):
     def __init__(self, id: int) -> None:
         self.id = id
         super().__init__()
+
+
+class CandidateChosen(CandidateClicked):
+    """The highlighted candidate was clicked: take it."""
 
 
 class SlotSelected(ToolMessage):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -18,9 +18,8 @@ from inspector.keys import TABS, key_for
 from inspector.main.tool import OfferedHeat
 from inspector.session.requests import Job
 from inspector.state.timeline import Timeline
-from inspector.widgets.actions import Action, ActionTable, Keyed, Needs
+from inspector.widgets.actions import Action, ActionTable, Keyed, KeyLine, Needs
 from inspector.widgets.canvas import Canvas, Row, centred
-from inspector.widgets.dialog import size_classes
 
 if TYPE_CHECKING:
     from inspector.main.screen import MainScreen
@@ -35,14 +34,14 @@ REPLAY = ActionTable(
     (
         Action("step", "Next", "In a replay: show what came next, or pause.", lambda own: own.step_replay(), worth=10,
                hint=lambda own: "pause" if own.playing else "next"),
-        Action("run", "Play", "In a replay: play, or pause.", lambda own: own.run_replay(), worth=9,
-               hint=lambda own: "" if own.playing else "play"),
-        Action("faster", "Faster", "In a replay: play faster.", lambda own: own.pace_replay(1), worth=4,
-               hint=lambda own: "pace" if own.playing else ""),
-        Action("slower", "Slower", "In a replay: play slower.", lambda own: own.pace_replay(-1), worth=4,
-               hint=lambda own: "pace" if own.playing else ""),
-        Action("take_back", "Back", "In a replay: go back one step.", lambda own: own.rewind_replay(),
-               hint="before", worth=5),
+        Action("run", "Play", "In a replay: play, or pause.", worth=9, hint=lambda own: "" if own.playing else "play",
+               run=lambda own: own.move_replay(own.controller.transport.run)),
+        Action("faster", "Faster", "In a replay: play faster.", worth=4, hint=lambda own: "pace" if own.playing else "",
+               run=lambda own: own.say(own.controller.transport.change_pace(1))),
+        Action("slower", "Slower", "In a replay: play slower.", worth=4, hint=lambda own: "pace" if own.playing else "",
+               run=lambda own: own.say(own.controller.transport.change_pace(-1))),
+        Action("take_back", "Back", "In a replay: go back one step.", hint="before", worth=5,
+               run=lambda own: own.say(own.controller.transport.back(own.TELLING))),
     ),
     when=lambda own: own.recorded, priority=True, told=False,
 )  # fmt: skip
@@ -127,11 +126,9 @@ class View(Vertical, Keyed):
         """Its place on the terminal."""
         self.said = ""
         """The answer to the last key, shown instead of the situation; printable."""
-        self.takes_keys = False
-        """True if its widgets are there and the first one has the focus: keys that come before that wait."""
         self.is_open = False
         self._stale = False
-        self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
+        self.fit(self.area.grow(AROUND).size)
 
     @property
     def timeline(self) -> Timeline:
@@ -193,9 +190,6 @@ class View(Vertical, Keyed):
         if self.is_open:
             self.deactivate()
 
-    def let_go(self) -> None:
-        """Wait for nothing any more: called once with each closing."""
-
     # ---- what it says while it is closed ------------------------------------------------------
 
     def heat_of_text(self) -> OfferedHeat | None:
@@ -209,14 +203,9 @@ class View(Vertical, Keyed):
     def _outdated(self, record: Record) -> None:
         self.said = ""
 
-    @property
-    def is_plugin(self) -> bool:
-        """True if another package brings it."""
-        return hasattr(self, "ENTRY")
-
     def raised(self, error: Exception) -> None:
         """Close a plug-in that raised something, with a notice; raise it again if it is no plug-in."""
-        if not self.is_plugin:
+        if not hasattr(self, "ENTRY"):
             raise error
         self.host.give_up(self, error)
 
@@ -248,14 +237,6 @@ class View(Vertical, Keyed):
         """The work that waits when it is left, and the key that continues it; empty for none."""
         return ""
 
-    def after_paint(self, callback: Callable[..., Any], *args: Any) -> bool:
-        """Call something after the next paint, unless the view was left by then: its widgets may have gone."""
-        return self.call_after_refresh(lambda: None if self.left else callback(*args))
-
-    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have the screen's thread call something, unless this is left by then; called in another thread."""
-        self.app.call_from_thread(lambda: None if self.left else callback(*args))
-
     @on(events.Resize)
     def changed(self) -> None:
         """Have everything shown again: once, however often this is called before."""
@@ -269,13 +250,14 @@ class View(Vertical, Keyed):
             return
         if self.host.area != self.area:
             self.area = self.host.area
-            self.update_classes(size_classes(self.app, self.area.grow(AROUND).size))
+            self.fit(self.area.grow(AROUND).size)
         try:
             self.show()
         except Exception as error:
             self.raised(error)
             return
-        self.host.show_keys()
+        for line in self.host.query(KeyLine):  # it goes before a view as the program ends
+            line.show()
 
     @property
     def room(self) -> int:
@@ -298,7 +280,7 @@ class View(Vertical, Keyed):
         line.display = bool(place) and self.area.height >= LEAST_ROWS
         width = self.area.width - 2
         line.update(Content(truncate_words(place, width)) if isinstance(place, str) else place)
-        self.host.tell(self.said or self.situation(), bool(self.said) or failed)
+        self.host.status.tell(self.said or self.situation(), bool(self.said) or failed)
 
     def situation(self) -> str:
         """The state of the work, and the keys that matter now; printable."""
@@ -328,7 +310,7 @@ class View(Vertical, Keyed):
     @property
     def recorded(self) -> bool:
         """True if what is shown was recorded: nothing can be started."""
-        return bool(self.MEASURES) and self.host.controller.transport.recorded
+        return bool(self.MEASURES) and self.controller.transport.recorded
 
     @property
     def needs_model(self) -> str:
@@ -338,9 +320,9 @@ class View(Vertical, Keyed):
     @property
     def playing(self) -> bool:
         """True if the recording plays, or is to be followed."""
-        return self.host.controller.transport.running
+        return self.controller.transport.running
 
-    def _move(self, answer: Callable[[], str]) -> None:
+    def move_replay(self, answer: Callable[[], str]) -> None:
         """Move the recording on; at its end say what more would need."""
         playback = self.host.playback
         at_end = playback is not None and playback.player is not None and playback.player.at_end
@@ -348,19 +330,7 @@ class View(Vertical, Keyed):
 
     def step_replay(self) -> None:
         """Show what came next, or pause; at the end say what more would need."""
-        self._move(lambda: self.host.controller.transport.step(self.TELLING))
-
-    def run_replay(self) -> None:
-        """Play on, or pause; at the end say what more would need."""
-        self._move(self.host.controller.transport.run)
-
-    def rewind_replay(self) -> None:
-        """Show what was there before."""
-        self.say(self.host.controller.transport.back(self.TELLING))
-
-    def pace_replay(self, by: int) -> None:
-        """Play faster, or slower."""
-        self.say(self.host.controller.transport.change_pace(by))
+        self.move_replay(lambda: self.controller.transport.step(self.TELLING))
 
     # ---- keys -------------------------------------------------------------------------------
 

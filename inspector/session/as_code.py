@@ -20,7 +20,7 @@ _BY_ITSELF = ("max_tokens", "candidates", "seed", "grammar")
 """Settings that no draw depends on, that are named in any case, or that have no name in Python."""
 _DRAWN = frozenset(("greedy", "sampled"))
 _ESCAPE = re.compile(r"\\[nt]")
-"""What the flags read as a newline or a tab."""
+"""The escapes that the flags read as a newline or a tab."""
 
 
 def as_command(timeline: Timeline, load: LoadSettings, settings: Settings) -> tuple[str, int]:

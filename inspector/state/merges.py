@@ -61,7 +61,7 @@ def token_id(text: str, load: LoadSettings) -> int:
     try:
         found = taken_apart(protocol.TakeApart(text), named, lambda: False)
     except EngineError as error:
-        message = f"{setting.label}: “{text}” can't be looked up: {error.message}"
+        message = f"“{text}” can't be looked up: {error.message}"
         raise SettingsError(setting.name, message, "Give the token's id.") from error
     pieces = (zip(word.ids, word.pieces(), strict=True) for word in found.words)
     tokens = [(id, raw.decode("utf-8", "replace")) for word in pieces for id, raw in word]

@@ -93,23 +93,24 @@ def _pair_of(line: str, where: str) -> PatchPair:
 
 
 def facing_words(facing: Sequence[tuple[int, int]]) -> str:
-    """An alignment in stretches, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`."""
+    """An alignment in stretches, places counted from 1: `1-5:1-5, 6:8, 7-9:9-11`."""
     stretches: list[list[int]] = []
     for place, partner in facing:
         if stretches and stretches[-1][1] == place - 1 and stretches[-1][3] == partner - 1:
             stretches[-1][1], stretches[-1][3] = place, partner
         else:
             stretches.append([place, place, partner, partner])
-    ends = [(f"{a}-{b}", f"{c}-{d}") if a != b else (f"{a}", f"{c}") for a, b, c, d in stretches]
+    shown = ([at + 1 for at in stretch] for stretch in stretches)
+    ends = [(f"{a}-{b}", f"{c}-{d}") if a != b else (f"{a}", f"{c}") for a, b, c, d in shown]
     return ", ".join(map(":".join, ends))
 
 
 def alignment_words(answer: ActivationsPatched) -> str:
-    """The tokens that face each other, counted from 1, and the effect that may come from their places alone; empty if
+    """The tokens that face each other, and the effect that may come from their places alone; empty if
     each faces the token of its own place by default."""
     if not answer.shift and not answer.aligned:
         return ""
-    faced = facing_words([(each.position + 1, partner_of(answer, each) + 1) for each in answer.columns])
+    faced = facing_words([(each.position, partner_of(answer, each)) for each in answer.columns])
     how = "as you said" if answer.aligned else "by common blocks, replaced tokens from their end"
     alone = (
         ""

@@ -159,6 +159,11 @@ def numbered(item: Item) -> str:
     return f"prompt token {item.position + 1:,}"
 
 
+def place_name(item: Item) -> str:
+    """The number of a token as flags take it, and tables have it: `12` of a step, `p5` of a token of the prompt."""
+    return str(item.index + 1) if isinstance(item, Step) else f"p{item.position + 1}"
+
+
 # ---- the tree -----------------------------------------------------------------------------------
 
 

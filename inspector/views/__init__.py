@@ -7,6 +7,7 @@ A view's module is imported when it is first opened.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -450,7 +451,7 @@ TOOLS: tuple[Tool, ...] = (
             Action("sampling", help="Try other settings, if logits were recorded."),
             Action("go_live", help="Continue live: load the model, compare it with the recording, and step."),
             Action("open", help="Continue live with a model that has moved to another directory."),
-        ), recorded=True),),
+        ), when=attrgetter("timeline.recorded")),),
     ),
     _tool("lessons", "Lessons",
         _view("lessons", "Lessons",

@@ -67,7 +67,7 @@ PADDED = (
 )
 PADDING = "░"
 MOST_PADDING = 12
-"""Cells of padding that are drawn at most: its number stands behind them."""
+"""Cells of padding that are drawn at most: its number stands before them."""
 LEAST_TEXT = 8
 MOST_LINES = 4
 """Lines of a lane at most, if there is room."""
@@ -120,8 +120,8 @@ def _end(lane: LaneSoFar) -> str:
 
 def _parts(on: Canvas, batch: BatchSoFar, lane: LaneSoFar) -> list[tuple[str, Style]]:
     """Padding, prompt and what was decoded, the last token of a running lane apart."""
-    padding = PADDING * min(lane.padding, MOST_PADDING)
-    padding += f"{lane.padding} " if lane.padding > MOST_PADDING else ""
+    padding = f"{PADDING * min(lane.padding, MOST_PADDING)} " if lane.padding else ""
+    padding = f"{lane.padding} {padding}" if lane.padding > MOST_PADDING else padding
     prompt, said = visible(lane.opened.text), visible(lane.text)
     if batch.opened.node is not None:
         padding, prompt = "", f"draw {lane.opened.reroll} "
@@ -239,11 +239,11 @@ class BatchDialog(Dialog[tuple[str, tuple[LanePrompt, ...]]]):
         yield Remark(KEYS, id="batch-remark")
 
     def begin(self) -> None:
-        """Begin in the text, at its end."""
+        """Begin in the text; all of it is selected, so that what is typed replaces it."""
         super().begin()
         area = self.query_one("#batch-prompts", SafeTextArea)
         self.set_focus(area)
-        area.move_cursor(area.document.end)
+        area.select_all()
         self._count()
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from textual.widget import Widget
@@ -21,7 +21,7 @@ from engine.setting import Setting
 from inspector.config.preferences import SavedBreakpoints
 from inspector.display import visible
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.scales import SURPRISE_BITS
 from inspector.session.transport import conditions
 from inspector.state.session_tree import Item, quoted_label
@@ -29,9 +29,6 @@ from inspector.state.timeline import Timeline
 from inspector.widgets.actions import Action, ActionTable, dialog_table, taking
 from inspector.widgets.dialog import Remark
 from inspector.widgets.form import FormRow, SettingsDialog, going
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 # ---- places worth a look ------------------------------------------------------------------------
 
@@ -126,15 +123,11 @@ def go(timeline: Timeline, kind: Landmark, by: int) -> str:
     before, after = bisect_left(slots, slot), bisect_right(slots, slot)
     place = after if by > 0 else before - 1
     if not 0 <= place < len(slots):
-        where, other, others = (
-            ("after", "before", before) if by > 0 else ("before", "after", len(slots) - after)
-        )
-        rest = (
-            f"there {'is' if others == 1 else 'are'} {others} {other} it"
-            if others
-            else "this is the only one"
-        )
-        return f"No {kind.name} {where} this token: {rest}"
+        where, other, others = "after", "before", before
+        if by < 0:
+            where, other, others = "before", "after", len(slots) - after
+        there = f"there {'is' if others == 1 else 'are'} {others} {other} it"
+        return f"No {kind.name} {where} this token: {there if others else 'this is the only one'}"
     timeline.select(slots[place])
     return f"{kind.name.capitalize()} {place + 1} of {len(slots)}: {kind.describe(timeline, slots[place])}"
 
@@ -198,7 +191,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
         rows[ALL_OF.name] = FormRow(ALL_OF, ("any of them", "all at once"))
         groups = [(title, [rows[name] for name in names]) for title, names in GROUPS]
         super().__init__(groups, points, "entropy_above")
-        self._problems = visible(" ".join(problems))
+        self._problems = " ".join(problems)
 
     def body(self) -> Iterable[Widget]:
         yield Remark(id="breaks-remark")
@@ -206,11 +199,8 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
 
     def begin(self) -> None:
         """Begin in the first field."""
-        self._say(self._problems or HELP, wrong=bool(self._problems))
+        self.say(self._problems or HELP, wrong=bool(self._problems))
         super().begin()
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#breaks-remark", Remark).say(text, wrong)
 
     def made(self, values: Mapping[str, Any]) -> Breakpoints:
         return Breakpoints(**values)
@@ -218,7 +208,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
     def clear_all(self) -> None:
         """Turn everything off, in the fields."""
         self.form.fill({each.name: each.default for each in CONDITIONS})
-        self._say("All are off now. Apply keeps them off, esc leaves them as they were.")
+        self.say("All are off now. Apply keeps them off, esc leaves them as they were.")
         self.read()
 
 
@@ -228,7 +218,7 @@ class BreakpointsDialog(SettingsDialog[Breakpoints]):
 class BreakpointActions(ToolActions):
     """Sets where runs stop, and goes to where the model was unsure."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         host.controller.runs.keep = _kept
 

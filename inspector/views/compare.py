@@ -240,7 +240,10 @@ class CompareTable(ScrollView, Inked, can_focus=False):
         line, comparison = self.lines[at], self.comparison
         if isinstance(line, Rule):
             width = self.scrollable_size.width
-            words = truncate_words(f" {line.words} ", max(0, width - 4))
+            words = line.words
+            if len(words) > width - 6 and ", " in words:  # whole without what comes after the comma
+                words = words.rpartition(", ")[0]
+            words = truncate_words(f" {words} ", max(0, width - 4))
             return [Segment(f"──{words}".ljust(width, "─"), self.ink("good" if line.joins else "warn"))]
         left, right = comparison.items(line)
         same = left is not None and right is not None and left.id == right.id
@@ -371,8 +374,6 @@ class ComparedFigure(NamedTuple):
     name: str
     value: Callable[[Totals], float | None]
     format: Callable[[float], str]
-    digits: int
-    """Decimals of a difference below 100: larger ones have fewer, and so fit their column."""
     worth: int
     """The least worthy goes first if there is no room."""
 
@@ -383,12 +384,12 @@ def difference(value: float, digits: int) -> str:
 
 
 COMPARED = (
-    ComparedFigure("tokens", lambda of: of.tokens, lambda value: scales.count(int(value)), 0, 6),
-    ComparedFigure("logprob", lambda of: of.logprob if of.mean is not None else None, scales.decimal, 2, 7),
-    ComparedFigure("mean logprob", lambda of: of.mean, scales.decimal, 2, 3),
-    ComparedFigure("perplexity", lambda of: of.perplexity, scales.perplexity, 2, 5),
-    ComparedFigure("entropy, bits", lambda of: of.entropy_bits, scales.decimal, 2, 2),
-    ComparedFigure("ms a token", lambda of: of.ms, scales.ms, 2, 4),
+    ComparedFigure("tokens", lambda of: of.tokens, lambda value: scales.count(int(value)), 6),
+    ComparedFigure("logprob", lambda of: of.logprob if of.mean is not None else None, scales.decimal, 7),
+    ComparedFigure("mean logprob", lambda of: of.mean, scales.decimal, 3),
+    ComparedFigure("perplexity", lambda of: of.perplexity, scales.perplexity, 5),
+    ComparedFigure("entropy, bits", lambda of: of.entropy_bits, scales.decimal, 2),
+    ComparedFigure("ms a token", lambda of: of.ms, scales.ms, 4),
 )
 
 
@@ -409,8 +410,11 @@ def figure_lines(
     table = [("", "left", "right", "left − right" if width > 60 else "gap")]
     for figure in figures:
         values = one, other = figure.value(left), figure.value(right)
-        left_text, right_text = ("–" if value is None else figure.format(value) for value in values)
-        differs = "" if one is None or other is None else difference(one - other, figure.digits)
+        texts = left_text, right_text = ["–" if value is None else figure.format(value) for value in values]
+        differs = ""  # that of the numbers as they are shown, with no more decimals
+        if one is not None and other is not None:
+            digits = min(len(text.partition(".")[2]) for text in texts)
+            differs = difference(round(one, digits) - round(other, digits), digits)
         table.append((figure.name, left_text, right_text, differs))
     named, *cells = (max(map(len, column)) + 1 for column in zip(*table, strict=True))
     spare = max(0, width - named - sum(cells)) // 3
@@ -430,6 +434,8 @@ TALL, LOW, LOW_LED = 30, 16, 21
 without and with words above the table."""
 SLIM = 56
 """Cells of the answer below which the chart beside the figures has too few columns to be read."""
+TITLED = 6
+"""Cells of a frame's line beside its title."""
 NARROW = 80
 """Cells below which the status has no divergence of a token."""
 LOOK_SECONDS = 0.5
@@ -594,11 +600,13 @@ class CompareView(View):
         roomy = self.gap.size.width >= ROOMY
         title = "Logprob gap" + (": ▲ left, ▼ right is ahead" if roomy else "")
         self.gap.put(title, self._gap, self._gap_words(roomy))
-        self.totals.put("Since they diverged", self._totals)
+        self.totals.put("Since they branched", self._totals)
         for side, id in enumerate(("#compare-left", "#compare-right")):
             sign = "◉" if side == self.table.side else "○"
-            name = "" if side or TABLE in view else "Compare · "
-            title = f"{name}{sign} {self.table.names[side]}"
+            head = "" if side or TABLE in view else "Compare · "
+            head, beside = f"{head}{sign} ", self.texts.has_class("-beside")
+            room = self.area.width // (1 + beside) - TITLED - len(head)
+            title = head + joined_to_fit(self.table.names[side].split(" · "), room)
             self.query_one(id, DrawnPanel).put(title, partial(self._text, side))
         told = "" if TABLE in view else joined_to_fit(divergence_words(self.comparison), self.area.width - 2)
         self.write(told)
@@ -609,13 +617,11 @@ class CompareView(View):
         items = comparison.right if side else comparison.left
         if not items or height < 1:
             return []
-        if (wrap := self._wraps.get((side, width))) is None:
-            wrap = self._wraps[side, width] = Wrap(width - 1)
-            for item in items:
-                wrap.append(token_text(item.text, item.raw, unfinished(item.raw)).split(NEWLINE))
+        wrap, other = self._wrap(side, width), self._wrap(1 - side, width)
         here = max(0, bisect_right(places, self.table.cursor) - 1)
         own = side == self.table.side and places[here] == self.table.cursor
-        top = max(0, min(wrap.line_of[here] - height // 3, len(wrap.lines) - height))
+        longest = max(len(wrap.lines), len(other.lines))  # so that both begin with the same token
+        top = max(0, min(wrap.line_of[here] - height // 3, longest - height))
 
         def ink(slot: int) -> Style:
             if slot == here and own:
@@ -629,6 +635,14 @@ class CompareView(View):
              for piece in line.pieces]
             for line in wrap.lines[top : top + height]
         ]  # fmt: skip
+
+    def _wrap(self, side: int, width: int) -> Wrap:
+        """The lines of a side's text."""
+        if (wrap := self._wraps.get((side, width))) is None:
+            wrap = self._wraps[side, width] = Wrap(width - 1)
+            for item in self.comparison.right if side else self.comparison.left:
+                wrap.append(token_text(item.text, item.raw, unfinished(item.raw)).split(NEWLINE))
+        return wrap
 
     @property
     def step(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.segment import Segment
 from textual.app import ComposeResult
@@ -18,9 +18,6 @@ from inspector.state.batch import Batches, drawn_tree
 from inspector.state.session_tree import numbered, quoted_label
 from inspector.widgets.actions import Action, ActionTable, Needs, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 COUNTS = (10, 40, 200, 1000, 2000, 10_000)
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -62,11 +59,9 @@ class DrawsView(View):
     STARTS = (DrawMany,)
     TELLING = Batches.changing()
 
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self.draws, self.tokens = 200, 1
-        self._second = False
-        """True if the tree is shown while there is room for one panel."""
+    draws, tokens = 200, 1
+    _second: bool = False
+    """True if the tree is shown while there is room for one panel."""
 
     def body(self) -> ComposeResult:
         with Container(id="draws-panels"):

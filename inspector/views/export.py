@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.containers import VerticalGroup
 from textual.widget import Widget
-from textual.widgets import Input, Label
+from textual.widgets import Label
 
-from engine.errors import EngineError, PathError
+from engine.errors import EngineError
 from engine.files import replacing, shorter
 from inspector.display import visible
 from inspector.documents.parts import ExportPart
@@ -21,16 +21,13 @@ from inspector.export.documents import FORMATS, Exportable, alone
 from inspector.export.recording import Recording, line, snapshot, viewed
 from inspector.keys import TABS_OF, key_for
 from inspector.lessons.catalogue import Listed, of_recording
-from inspector.main.dialogs.field import Destination, directory_hint
+from inspector.main.dialogs.field import PathDialog, directory_hint
 from inspector.main.tool import ToolActions, found
 from inspector.scales import size
 from inspector.version import program
 from inspector.widgets.actions import ActionTable, KeyLine, dialog_table, fields, note, taking
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import Choice, SafeInput, Ticks
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
+from inspector.widgets.dialog import Remark
+from inspector.widgets.fields import Choice, Ticks
 
 INSIDE, EXAMPLES = "3", 3
 """The tab, and how many of its views are named if none was opened."""
@@ -48,12 +45,10 @@ KINDS: tuple[Exportable, ...] = (
 class ExportActions(ToolActions):
     """Makes a document of the session on show."""
 
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self.kind = "html"
-        """Name of the kind that was made last."""
-        self.without: frozenset[str] = frozenset()
-        """Names of the views that were left out the last time."""
+    kind: str = "html"
+    """Name of the kind that was made last."""
+    without: frozenset[str] = frozenset()
+    """Names of the views that were left out the last time."""
 
     def open(self) -> None:
         """Ask what to make, and where to put it."""
@@ -136,7 +131,7 @@ def _written(path: Path, force: bool, make: Callable[[], str]) -> str | EngineEr
     return f"Exported {visible(path.name)}, {size(len(raw))}, to {visible(shorter(path.parent))}"
 
 
-class ExportDialog(Dialog[tuple[Path, bool]]):
+class ExportDialog(PathDialog[tuple[Path, bool]]):
     """Asks for a kind of document and a path. An existing file is replaced on the second request: returns the path,
     and whether to replace the file.
 
@@ -155,16 +150,19 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
     )
     HEADING: ClassVar[str] = "Export"
     APPLY: ClassVar[str] = "Export"
+    FIELD: ClassVar[str] = "export-path"
+    FIRST: ClassVar[str] = "#export-what"
+    REMARK: ClassVar[str] = "#export-path-remark"
 
     def __init__(self, own: ExportActions, stem: str, looked: Sequence[str]) -> None:
-        super().__init__()
         self._own, self._stem, self._looked = own, stem, looked
         self._kinds = [each for each in KINDS if each.name != LESSON or own.lesson is not None]
         self._kind = next((each for each in self._kinds if each.name == own.kind), self._kinds[0])
         """The chosen one."""
-        self._destination = Destination("Export")
+        super().__init__(self._file_name, f"session.{self._end}", directory_hint())
 
     def body(self) -> Iterable[Widget]:
+        field, remark = super().body()
         yield Label("what", classes="field-label", markup=False)
         labels = [each.label for each in self._kinds]
         yield Choice(labels, self._kinds.index(self._kind), id="export-what")
@@ -178,12 +176,8 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
             else:
                 yield Remark(self._own.nothing)
         yield Label("file", classes="field-label", markup=False)
-        yield SafeInput(self._file_name, f"session.{self._end}", id="export-path")
-        yield Remark(visible(directory_hint()), id="export-remark")
-
-    def on_mount(self) -> None:
-        """Begin in the choice."""
-        self.query_one("#export-what", Choice).focus()
+        yield field
+        yield remark
 
     def on_descendant_focus(self) -> None:
         """The line of keys has those of the field."""
@@ -192,8 +186,7 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
     @on(Choice.Changed, "#export-what")
     def _chosen(self, message: Choice.Changed) -> None:
         """Describe the kind, and let the file's name end so, if it ended in a name of these before."""
-        field = self.query_one("#export-path", SafeInput)
-        untouched = field.value == self._file_name
+        field, untouched = self.field, self.field.value == self._file_name
         self._kind = self._kinds[message.choice.chosen]
         self.query_one("#export-purpose", Remark).say(self._kind.purpose)
         self.query_one("#export-evidence").display = self._kind.evidence
@@ -203,16 +196,9 @@ class ExportDialog(Dialog[tuple[Path, bool]]):
         elif dot and any(end == each.name for each in self._kinds):
             field.value = f"{before}.{self._end}"
 
-    @on(Input.Changed, "#export-path")
-    def _typed(self) -> None:
-        self.query_one("#export-remark", Remark).say(visible(directory_hint()))
-
     def apply(self) -> None:
         """Ask for the document, unless something is wrong with the name."""
-        try:
-            place = self._destination.check(self.query_one("#export-path", SafeInput).value.strip())
-        except PathError as error:
-            self.query_one("#export-remark", Remark).say(visible(str(error)), wrong=True)
+        if (place := self.destination()) is None:
             return
         unticked = (self._looked[place] for ticks in self.query(Ticks) for place in ticks.without)
         self._own.kind, self._own.without = self._kind.name, frozenset(unticked)

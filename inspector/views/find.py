@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct
 from rich.segment import Segment
@@ -36,20 +36,16 @@ from inspector.widgets.charts import bar
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice, SafeInput
 from inspector.widgets.lists import PickDialog, PickList
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
+from inspector.widgets.rows import columns_that_fit
 
 
 class FindActions(ToolActions):
     """Searches the vocabulary at the selected token, and the text."""
 
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self.query = ""
-        """The last query."""
-        self.text_query, self.everywhere = "", False
-        """The last one in the text, and whether it was for all branches."""
+    query: str = ""
+    """The last query."""
+    text_query, everywhere = "", False
+    """The last one in the text, and whether it was for all branches."""
 
     def open(self) -> None:
         """Ask for a part of a token, and take what is found."""
@@ -90,8 +86,8 @@ MARK, PERCENT = 3, 9
 """Cells of the marks and of the model's probability, with its left gap."""
 COLUMNS = {"sampler": 9, "rank": 8, "logprob": 9, "id": 8}
 """Cells of the columns that give way, their left gap included; the last goes first."""
-TOKEN = 26
-"""Cells that a token's text gets at most."""
+TOKEN, LEAST = 26, 20
+"""Cells that a token's text gets at most, and that it gets with its bar before another column does."""
 
 
 FIND_KEYS = dialog_table(
@@ -117,12 +113,11 @@ class FindDialog(PickDialog[Candidate]):
     KEPT: ClassVar[tuple[str, ...]] = ("choices", "_pending", "_hasty", "_dropped", "_recalled")
     HEADING: ClassVar[str] = "Find a token"
     APPLY: ClassVar[str] = "Choose"
+    FIRST: ClassVar[str] = "#find-query"
 
     def __init__(self, own: FindActions) -> None:
         super().__init__()
         self._own, self._lookup = own, Latest(own.controller.client)
-        self._taken: int | None = None
-        """Id of the token in this place, for its mark."""
         self._pending: FindTokens | None = None
         self._hasty = False
         """True if the first match of the answer that is still to come is chosen."""
@@ -140,12 +135,10 @@ class FindDialog(PickDialog[Candidate]):
     def begin(self) -> None:
         """Begin in the field, and look up its text."""
         super().begin()
-        field = self.query_one("#find-query", SafeInput)
-        self.set_focus(field)
         with self.prevent(Input.Changed):
-            field.value = self._own.query
-        self._say(HELP)
-        self._list(())
+            self.query_one("#find-query", SafeInput).value = self._own.query
+        self.say(HELP)
+        self.put(())
         self._ask()
         self._following = self.set_interval(FRAME, self._follow)
 
@@ -160,10 +153,6 @@ class FindDialog(PickDialog[Candidate]):
         if not self.left and self._pending is not None and self._own.timeline.before != self._pending.node:
             self._ask()
 
-    @property
-    def _typed(self) -> str:
-        return self.query_one("#find-query", SafeInput).value
-
     @on(Input.Changed, "#find-query")
     def _ask(self) -> None:
         timeline, queries = self._own.timeline, self._own.controller.queries
@@ -171,7 +160,7 @@ class FindDialog(PickDialog[Candidate]):
         name = "next token" if item is None else numbered(item)
         self.query_one("#dialog").border_title = Content(f"{self.HEADING} · {name}")
         used, reroll = queries.used(timeline), distribution.reroll if distribution else 0
-        question = FindTokens(timeline.before, self._typed, LIMIT, used, reroll)
+        question = FindTokens(timeline.before, self.typed, LIMIT, used, reroll)
         if question != self._pending:
             self._pending, self._hasty = question, False
             self._lookup.ask(question, self._answered)
@@ -184,31 +173,24 @@ class FindDialog(PickDialog[Candidate]):
             self._failed(request.failure)
         if (answer := request.reply(TokensFound)) is None:
             return
-        self._list(answer.matches)
+        self.put(answer.matches)
         vocabulary = self._own.timeline.facts.vocabulary if self._own.timeline.facts else 0
-        said = " ".join(filter(None, (answer_sentence(answer, vocabulary), visible(answer.note))))
-        self._say(said, wrong=not answer.total)
+        said = f"{answer_sentence(answer, vocabulary)} {answer.note}"
+        self.say(said.strip(), wrong=not answer.total)
         if self._hasty:
             self.apply()
 
     def _failed(self, failure: Failure) -> None:
-        self._list(())
+        self.put(())
         self._dropped = failure.hint.startswith(COMPUTE_AGAIN)
-        text = visible(failure.message)
+        text = failure.message
         if not self._dropped:
-            text += " " + visible(failure.hint)
+            text += f" {failure.hint}"
         elif self._recalled == self._own.timeline.before:
             text += " There is no room to keep them: start with more --kept-logits-mib."
         else:
             text += f" Press {key_for('find.recall')} to compute them."
-        self._say(text, wrong=True)
-
-    def _list(self, matches: Sequence[Candidate]) -> None:
-        self._taken = self._own.timeline.taken
-        self.put(matches)
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#find-remark", Remark).say(text, wrong)
+        self.say(text, wrong=True)
 
     # ---- keys -------------------------------------------------------------------------------
 
@@ -217,7 +199,7 @@ class FindDialog(PickDialog[Candidate]):
         node = self._own.timeline.before
         if self._dropped and self._recalled != node:
             self._recalled = node
-            self._say("Computing the logits …")
+            self.say("Computing the logits …")
             self._own.controller.client.do(Recall((node,)), self._recomputed)
 
     def _recomputed(self, request: Request[Recall]) -> None:
@@ -231,18 +213,18 @@ class FindDialog(PickDialog[Candidate]):
         if self._lookup.waiting is not None:
             self._hasty = True
         elif self.choices:
-            self._own.query = self._typed
+            self._own.query = self.typed
             super().apply()
 
     def in_text(self) -> None:
         """Leave, and look for the same in the text."""
-        self._own.text_query = self._typed
+        self._own.text_query = self.typed
         self.dismiss()
         self._own.host.press("find_in_text")
 
     def leave(self) -> None:
         """Leave; what was looked for is remembered."""
-        self._own.query = self._typed
+        self._own.query = self.typed
         self.dismiss()
 
     # ---- the matches ------------------------------------------------------------------------
@@ -266,7 +248,7 @@ class FindDialog(PickDialog[Candidate]):
         }
         muted = ink if cut else on.ink("muted")
         return [
-            Segment("▶ " if match.id == self._taken else "  ", on.ink("accent")),
+            Segment("▶ " if match.id == self._own.timeline.taken else "  ", on.ink("accent")),
             Segment(pad(token_label(match.text, match.raw), token) + " ",
                     on.ink("special") if match.special and not cut else ink),
             Segment(bar(match.prob, cells), ink if cut else ink + on.data()),
@@ -278,11 +260,11 @@ class FindDialog(PickDialog[Candidate]):
 
 def columns(width: int) -> tuple[int, int, tuple[str, ...]]:
     """The cells of a token and of its bar, and the columns that fit beside them in `width` cells."""
-    extra, free = list(COLUMNS), width - MARK - PERCENT - sum(COLUMNS.values())
-    while extra and free < 20:
-        free += COLUMNS[extra.pop()]
+    room = width - MARK - PERCENT
+    extra = columns_that_fit(COLUMNS, reversed(COLUMNS), room - LEAST)
+    free = room - sum(COLUMNS[name] for name in extra)
     token = max(6, min(TOKEN, free * 2 // 3))
-    return token, max(0, free - token - 1), tuple(extra)
+    return token, max(0, free - token - 1), extra
 
 
 def answer_sentence(answer: TokensFound, vocabulary: int) -> str:
@@ -351,6 +333,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
     ACTIONS: ClassVar[ActionTable] = TEXT_KEYS
     HEADING: ClassVar[str] = "Find in the text"
     APPLY: ClassVar[str] = "Go there"
+    FIRST: ClassVar[str] = "#text-query"
 
     def __init__(self, own: FindActions) -> None:
         super().__init__()
@@ -366,18 +349,16 @@ class TextSearchDialog(PickDialog[TextPlace]):
         yield Remark(TEXT_HELP, id="text-remark")
         yield PickList(id="text-places")
 
-    def on_mount(self) -> None:
-        """Begin in the field, with what was looked for last selected: typing replaces it."""
-        field = self.query_one("#text-query", SafeInput)
-        field.focus()
-        field.select_all()
+    def begin(self) -> None:
+        """Begin in the field, with what was looked for last, which it selects: typing replaces it."""
+        super().begin()
         self._find()
 
     @on(Input.Changed, "#text-query")
     @on(Choice.Changed, "#text-scope")
     def _find(self) -> None:
         """Begin at the first place of the path from the selected slot on; after it for what was looked for before."""
-        timeline, query = self._own.timeline, self.query_one("#text-query", SafeInput).value
+        timeline, query = self._own.timeline, self.typed
         everywhere = bool(self.query_one("#text-scope", Choice).chosen)
         self._own.text_query, self._own.everywhere = query, everywhere
         places, total = search(timeline, query, everywhere)
@@ -387,7 +368,7 @@ class TextSearchDialog(PickDialog[TextPlace]):
         after = (n for n, place in enumerate(places) if place.on_path and depth(place.first) >= start)
         self.put(places, next(after, 0))
         said = places_sentence(query, everywhere, len(places), total)
-        self.query_one("#text-remark", Remark).say(said, wrong=bool(query) and not total)
+        self.say(said, wrong=bool(query) and not total)
 
     @on(PickList.RowHighlighted)
     def _show_place(self) -> None:

@@ -156,7 +156,7 @@ class GradientsView(InsideView[GradientsRead]):
     def draw(self, answer: GradientsRead, on: Canvas, width: int, height: int) -> list[Row]:
         shares = largest(shares_of(answer, self.path))
         self.choices.row = max(0, min(len(shares) - 1, self.choices.row))
-        return Painter(on).draw(listed(answer, shares, self.choices.row), width, height)
+        return Painter(on).draw(listed(answer, self.path, shares, self.choices.row), width, height)
 
     def _instead(self, on: Canvas) -> Notice:
         """See `InsideView`; of shares that stay incomplete the way on."""

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from msgspec.structs import replace
-from rich.segment import Segment
-from textual.content import Content
 
 from engine.grammar_settings import Grammar
-from engine.protocol import GrammarExpected, ReadGrammar
+from engine.protocol import ExpectedBeginning, GrammarExpected, ReadGrammar
 from inspector.display import truncate, visible
 from inspector.documents.grammar import beginnings, sentences, warning
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
 from inspector.session.requests import Latest
-from inspector.state.timeline import Timeline
-from inspector.widgets.canvas import PanelCanvas, Row, centred, why_empty, wrapped
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
+from inspector.widgets.canvas import PanelCanvas, Row, paragraph, why_empty
 
 
 class GrammarActions(ToolActions):
     """Sets what the text must match, and shows what that leaves."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._lookup = Latest(host.controller.client)
         self._asked: tuple[int, Grammar, int] | None = None
         """Node, grammar and model of the question that was asked last."""
         self._expected: GrammarExpected | None = None
-        self._open = self._was_on = False
+        self._was_on = False
         self.awake = True
 
     @property
@@ -48,13 +43,11 @@ class GrammarActions(ToolActions):
         """Ask for a grammar."""
         from inspector.views.grammar_dialog import GrammarDialog
 
-        self._open, self._asked = True, None
         grammar = self.controller.setup.settings.grammar
-        self.host.open(GrammarDialog(grammar, self._lookup, self.timeline), self._left)
+        self.host.open(GrammarDialog(grammar, Latest(self.controller.client), self.timeline), self._left)
         self.host.answer()
 
     def _left(self, chosen: Grammar | Literal["off"] | None) -> None:
-        self._open = False
         setup = self.controller.setup
         grammar = None if chosen == "off" else chosen
         if chosen is None or grammar == setup.settings.grammar:
@@ -78,13 +71,14 @@ class GrammarActions(ToolActions):
         timeline, used = self.timeline, self.controller.queries.used(self.timeline)
         grammar, node = used.grammar if used is not None else None, timeline.before
         reading = timeline.distribution.grammar if timeline.distribution is not None else None
-        if grammar is not None and not self._open and reading is not None:
+        if grammar is not None and reading is not None:
             question = (node, grammar, timeline.generation)
             if reading.state not in ("left", "ended") and question != self._asked:
                 self._asked, self._expected = question, None
                 self._lookup.ask(ReadGrammar(node, grammar), self._answered)
-        known = self._expected if self._expected and self._expected.node == node else None
-        self.host.panel(GrammarPanel).tell(timeline, grammar, known)
+        panel, known = self.host.panel(GrammarPanel), self._expected
+        panel.grammar, panel.expected = grammar, known.expected if known and known.node == node else ()
+        panel.show(timeline)
 
     def _answered(self, request: Request[ReadGrammar]) -> None:
         self._expected = request.reply(GrammarExpected)
@@ -97,34 +91,23 @@ class GrammarActions(ToolActions):
 class GrammarPanel(PanelCanvas, can_focus=True):
     """The grammar at the selected token."""
 
-    _grammar: Grammar | None = None
-    _expected: GrammarExpected | None = None
-
-    def tell(self, timeline: Timeline, grammar: Grammar | None, expected: GrammarExpected | None) -> None:
-        """Show a grammar at the selected slot.
-
-        Args:
-            timeline: What is known.
-            grammar: In force there; None without one.
-            expected: What it expects there; None while that isn't known.
-        """
-        self._grammar, self._expected = grammar, expected
-        self.show(timeline)
+    grammar: Grammar | None = None
+    """The one in force there; None without one."""
+    expected: Sequence[ExpectedBeginning] = ()
+    """The text that it expects there; empty while that isn't known."""
 
     def draw(self, width: int, height: int) -> list[Row]:
-        timeline, grammar = self.timeline, self._grammar
+        timeline, grammar = self.timeline, self.grammar
         named = f"Grammar · {visible(grammar.summary)}" if grammar else "Grammar"
-        self.title(Content(truncate(named, max(1, width - 2))))
+        self.title(truncate(named, max(1, width - 2)))
         distribution = timeline.distribution if timeline is not None else None
         reading = distribution.grammar if distribution is not None else None
         if grammar is not None and reading is not None:
             warned = warning(reading)
-            lines = wrapped(f"! {warned}", width) if warned else []
-            rows: list[Row] = [[Segment(line, self.ink("warn"))] for line in lines]
             rest = " ".join(sentence for sentence in sentences(reading) if sentence != warned)
-            rows += [[Segment(line)] for line in wrapped(rest, width)]
-            expected = self._expected.expected if self._expected is not None else ()
-            return [*rows, *beginnings(self, expected, width, height - len(rows))]
+            rows = paragraph(self.ink("warn"), width, *([f"! {warned}"] if warned else []))
+            rows += paragraph(None, width, rest)
+            return [*rows, *beginnings(self.expected, self, width, height - len(rows))]
         if distribution is None:
             reason, advice = why_empty(timeline, "What a grammar allows appears here.")
             if timeline is not None and timeline.items:
@@ -135,4 +118,4 @@ class GrammarPanel(PanelCanvas, can_focus=True):
             reason, advice = "No grammar applies here.", "None was recorded."
             if timeline is not None and not timeline.recorded:
                 advice = f"Press {key_for('grammar')} to give one: digits, a date, JSON."
-        return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+        return self.centred((reason, advice), width, height)

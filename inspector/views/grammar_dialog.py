@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import ClassVar, Literal
 
 from textual import on
@@ -19,10 +20,10 @@ from inspector import scales
 from inspector.display import visible
 from inspector.documents.grammar import EXAMPLES, allows, beginnings
 from inspector.session.client import Request
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, Action, ActionTable, dialog_table, note
-from inspector.widgets.canvas import Canvas, Row
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
 
@@ -63,6 +64,7 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
     HEADING: ClassVar[str] = "Constrain the output"
     APPLY: ClassVar[str] = "Apply"
     EXTRA = (("grammar.take_off", "Remove", "take-off"),)
+    FIRST: ClassVar[str] = "#grammar-text"
 
     def __init__(self, grammar: Grammar | None, lookup: Latest, timeline: Timeline) -> None:
         super().__init__()
@@ -90,13 +92,12 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
                 yield widget
         yield SafeTextArea(text, id="grammar-text", soft_wrap=True, tab_behavior="focus")
         yield Remark(id="grammar-remark")
-        yield AllowedList(id="grammar-allowed")
+        yield Canvas(id="grammar-allowed")
 
     def begin(self) -> None:
         """Begin in the text."""
         super().begin()
         area = self.query_one("#grammar-text", SafeTextArea)
-        self.set_focus(area)
         area.move_cursor(area.document.end)
         self.query_one("#take-off", Button).disabled = self._grammar is None
         self._changed()
@@ -130,11 +131,11 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         empty = not typed.text.strip()
         self.query_one("#apply", Button).disabled = empty
         self._lookup.drop()
-        self.query_one(AllowedList).put(())
+        self._allow(())
         if empty:
-            self._say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
+            self.say(f"{HELP[typed.kind]} ← → on the examples fill in one.")
             return
-        self._say("trying …")
+        self.say("trying …")
         self._timer = self.set_timer(PAUSE, self._ask)
 
     def _ask(self) -> None:
@@ -148,19 +149,20 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
 
     def _answered(self, request: Request[ReadGrammar]) -> None:
         if (failure := request.failure) is not None:
-            self._refuse(self.typed, f"{failure.message} {failure.hint}".rstrip())
+            self._refuse(self.typed, failure_words(failure))
         elif (answer := request.reply(GrammarExpected)) is not None:
             self._wrong = None
-            self._say(usable_sentence(answer))
-            self.query_one(AllowedList).put(answer.expected)
+            self.say(usable_sentence(answer))
+            self._allow(answer.expected)
+
+    def _allow(self, expected: Sequence[ExpectedBeginning]) -> None:
+        """Show the tokens that the grammar in the fields allows at the selected place."""
+        self.query_one("#grammar-allowed", Canvas).paint(partial(beginnings, expected))
 
     def _refuse(self, grammar: Grammar, why: str) -> None:
         self._wrong = grammar
         self.query_one("#apply", Button).disabled = True
-        self._say(visible(why), wrong=True)
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#grammar-remark", Remark).say(text, wrong)
+        self.say(why, wrong=True)
 
     # ---- leaving ----------------------------------------------------------------------------
 
@@ -175,31 +177,13 @@ class GrammarDialog(Dialog[Grammar | Literal["off"]]):
         self.dismiss("off" if self._grammar is not None else None)
 
 
-class AllowedList(Canvas):
-    """The tokens that the grammar in the fields allows at the selected place."""
-
-    expected: Sequence[ExpectedBeginning] = ()
-
-    def put(self, expected: Sequence[ExpectedBeginning]) -> None:
-        """Show it.
-
-        Args:
-            expected: None while it isn't known.
-        """
-        self.expected = expected
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return beginnings(self, self.expected, width, height)
-
-
 def usable_sentence(answer: GrammarExpected) -> str:
     """A sentence that the grammar is valid, and what it would allow; printable."""
     reading = answer.reading
-    if reading is None:
+    if reading is None or not reading.allowed:
         return "Valid."
+    if not 0 < len(answer.expected) < 3:
+        return f"Valid. {allows(reading)}"
     forced = ", ".join(visible(each.words) for each in answer.expected)
-    if not 0 < len(answer.expected) < 3 or not reading.allowed:
-        return f"Valid. {allows(reading)}" if reading.allowed else "Valid."
     them = "it" if reading.allowed == 1 else "them"
     return f"Valid. Allowed next: {forced} (the model gives {them} {scales.share(reading.mass)})."

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
@@ -16,14 +15,11 @@ from inspector.display import truncate, visible
 from inspector.export.recording import viewed
 from inspector.keys import key_for
 from inspector.main.panels.header import KEY, NAME, SENTENCE
-from inspector.main.tool import ToolActions, found
+from inspector.main.tool import Host, ToolActions, found
 from inspector.scales import counted
 from inspector.texts import few
 from inspector.widgets.actions import Hint, pressing
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 PANEL = "keep"
 DIVIDERS = ("left_narrower", "left_wider", "divider_up", "divider_down")
@@ -107,7 +103,7 @@ class KeepActions(ToolActions):
                 yield heading, own
 
 
-def _saved(host: MainScreen) -> Facts:
+def _saved(host: Host) -> Facts:
     """The file that the session is or will be saved in, and the part that is not saved."""
     playback = host.playback
     if playback is None:
@@ -158,13 +154,9 @@ def _lines(on: Canvas, heading: str, each: Sequence[tuple[Hint, str, str]], widt
 def _keys(on: Canvas, hint: Hint) -> Row:
     """The keys, each of which can be clicked."""
     ink = on.ink("base") + Style(bold=True)
-    return [Segment(text, ink + (_pressed(key) if key else Style())) for text, key in hint.pieces]
+    return [Segment(text, ink + (pressing(key).rich_style if key else Style())) for text, key in hint.pieces]
 
 
 def _link(hint: Hint) -> Style:
     """The key that a click on the words presses, if there is one alone."""
-    return _pressed(hint.actions[0].names[0]) if len(hint.actions) == 1 else Style()
-
-
-def _pressed(key: str) -> Style:
-    return Style.from_meta(dict(pressing(key).meta))
+    return pressing(hint.actions[0].names[0]).rich_style if len(hint.actions) == 1 else Style()

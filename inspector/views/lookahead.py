@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from engine.protocol import Ended, LookAhead, LookedAhead, Record, Take
 from inspector.keys import key_for, with_keys
 from inspector.main.panels.candidates import CandidatesPanel
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.state.lookahead import LookAheadLines
 from inspector.state.timeline import Phase
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 PART_SECONDS = 0.1
 """Between two drawings of lines that still grow: the engine shares the interpreter, and drawing each record as it came
@@ -27,7 +23,7 @@ RECORDED = "Look-ahead on, as far as it was recorded. {look_ahead} hides it"
 class LookAheadActions(ToolActions):
     """Asks one question at a time, the latest that is wanted; every other command goes first."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self.lines = LookAheadLines()
         self._client = host.controller.client

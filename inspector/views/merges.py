@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual.app import ComposeResult
-from textual.widget import Widget
 
 from engine.protocol import Failure, TakeApart, TakenApart, WordApart
 from engine.settings import LoadSettings
 from inspector.display import pad, quoted, truncate, truncate_middle, visible
 from inspector.keys import key_for
+from inspector.main.dialogs.field import FieldDialog
+from inspector.main.tool import Host
 from inspector.main.view import View
 from inspector.scales import counted
 from inspector.session.requests import Replies
@@ -35,23 +36,9 @@ from inspector.state.merges import (
     unknown,
     word_label,
 )
-from inspector.widgets.actions import (
-    Action,
-    ActionTable,
-    applies,
-    back,
-    both,
-    dialog_table,
-    leaves,
-    screen_table,
-)
+from inspector.widgets.actions import Action, ActionTable, back, both, dialog_table, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph, wrapped
 from inspector.widgets.charts import in_sight
-from inspector.widgets.dialog import Dialog, Remark
-from inspector.widgets.fields import SafeInput
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 WIDE = 250
 """Tokens before and after the selected one whose text two tokenizers cut."""
@@ -59,6 +46,7 @@ RANK = 9
 """Cells of the first column."""
 ROOMY = 12
 """Rows from which on there is room for the meaning of a rung."""
+NAMED = "pocket, a model's directory, a hub id, or a tokenizer.json."
 ABOUT = {
     "bpe": "Of all neighbouring pairs the one with the lowest rank is merged; then again, until no pair is in the "
     "list. Ranks are the order in which training found them: the most frequent first.",
@@ -98,7 +86,7 @@ class MergesView(View):
     TOOL: ClassVar[str] = "merges"
     ACTIONS: ClassVar[ActionTable] = MERGES_KEYS
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         client = self.controller.client
         self._ladders, self._mine, self._theirs = (Replies(client, TakenApart) for _ in range(3))
@@ -251,7 +239,7 @@ class MergesView(View):
     def name_other(self) -> None:
         """Name the second tokenizer."""
         self.beside = True
-        self.host.open(NameDialog(self._other), self._named)
+        self.host.open(NameDialog(self._other, "", NAMED), self._named)
 
     def _named(self, name: str | None) -> None:
         if name is not None:
@@ -268,7 +256,7 @@ def _asked(replies: Replies[TakenApart], question: TakeApart) -> TakenApart | Fa
 
 def _noted(on: Canvas, width: int, height: int, *lines: str) -> list[Row]:
     """Sentences in the middle of the panel, a cell free at its edges."""
-    texts = [each for line in lines for each in (wrapped(line, max(8, width - 2)) or [""])]
+    texts = [each for line in lines for each in wrapped(line, width - 2)]
     return centred([(text, on.ink("muted")) for text in texts], width, height)
 
 
@@ -336,36 +324,14 @@ def _meaning(taken: TakenApart, word: WordApart, at: int) -> str:
     return f"{pieces:,} pieces to begin with{stay}."
 
 
-class NameDialog(Dialog[str]):
-    """Asks for a tokenizer's name.
+class NameDialog(FieldDialog[str]):
+    """Asks for a tokenizer's name."""
 
-    Args:
-        name: The initial value of the field.
-    """
-
-    ACTIONS: ClassVar[ActionTable] = dialog_table(
-        "In the name of a tokenizer", applies(), leaves(), told=False
-    )
-    KEPT: ClassVar[tuple[str, ...]] = ("given",)
+    ACTIONS: ClassVar[ActionTable] = dialog_table("In the name of a tokenizer", told=False)
     HEADING: ClassVar[str] = "Second tokenizer"
     APPLY: ClassVar[str] = "Compare"
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.given = name
-
-    def body(self) -> Iterable[Widget]:
-        yield SafeInput("", id="merges-name")
-        yield Remark("pocket, a model's directory, a hub id, or a tokenizer.json.")
-
-    def begin(self) -> None:
-        """Begin in the field, at its end."""
-        super().begin()
-        field = self.query_one("#merges-name", SafeInput)
-        field.value = self.given
-        field.cursor_position = len(self.given)
-        self.set_focus(field)
+    FIELD: ClassVar[str] = "merges-name"
 
     def apply(self) -> None:
         """Take what was typed."""
-        self.dismiss(self.query_one("#merges-name", SafeInput).value.strip())
+        self.dismiss(self.typed)

@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Label
 
-from engine.errors import EngineError, PathError
+from engine.errors import Cancelled, EngineError, PathError
 from engine.files import replacing, shorter
 from engine.protocol import ReadLogits
 from engine.recording import Entry, placed, save_as
@@ -25,7 +25,7 @@ from inspector.export.documents import alone, views_csv
 from inspector.export.recording import Recording, exported
 from inspector.export.recording import line as line_of
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.field import Destination, FieldDialog
+from inspector.main.dialogs.field import PathDialog
 from inspector.main.finder import Findable
 from inspector.main.tool import ToolActions, found
 from inspector.main.view import View
@@ -34,7 +34,6 @@ from inspector.scales import counted, size
 from inspector.session.client import EngineClient, Request
 from inspector.session.playback import Opening, Playback
 from inspector.widgets.actions import ActionTable, dialog_table, fields, list_table
-from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import Choice
 from inspector.widgets.lists import LinesDialog
 
@@ -131,11 +130,7 @@ ViewFile = tuple[str, Callable[[str], str]]
 VIEW_HELP = ("", "The view as it stands, as SVG.", "The tables of the view, as CSV for a spreadsheet.")
 
 
-class _Stopped(Exception):
-    """The user gave it up."""
-
-
-class SaveAsDialog(FieldDialog[str]):
+class SaveAsDialog(PathDialog[str]):
     """Asks for a path and writes there; an existing file is replaced on the second request. Returns the answer.
 
     Args:
@@ -159,7 +154,6 @@ class SaveAsDialog(FieldDialog[str]):
         super().__init__(f"{name}.trace.zst", "session.trace.zst", HELP)
         self._playback, self._client, self._row, self._view = playback, client, row, view
         self._names = [name, *([re.sub(r"\W+", "-", view[0].lower())] * 2 if view is not None else [])]
-        self._destination = Destination("Save")
         self._stop: Event | None = None
         """Set to give up the logits that are read or the file that is written; None while there is neither."""
 
@@ -206,13 +200,9 @@ class SaveAsDialog(FieldDialog[str]):
 
     def apply(self) -> None:
         """Write, unless something is wrong with the name."""
-        if self._stop is not None:
+        if self._stop is not None or (place := self.destination()) is None:
             return
-        try:
-            path, force = self._destination.check(self.typed)
-        except PathError as error:
-            self.say(str(error), wrong=True)
-            return
+        path, force = place
         if self._view is not None and self._what:
             self._write_view(self._view[1], path, force)
             return
@@ -248,7 +238,7 @@ class SaveAsDialog(FieldDialog[str]):
     def _write(self, path: Path, force: bool, entries: Sequence[Entry], stop: Event) -> None:
         try:
             written = save_as(path, self._counted(entries, stop), self._playback.recorder.program(), force)
-        except _Stopped:
+        except Cancelled:
             return
         except EngineError as error:
             self.from_thread(self._failed, str(error))
@@ -259,7 +249,7 @@ class SaveAsDialog(FieldDialog[str]):
         whole = len(entries)
         for number in range(whole):
             if stop.is_set():
-                raise _Stopped
+                raise Cancelled
             if number % _REPORT_EVERY == _REPORT_EVERY - 1:
                 self.from_thread(self.say, f"Writing: {number / whole:.0%}. Esc stops it.")
             yield entries[number]
@@ -292,7 +282,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
     def begin(self) -> None:
         """Read the files in a thread: there may be hundreds of MiB of them."""
         super().begin()
-        self.query_one(Remark).say(READING)
+        self.say(READING)
         self._read()
 
     @work(thread=True)
@@ -302,7 +292,7 @@ class SessionsDialog(LinesDialog[SavedSession]):
     def _show(self, listed: Sequence[SavedSession]) -> None:
         others = (at for at, each in enumerate(listed) if each.peek is not None and not each.peek.in_use)
         self.put(listed, next(others, 0))  # the session that is open comes first, and is of no use here
-        self.query_one(Remark).say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
+        self.say(with_keys(SESSIONS_HELP if listed else NO_SESSIONS))
 
     def possible(self, choice: SavedSession) -> bool:
         return choice.peek is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from math import fsum
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,7 +15,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.content import Content
 
 from engine.protocol import Candidate, Distribution, Explained, ExplainSecond, Step
 from engine.settings import BY_NAME, FIELDS, Settings, differences
@@ -40,8 +39,8 @@ from inspector.documents.sampler import (
 from inspector.keys import key_for, names_of, with_keys
 from inspector.main.finder import Findable
 from inspector.main.panels.candidates import row_marks
-from inspector.main.tool import CandidateChosen, CandidateClicked, ToolActions, live
-from inspector.session.requests import Replies
+from inspector.main.tool import CandidateChosen, CandidateClicked, Host, ToolActions, live
+from inspector.session.requests import Replies, failure_words
 from inspector.state.candidates import with_own
 from inspector.state.conditions import settings_words
 from inspector.state.second_model import SecondModelSoFar
@@ -49,9 +48,6 @@ from inspector.state.timeline import Phase, Timeline
 from inspector.widgets.actions import Action, ActionTable, Needs, both, pressing
 from inspector.widgets.canvas import PanelCanvas, Row, centred, grounded, why_empty, wrapped
 from inspector.widgets.charts import ruler
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 _MARK, _LEAST_TOKEN, _MOST_TOKEN = 3, 12, 40
 _STRIP_FROM = 9
@@ -126,7 +122,7 @@ class OfSecond(Struct, frozen=True):
     """Name of the second model; not yet printable."""
     explained: Explained | None
     why: str
-    """Why there is no explanation, as a sentence; not yet printable."""
+    """Why there is no explanation, as a sentence; printable."""
 
 
 # ---- the row of the settings under the table ----------------------------------------------------
@@ -263,32 +259,29 @@ class SamplerPanel(PanelCanvas, can_focus=True):
             return None
         if second is not None:
             explained = second.explained
-            return Reason(explained.next, used, explained, timeline.taken) if explained is not None else None
+            return None if explained is None else Reason(explained.next, used, explained, timeline.taken)
         if (shown := timeline.distribution) is None:
             return None
         trial, stages, taken = timeline.trial, timeline.explanation(), timeline.taken
         shown = with_own(shown, timeline.selected)
         against = self._highlighted if self._highlighted != shown.picked else None
-        if trial is not None and trial.settings != used:
-            if stages is None or (explained := stages.explained) is None:
-                return Reason(shown, used, taken=taken, against=against)
-            tried = with_own(explained.next, timeline.selected, tried=True)
-            return Reason(tried, trial.settings, explained, taken, now=shown, against=against)
-        if stages is None:
+        if stages is not None and (trial is None or trial.settings == used):
+            return Reason(shown, stages.settings, stages.explained, taken, stages.failure, against=against)
+        if stages is None or trial is None or stages.explained is None:
             return Reason(shown, used, taken=taken, against=against)
-        return Reason(shown, stages.settings, stages.explained, taken, stages.failure, against=against)
+        tried = with_own(stages.explained.next, timeline.selected, tried=True)
+        return Reason(tried, trial.settings, stages.explained, taken, now=shown, against=against)
 
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, []
         view = self._view()
         if view is None and self._second is not None:
-            self.title(Content(visible(f"B {self._second.title}")))
-            said = [(line, self.rich_style) for line in wrapped(visible(self._second.why), width)]
-            return centred(said, width, height)
+            self.title(visible(f"B {self._second.title}"))
+            return centred([(self._second.why, self.ink("base"))], width, height)
         if timeline is None or view is None or view.distribution.listed:
-            self.title(Content("Why this token"))
-            reason, advice = LISTED if view is not None and view.distribution.listed else _why_empty(timeline)
-            return centred([(reason, self.rich_style), (advice, self.ink("muted"))], width, height)
+            self.title(self.NAME)
+            said = LISTED if view is not None and view.distribution.listed else _why_empty(timeline)
+            return self.centred(said, width, height)
         table_columns = columns(view.distribution, view.explained, view.settings, view.now)
         table = 3 + (_LEAST_ROWS - 1 if height < 14 else _LEAST_ROWS if height < 18 else 2 * _LEAST_ROWS)
         strip: list[Row] = []  # always while the temperature is turned, else if there is room
@@ -375,7 +368,9 @@ class SamplerPanel(PanelCanvas, can_focus=True):
     def _head(self, kept: Sequence[TableColumn], token: int, missing: int) -> list[Row]:
         """Names of the columns; what each stage kept, cut and is set to."""
         muted, strong = self.ink("muted"), self.ink("strong")
-        label = f"+{scales.counted(missing, 'stage')}: {key_for('enlarge')}" if missing else ""
+        label = f"+{scales.counted(missing, 'stage')}" if missing else ""
+        if missing and (self._strip is not None or self.timeline is None or self.timeline.trial is None):
+            label += f": {key_for('enlarge')}"  # which the form of settings would take as a letter
         cut = "probability removed" if token > 19 else "removed"
         names = ((label, self.ink("warn")), ("tokens kept", muted), (cut, muted), ("value", muted))
         rows: list[Row] = [[Segment(" " * _MARK + pad(name, token), ink)] for name, ink in names]
@@ -449,8 +444,8 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         step = timeline.steps_before(timeline.slot) + 1
         where = f"step {step:,}" + " (next)" * timeline.following
         if timeline.trial is not None:
-            self.title(Content(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}"),
-                       Content(trial_summary(timeline, self.size.width - 2)))  # fmt: skip
+            self.title(f"Preview · {where} · {_changes(self._used, timeline.trial.settings)}",
+                       trial_summary(timeline, self.size.width - 2))  # fmt: skip
             return
         model = visible(timeline.of(SecondModelSoFar).prefix(timeline.facts, self._second is not None))
         hidden = len(view.distribution.candidates) - len(self._places)
@@ -461,7 +456,7 @@ class SamplerPanel(PanelCanvas, can_focus=True):
         label = label_of(view.distribution, view.distribution.picked)
         if view.against is not None:
             label += f", not {label_of(view.distribution, view.against)}"
-        self.title(Content(f"{model}Why {label} · {where}"), Content(note))
+        self.title(f"{model}Why {label} · {where}", note)
 
 
 def _compared(mine: Distribution | None, theirs: Distribution) -> str:
@@ -485,8 +480,8 @@ def _why_empty(timeline: Timeline | None) -> tuple[str, str]:
 
 def _changes(used: Settings | None, tried: Settings) -> str:
     """The settings that differ from those that were used."""
-    if used is None or used == tried:
-        return "no changes yet" if used else "other settings"
+    if used is None:
+        return "other settings"
     changed = differences(used, tried)
     texts = [
         f"{BY_NAME[name].label} {_value(name, old)} → {_value(name, new)}"
@@ -509,22 +504,19 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
     """
     if (trial := timeline.trial) is None:
         return ""
-    others = known = dropped = by_hand = 0
-    for item in timeline.items:
-        if not isinstance(item, Step):
-            continue
-        if item.origin not in ("sampled", "greedy"):
-            by_hand += 1
-        elif item.node not in trial.answers:
-            dropped += 1
-        else:
-            known += 1
-            others += not trial.answers[item.node].same
-    if not (known or dropped or by_hand):  # before the first step nothing is tried
+    steps = [item for item in timeline.items if isinstance(item, Step)]
+    drawn = [item.node for item in steps if item.origin in ("sampled", "greedy")]
+    known = [trial.answers[node] for node in drawn if node in trial.answers]
+    if not steps:  # before the first step nothing is tried
         return ""
     if trial.answered is None:
         return "asking …"
-    text = f"{others} of {scales.counted(known, 'step')} would differ"
+    others, by_hand, dropped = (
+        sum(not each.same for each in known),
+        len(steps) - len(drawn),
+        len(drawn) - len(known),
+    )
+    text = f"{others} of {scales.counted(len(known), 'step')} would differ"
     text += f" ({by_hand} {'was' if by_hand == 1 else 'were'} your choice)" if by_hand else ""
     if not dropped:
         return text
@@ -542,7 +534,7 @@ def trial_summary(timeline: Timeline, room: int = 1000) -> str:
 class SamplerActions(ToolActions):
     """Shows why a token was chosen, and tries other settings."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._asks = False
         """True if the form is open."""
@@ -589,11 +581,8 @@ class SamplerActions(ToolActions):
     def can_turn(self) -> bool:
         """True if the keys turn it: the panel is the current one, or it is turned already, and nothing runs."""
         here = self.host.arrangement.current == "sampler" or self.turning
-        return here and "sampler" in self.host.shown and self._rests
-
-    @property
-    def _rests(self) -> bool:
-        return self.timeline.phase is Phase.READY and not self.controller.transport.running
+        rests = self.timeline.phase is Phase.READY and not self.controller.transport.running
+        return here and "sampler" in self.host.shown and rests
 
     @property
     def _lesson_applies(self) -> bool:
@@ -683,7 +672,7 @@ class SamplerActions(ToolActions):
         if not timeline.running:
             self._second.want(about, ExplainSecond(distribution.node, used, distribution.reroll))
         failure = self._second.failure(about)
-        why = f"{failure.message} {failure.hint}" if failure is not None else AWAITED
+        why = failure_words(failure) if failure is not None else AWAITED
         if timeline.running:
             why = with_keys(BUSY)
         return OfSecond(looked.title, self._second.get(about), why)
@@ -715,14 +704,13 @@ class SamplerActions(ToolActions):
         """
         if not self.controller.stepping:
             return
-        answer = ""
         if what == "differing":
-            answer = self.controller.navigation.differing(by)
+            self.host.answer(self.controller.navigation.differing(by))
         elif what == "recall":
-            answer = self.controller.setup.recall()
+            self.host.answer(self.controller.setup.recall())
         else:
             self.timeline.walk(by)
-        self.host.answer(answer)
+            self.host.answer()
 
     def _end(self, settings: Settings | None) -> None:
         """Apply the settings; or, if they were discarded, restore those before and the selected slot."""

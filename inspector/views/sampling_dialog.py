@@ -143,9 +143,12 @@ class SamplingDialog(SettingsDialog[Settings]):
             self.edited("logit_bias")
 
     def read(self) -> Settings | None:
-        """Read all rows, and try the settings when they are right."""
+        """Read all rows, and try the settings when they are right; else say in the status line what is wrong."""
         if (settings := super().read()) is not None:
             self._own.attempt(settings)
+        else:
+            why = next(iter(self.faults.values()))
+            self._own.host.answer(f"{why} The preview shows the last valid values")
         return settings
 
     def edited(self, name: str) -> None:

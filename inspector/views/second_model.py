@@ -691,8 +691,10 @@ def ways_words(way: WaysParted) -> str:
     if way.parted is None:
         return f"Both continue in the same way for {counted(len(way.ids), 'token')}"
     first = "at the first token" if way.parted == 0 else f"after {counted(way.parted, 'token')}"
-    again = f"{way.meetings or 'no'} match{'es' * (way.meetings > 1)}"
-    return f"They diverge {first}; {again} after that within {max(len(way.ids), len(way.other_ids))}"
+    again = "no 3 words in a row match"
+    if way.meetings:
+        again = f"{counted(way.meetings, 'match')} of 3 words or more"
+    return f"They diverge {first}; {again} after that, within {max(len(way.ids), len(way.other_ids))} tokens"
 
 
 # ---- the choice of the second model -------------------------------------------------------------

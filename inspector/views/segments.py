@@ -15,12 +15,14 @@ from inspector.documents.segments import call_words, checks, figure_texts, first
 from inspector.keys import key_for
 from inspector.main.view import View
 from inspector.scales import count, counted, percent
-from inspector.state.segments import LETTERS, WRONG, Figures, PathRun, Segments, left_out_words
+from inspector.state.segments import LETTERS, WRONG, PathRun, Segments, left_out_words
 from inspector.widgets.actions import Action, ActionTable, back, both, screen_table
 from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, paragraph
+from inspector.widgets.charts import in_sight
 
 NAME = 11
 """Cells of the longest name."""
+PARTS = "The parts of a conversation, from the system's message to tool calls, with tokens, time and surprisal of each."
 NARROW = 50
 """Cells below which a line has no time and no surprisal."""
 
@@ -67,10 +69,10 @@ class SegmentsView(View):
         timeline, path = self.timeline, self.timeline.segments
         muted, told = on.ink("muted"), path.told
         if not path.several:
-            texts = (("The parts of a conversation, from the system's message to tool calls, with tokens, time and "
-                      "surprisal of each.", on.rich_style), ("", muted), ("This text has one part. Press "
-                      f"{key_for('prompt')} for a prompt through the chat template.", muted))  # fmt: skip
-            return centred(texts, width, height)
+            advice = (
+                f"This text has one part. Press {key_for('prompt')} for a prompt through the chat template."
+            )
+            return centred([(PARTS, on.rich_style), ("", muted), (advice, muted)], width, height)
         checked = checks(timeline.of(Segments), path)
         words = {begin: call_words(each, path) for begin, each in checked.items()}
         wrong = [f"{WRONG} A tool call {each[2:]}" for each in words.values() if each.startswith(WRONG)]
@@ -79,15 +81,17 @@ class SegmentsView(View):
             below.append([Segment(truncate(left_out_words(each), width), on.ink("warn"))])
         for kind, figures in sorted(path.totals.items(), key=lambda each: each[0] == MARKUP):
             share = percent(figures.tokens / len(timeline.items))
-            text = f"  {LETTERS[kind]} {pad(kind, NAME)}{_numbers(figures, width)}{share} of all"
+            text = (
+                f"  {LETTERS[kind]} {pad(kind, NAME)}{_columns(*figure_texts(figures), width)}{share} of all"
+            )
             below.append([Segment(truncate(text, width), muted)])
         below = below[: max(0, height - 6)]
         room = max(1, height - 1 - len(below) - bool(below))
         chosen = max((place for place, run in enumerate(told) if run.begin <= timeline.slot), default=0)
-        top = max(0, min(chosen - room // 2, len(told) - room))
         heads = pad("", 4 + NAME) + _columns("tokens", "time", "bits", width)
         rows: list[Row] = [[Segment(heads, muted)]]
-        for place, run in enumerate(told[top : top + room], top):
+        for place in in_sight(len(told), room, chosen):
+            run = told[place]
             rows.append(self._line(on, run, place == chosen, words.get(run.begin, ""), width))
         return [*rows, *([[]] if below else []), *below]
 
@@ -98,7 +102,7 @@ class SegmentsView(View):
         style = (on.ink("accent") if chosen else on.rich_style) + Style.from_meta({"slot": run.word})
         folded = path.items[run.begin].node in self.timeline.of(Segments).folded
         signs = f"{'›' if chosen else ' '}{'▸' if folded else ' '}"
-        numbers = _numbers(path.figures([run]), width)
+        numbers = _columns(*figure_texts(path.figures([run])), width)
         begin = f"{signs}{LETTERS[run.kind]} {pad(run.kind, NAME)}{numbers}"
         room = max(0, width - len(begin))
         text = truncate(words, room) if words else first_words(path, run, room)
@@ -155,10 +159,6 @@ class SegmentsView(View):
             self.look_at(next((slot for slot in wrong if slot > self.timeline.slot), wrong[0]))
         else:
             self.say("No tool call here failed to parse")
-
-
-def _numbers(figures: Figures, width: int) -> str:
-    return _columns(*figure_texts(figures), width)
 
 
 def _columns(tokens: str, time: str, bits: str, width: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from msgspec.structs import replace
 from rich.segment import Segment
@@ -18,22 +18,20 @@ from engine.files import shorter
 from engine.protocol import Command, ModelFacts, Prefilled, PromptOpened, Record
 from inspector.display import pad, token_label, truncate, visible
 from inspector.keys import key_for
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.scales import counted
 from inspector.served.listing import asked, outcome, verdict_words
 from inspector.served.opening import OpenedRequest, ServedFile, exchanges_of, opened_request
 from inspector.served.replies import Exchange, ServedReply
 from inspector.served.rescoring import SOURCES, VERDICTS, Rescored, Rescoring, ServedStep
 from inspector.session.client import Request
+from inspector.session.requests import failure_words
 from inspector.state.branches import ROOT
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
-from inspector.widgets.canvas import Canvas, DrawnPanel, Row, centred, fact_rows
+from inspector.widgets.canvas import Canvas, DrawnPanel, Row
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 PANEL = "served"
 NAME = "Recorded reply"
@@ -47,7 +45,7 @@ class ServedActions(ToolActions):
         first: What the program was started with; None for nothing.
     """
 
-    def __init__(self, host: MainScreen, first: OpenedRequest | None = None) -> None:
+    def __init__(self, host: Host, first: OpenedRequest | None = None) -> None:
         super().__init__(host)
         self.file: ServedFile | None = first.file if first is not None else None
         """The one that was read last."""
@@ -127,9 +125,8 @@ class ServedActions(ToolActions):
 
     def _ended(self, request: Request[Any]) -> None:
         if request.cancelled or request.failure is not None:
-            failure = request.failure
-            why = f"{failure.message} {failure.hint}".rstrip() if failure is not None else "It was stopped."
-            self._why, self._rescoring = visible(why), None
+            self._why = failure_words(request.failure) if request.failure is not None else "It was stopped."
+            self._rescoring = None
             self.host.changed()
         elif self._rescoring is not None:
             self._next(self._rescoring)
@@ -157,19 +154,16 @@ class ServedActions(ToolActions):
             self.host.query_one(f"#{PANEL}", DrawnPanel).put(NAME, self._page, where)
 
     def _page(self, on: Canvas, width: int, height: int) -> list[Row]:
-        base, muted, result = on.ink("base"), on.ink("muted"), self._result
+        result = self._result
         if self.opened is None:
-            texts = (
-                ("No request of a server is open.", base),
-                (f"{key_for('requests')} opens one: a HAR file of mitmdump, or a request's body.", muted),
-            )
-            return centred(texts, width, height)
+            advice = f"{key_for('requests')} opens one: a HAR file of mitmdump, or a request's body."
+            return on.centred(("No request of a server is open.", advice), width, height)
         if result is None:
             waits = self._why or "The prompt is read first."
             if self._rescoring is not None:
                 waits = f"The reply is computed again: {counted(self._rescoring.done, 'token')} so far."
-            return centred(((waits, muted),), width, height)
-        rows = fact_rows(self._facts, width, muted, base)[: max(1, height - _LEAST_ROWS - 2)]
+            return on.centred((waits,), width, height)
+        rows = on.facts(self._facts, width)[: max(1, height - _LEAST_ROWS - 2)]
         selected, last = self.timeline.selected, len(result.steps) - 1
         at = self._places.get(selected.node, last) if selected is not None else last
         return [*rows, [], *token_rows(on, result, at, width, height - len(rows) - 1)]
@@ -258,6 +252,7 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
     ACTIONS: ClassVar[ActionTable] = REQUESTS_KEYS
     HEADING: ClassVar[str] = "Requests"
     APPLY: ClassVar[str] = "Open"
+    FIRST: ClassVar[str] = "#requests-file"
 
     def __init__(self, own: ServedActions) -> None:
         super().__init__()
@@ -271,29 +266,29 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         yield Remark(HELP, id="requests-remark")
         yield PickList(id="requests-list")
 
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.query_one("#requests-file", SafeInput).focus()
+    def begin(self) -> None:
+        """Begin in the field, with the requests of the file that was read last."""
+        super().begin()
         if self._file is not None:
             self._list(self._file, self._own.opened.exchange.number if self._own.opened is not None else 0)
 
     @on(Input.Submitted, "#requests-file")
     def apply(self) -> None:
         """Open the chosen request; if another file is named, read that first."""
-        name = self.query_one("#requests-file", SafeInput).value.strip()
+        name = self.typed.strip()
         if self._file is not None and name == self._file.name:
             super().apply()
         elif name:
-            self._say("Reading it …")
+            self.say("Reading it …")
             self._own.host.in_background(lambda: _read(name), self._take)
 
     def _take(self, read: ServedFile | str) -> None:
         if not self.is_current:
             return
         if isinstance(read, str):
-            self._say(read, wrong=True)
+            self.say(read, wrong=True)
             return
-        self._say(HELP)
+        self.say(HELP)
         self._list(read)
 
     def _list(self, file: ServedFile, at: int = 0) -> None:
@@ -301,9 +296,6 @@ class RequestsDialog(PickDialog[tuple[ServedFile, Exchange]]):
         self._file, self._outcomes = file, {}
         here = (place for place, each in enumerate(file.exchanges) if each.number == at)
         self.put([(file, each) for each in file.exchanges], next(here, max(0, len(file.exchanges) - 1)))
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#requests-remark", Remark).say(visible(text), wrong)
 
     def head(self, width: int) -> Row:
         columns = (("", _NUMBER + 1), ("at", _TIME), ("kind", _KIND), ("reply", _OUTCOME), ("asked", 5))

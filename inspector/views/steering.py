@@ -36,7 +36,7 @@ from inspector.config.directions import END, Steering, name_of, read_direction, 
 from inspector.display import token_text, truncate_start, visible
 from inspector.documents.steering import EXAMPLE, Contrast, candidates, curve, followed, head
 from inspector.keys import key_for, with_keys
-from inspector.main.dialogs.field import Destination, FieldDialog, directory_hint
+from inspector.main.dialogs.field import PathDialog, directory_hint
 from inspector.main.inside_view import (
     SCROLLS,
     InsideView,
@@ -457,7 +457,7 @@ class DirectionDialog(Dialog[Source]):
         return Contrast(" ".join(("minus", *text.split()[-2:])), nodes=(self._node, node))
 
 
-class SavingDialog(FieldDialog[str]):
+class SavingDialog(PathDialog[str]):
     """Saves a direction to a file, whose path is its result; one that is there is replaced on the second request.
 
     Args:
@@ -473,7 +473,6 @@ class SavingDialog(FieldDialog[str]):
         stem = "".join(each if each.isalnum() or each in "-_" else "-" for each in direction.label)
         super().__init__(f"{stem or 'direction'}{END}", f"direction{END}", directory_hint())
         self._direction = direction
-        self._destination = Destination("Save")
 
     def body(self) -> Iterable[Widget]:
         yield Label("file", classes="field-label", markup=False)
@@ -484,10 +483,11 @@ class SavingDialog(FieldDialog[str]):
 
     def apply(self) -> None:
         """Save it, or say what is wrong with the path."""
+        if (place := self.destination()) is None:
+            return
         try:
-            path, force = self._destination.check(self.typed)
-            write_direction(path, self._direction, force)
+            write_direction(place[0], self._direction, force=place[1])
         except PathError as error:
             self.say(str(error), wrong=True)
         else:
-            self.dismiss(visible(str(path)))
+            self.dismiss(visible(str(place[0])))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from engine.protocol import CheckToolCall, Finished, Record, Step
-from inspector.main.tool import ToolActions
+from inspector.main.tool import Host, ToolActions
 from inspector.session.client import Request
 from inspector.state.segments import Segments
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 
 class ToolCallChecks(ToolActions):
     """Has each tool call of the path checked once it has ended, whether or not the view is open."""
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host)
         self._asked: set[tuple[int, int]] = set()
         """Tree and node of each call that was asked about: one that the engine refused is not asked about again."""

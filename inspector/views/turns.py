@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from textual import on
 from textual.content import Content
@@ -20,9 +20,6 @@ from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import Choice, SafeTextArea
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 TURN_KEYS = dialog_table(
     "While the next message is typed",
@@ -46,6 +43,7 @@ class TurnDialog(Dialog[tuple[str, bool]]):
     ACTIONS: ClassVar[ActionTable] = TURN_KEYS
     HEADING: ClassVar[str] = "Next message"
     APPLY: ClassVar[str] = "Send"
+    FIRST: ClassVar[str] = "#turn-text"
 
     def __init__(self, text: str, timeline: Timeline) -> None:
         super().__init__()
@@ -59,14 +57,13 @@ class TurnDialog(Dialog[tuple[str, bool]]):
         yield Remark(
             f"Turn {turns + 1} of the conversation, after {counted(held, 'token')}{room}. They stay as they are."
         )
-        yield SafeTextArea(self.initial, id="turn-text", soft_wrap=True, tab_behavior="focus")
+        yield SafeTextArea(id="turn-text", soft_wrap=True, tab_behavior="focus")
         yield Remark("⏎ sends, ctrl+j begins a line. The template's own tokens are put around it.")
 
-    def on_mount(self) -> None:
+    def begin(self) -> None:
         """Begin in the text, at its end."""
-        area = self.query_one("#turn-text", SafeTextArea)
-        area.focus()
-        area.move_cursor(area.document.end)
+        super().begin()
+        self.query_one("#turn-text", SafeTextArea).put(self.initial)
         self._typed()
 
     @property
@@ -98,6 +95,7 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 
     HEADING: ClassVar[str] = "The template writes this conversation otherwise"
     APPLY: ClassVar[str] = "Continue"
+    FIRST: ClassVar[str] = "Choice"
 
     def __init__(self, differs: TurnDiffers, timeline: Timeline) -> None:
         super().__init__()
@@ -125,10 +123,6 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
             f"{again:,} of {differs.tokens:,} tokens run, on a path of their own."
         )
 
-    def on_mount(self) -> None:
-        """Begin in the choice."""
-        self.query_one(Choice).focus()
-
     def apply(self) -> None:
         """Continue with what is chosen."""
         self.dismiss("template" if self.query_one(Choice).chosen else "path")
@@ -137,10 +131,8 @@ class DiffersDialog(Dialog[Literal["path", "template"]]):
 class TurnActions(ToolActions):
     """Asks for the user's next message, and what to do if the template is not additive."""
 
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self._text = ""
-        """The message that was typed and not sent yet."""
+    _text: str = ""
+    """The message that was typed and not sent yet."""
 
     def open(self) -> None:
         """Ask for the next message."""

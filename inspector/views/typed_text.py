@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.widget import Widget
@@ -12,20 +12,17 @@ from textual.widgets import Button, TextArea
 
 from engine.protocol import Insert, PromptToken, Step, Tokenize, Tokenized
 from inspector import scales
-from inspector.display import quoted, token_label, truncate, visible
+from inspector.display import quoted, token_label, truncate
 from inspector.keys import key_for
 from inspector.main.tool import ToolActions
 from inspector.session.client import EngineClient, Request
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.state.session_tree import Item
 from inspector.state.timeline import Timeline
 from inspector.widgets.actions import NEW_LINE, ActionTable, applies, dialog_table, leaves, note
 from inspector.widgets.dialog import Dialog, Remark
 from inspector.widgets.fields import SafeTextArea
 from inspector.widgets.pieces import PieceList
-
-if TYPE_CHECKING:
-    from inspector.main.screen import MainScreen
 
 LABEL = 20
 """Cells of a token's text in a sentence at most."""
@@ -59,6 +56,8 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
     KEPT: ClassVar[tuple[str, ...]] = ("own_text", "place", "_taken", "_window")
     HEADING: ClassVar[str] = "Type your own"
     APPLY: ClassVar[str] = "Insert"
+    FIRST: ClassVar[str] = "#own-text"
+    REMARK: ClassVar[str] = "#own-remark"
 
     def __init__(self, text: str, timeline: Timeline, client: EngineClient) -> None:
         super().__init__()
@@ -76,13 +75,10 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         """Begin in the text, at its end."""
         super().begin()
         self.query_one("#own-spot", Remark).say(self.place)
-        self._say(KEYS)
+        self.say(KEYS)
         self.query_one("#own-pieces", PieceList).put(())
-        area = self.query_one("#own-text", SafeTextArea)
-        self.set_focus(area)
         with self.prevent(TextArea.Changed):
-            area.load_text(self.own_text)
-        area.move_cursor(area.document.end)
+            self.query_one("#own-text", SafeTextArea).put(self.own_text)
         self._ask()
 
     def let_go(self) -> None:
@@ -103,7 +99,7 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
         answer, failure = request.reply(Tokenized), request.failure
         if failure is not None:
             self.query_one("#own-pieces", PieceList).put(())
-            self._say(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+            self.say(failure_words(failure), wrong=True)
         if answer is None:
             return
         self.query_one("#own-pieces", PieceList).put(answer.pieces)
@@ -119,18 +115,15 @@ class OwnTextDialog(Dialog[tuple[str, bool]]):
             text += f": too many. The context window has room for {max(0, window - self._taken):,} there. Type less."
         else:
             text += f". The context then holds {after:,} of {window:,}."
-        self._say(text, wrong=too_many)
+        self.say(text, wrong=too_many)
         self.query_one("#apply", Button).disabled = not count or too_many
-
-    def _say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#own-remark", Remark).say(text, wrong)
 
     def apply(self) -> None:
         """Insert what was typed, unless that can't be done."""
         if not self.query_one("#apply", Button).disabled:
             self.dismiss((self.typed, True))
         elif not self.typed:
-            self._say("Nothing was typed. Type at least one character.", wrong=True)
+            self.say("Nothing was typed. Type at least one character.", wrong=True)
 
     def leave(self) -> None:
         """Leave; what was typed is kept for the next time."""
@@ -150,12 +143,10 @@ def place_of(timeline: Timeline) -> str:
 class TypedTextActions(ToolActions):
     """Takes a text token by token."""
 
-    def __init__(self, host: MainScreen) -> None:
-        super().__init__(host)
-        self._text = ""
-        """The text that was typed and not inserted yet."""
-        self._forbidden: tuple[int, str] | None = None
-        """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
+    _text: str = ""
+    """The text that was typed and not inserted yet."""
+    _forbidden: tuple[int, str] | None = None
+    """Node and text of the insertion that was refused last: the same again leaves a grammar that forbids it."""
 
     def open(self) -> None:
         """Ask for a text, and take it token by token."""

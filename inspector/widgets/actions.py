@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 from rich.cells import cell_len
-from textual import events
+from textual import events, on
 from textual.actions import SkipAction
-from textual.binding import Binding
 from textual.content import Content
+from textual.geometry import Size
 from textual.screen import Screen
 from textual.style import Style
 from textual.widget import Widget
@@ -192,13 +192,9 @@ class ActionTable(Struct, frozen=True):
     text: str = ""
     """Further text for the help."""
     when: Callable[[Any], bool] | None = None
-    """True if they hold now, given the owner; None if only the following fields decide that."""
+    """True if they hold now, given the owner; None if they always do."""
     panel: str = ""
     """Id of the answer's panel where they may hold; empty for any."""
-    recorded: bool = False
-    """True if they hold only while a recording is shown."""
-    running: bool = False
-    """True if they hold only during a run."""
     priority: bool = False
     """True if all of them come before what their keys mean to the widget that has the focus."""
     told: bool = True
@@ -234,7 +230,9 @@ def refuse_doubles(where: str, actions: Iterable[tuple[str, Action]]) -> None:
 # ---- what many owners have --------------------------------------------------------------------
 
 
-def screen_table(title: str, *actions: Action, text: str = "", priority: bool = True) -> ActionTable:
+def screen_table(
+    title: str, *actions: Action, text: str = "", priority: bool = True, told: bool = True
+) -> ActionTable:
     """The table of a view, with what every such screen can do.
 
     Args:
@@ -242,11 +240,12 @@ def screen_table(title: str, *actions: Action, text: str = "", priority: bool = 
         actions: Its own; the last one leaves it.
         text: What the help says besides.
         priority: Whether they come before what the keys mean to the widget that has the focus.
+        told: Whether the help has a section for it.
     """
     *own, leave = actions
     given = {each.id for each in actions}
     shared = (each for each in (FINDER, HELP) if each.id not in given)
-    return ActionTable(title, (*own, *shared, leave), text, priority=priority)
+    return ActionTable(title, (*own, *shared, leave), text, priority=priority, told=told)
 
 
 FINDER = Action(
@@ -388,12 +387,12 @@ class Hint(Struct, frozen=True):
         if len(names) > 1 and all(map(str.isdecimal, names)):
             return [(names[0], names[0]), ("-", ""), (names[-1], names[-1])]
         pieces: list[tuple[str, str]] = []
-        for place, name in enumerate(names):
-            text, before = "⇥" if name == "tab" else shown(name), pieces[-1][0] if pieces else ""
+        for before, name in zip(("", *names), names, strict=False):
+            text = "⇥" if name == "tab" else shown(name)
             modifiers, plus, last = text.rpartition("+")
-            if before and plus and last and names[place - 1].startswith(f"{modifiers}+"):
+            if plus and last and before.startswith(f"{modifiers}+"):
                 text = last  # shift+↑↓
-            if before and not (before[-1] in _JOINED and text[0] in _JOINED):
+            if pieces and not (pieces[-1][0][-1] in _JOINED and text[0] in _JOINED):
                 pieces.append((" ", ""))
             pieces.append((text, name))
         return pieces
@@ -408,8 +407,7 @@ def _firsts(actions: Iterable[Action]) -> list[str]:
     """The key of each action that is named, and all keys of notes."""
     names: list[str] = []
     for each in actions:
-        own = names_of(each.id, each.keys)
-        names += own[:1] if each.id else own
+        names += each.names[:1] if each.id else each.names
     return names
 
 
@@ -429,23 +427,20 @@ def hints_of(
         offers: Whether an action is to be offered now; None if all are.
         enabled: Whether it can do something now; if not it is grey. None if all can.
     """
-    found: list[tuple[int, str, Action]] = []
-    taken: set[int] = set()
+    found: list[tuple[str, Action]] = []
     for level in levels:
-        places = set()
+        taken = {each.place for _, each in found} - {0}
         for owner, each in level:
             if not each.hint or each.place in taken or not (offers is None or offers(each)):
                 continue
             if word := each.hint if isinstance(each.hint, str) else each.hint(owner):
-                found.append((each.place, word, each))
-                places.add(each.place)
-        taken |= places - {0}
-    found.sort(key=itemgetter(0))
+                found.append((word, each))
+    found.sort(key=lambda hinted: hinted[1].place)
     hints = []
-    for word, group in groupby(found, key=itemgetter(1)):
-        same: tuple[Action, ...] = tuple(map(itemgetter(2), group))
+    for word, group in groupby(found, key=itemgetter(0)):
+        same = tuple(each for _, each in group)
         can = enabled is None or all(map(enabled, same))
-        hints.append(Hint(same, word, max(map(attrgetter("worth"), same)), can))
+        hints.append(Hint(same, word, max(each.worth for each in same), can))
     return hints
 
 
@@ -466,17 +461,13 @@ def line(hints: Iterable[Hint], width: int) -> Content:
     shown = []
     for hint in fitting(hints, width):
         style, plain = ("bold $footer-key-foreground", "") if hint.enabled else ("$ink-faint", "$ink-faint")
-        parts, names = [], []
-        for text, name in hint.pieces:
-            part = Content.styled(text, style)
-            if name:
-                part = part.stylize(pressing(name))
-                names.append(name)
-            parts.append(part)
-        word = Content.styled(f" {hint.word}", plain)
-        shown.append(
-            Content("").join((*parts, word.stylize(pressing(names[0])) if len(names) == 1 else word))
+        names = [name for _, name in hint.pieces if name]
+        pieces = [(text, name, style) for text, name in hint.pieces]
+        pieces.append((f" {hint.word}", names[0] if len(names) == 1 else "", plain))
+        parts = (
+            Content.styled(text, ink).stylize(pressing(name) if name else "") for text, name, ink in pieces
         )
+        shown.append(Content("").join(parts))
     return Content(GAP).join(shown)
 
 
@@ -503,11 +494,43 @@ def key_event(key: str) -> events.Key:
     return events.Key(key, typed(key))
 
 
-class Keyed:
-    """A screen, a view or a dialog, whose keys do what tables of actions say."""
+class Keyed(Widget):
+    """A screen, a view or a dialog, whose keys do what tables of actions say; among several bases it comes last."""
 
     ACTIONS: ClassVar[ActionTable]
     """Its own."""
+    takes_keys: bool = False
+    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
+
+    def fit(self, room: Size, update: bool = True) -> None:
+        """Have the classes of a size, by the breakpoints of the application.
+
+        Args:
+            room: Cells of the screen, or of the view.
+            update: Whether there may be something that is styled.
+        """
+        classes: dict[str, bool] = {}
+        sides = (self.app.HORIZONTAL_BREAKPOINTS or [], self.app.VERTICAL_BREAKPOINTS or [])
+        for cells, breakpoints in zip(room, sides, strict=True):
+            _, held = max(each for each in breakpoints if each[0] <= cells)
+            classes |= {name: name == held for _, name in breakpoints}
+        self.update_classes(classes, update, animate=False)
+
+    @property
+    def left(self) -> bool:
+        """True if it is closed, or the program ends: nothing may be asked of its widgets."""
+        return False
+
+    def let_go(self) -> None:
+        """Wait for nothing any more: called once with each closing."""
+
+    def after_paint(self, callback: Callable[..., object], *args: object, **kwargs: object) -> bool:
+        """Call something after the next paint, unless this was left by then: its widgets may have gone."""
+        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
+
+    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
+        """Have the screen's thread call something, unless this is left by then; called in another thread."""
+        self.app.call_from_thread(lambda: None if self.left else callback(*args))
 
     @property
     def tables(self) -> Sequence[ActionTable]:
@@ -544,19 +567,20 @@ class Keyed:
 class KeyedScreen(Screen[Result], Keyed):
     """A screen whose keys are bound to its actions."""
 
-    def bind(self, actions: Iterable[Action], priority: bool) -> None:
-        """Bind the keys of actions instead of what was bound to them before: the action of a key is looked up when it
-        is pressed.
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
+    """None: Textual sets these classes after the first layout, which would be a second one."""
+    _styled = ""
+    """The theme that its widgets were styled in."""
 
-        Args:
-            actions: That have keys of their own, and notes, whose keys widgets take.
-            priority: Whether all of them come before what their keys mean to the widget that has the focus.
-        """
-        for action in actions:
-            for name in names_of(action.id, action.keys) if action.id else ():
-                first = priority or action.priority
-                own = Binding(name, f"press('{name}')", show=False, priority=first)
-                self._bindings.key_to_bindings[name] = [own]
+    @on(events.Resize)
+    def _resized(self) -> None:
+        """Another size has other classes."""
+        self.fit(self.app.size)
+
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Style what is shown again in another theme alone: Textual would do so each time."""
+        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
 
     async def perform(self, action: Action) -> None:
         """Do something, or say why it can't be done."""

@@ -122,6 +122,7 @@ class Canvas(Inked):
     NAME: ClassVar[str] = ""
     """The title of its frame."""
     timeline: Timeline | None = None
+    _page: Page | None = None
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
@@ -130,8 +131,6 @@ class Canvas(Inked):
         """The base style and the rows of the strips."""
         self._drawn_size: Size | None = None
         """The size of the strips; None if the timeline may have moved on since, while the panel was hidden."""
-        self._read: tuple[object, ...] | None = None
-        """The values of `reads` when the timeline was shown last, and drawn."""
         self._titles: tuple[Content | None, Content | None] = (None, None)
 
     @property
@@ -140,25 +139,23 @@ class Canvas(Inked):
         return self.has_class("-line")
 
     def draw(self, width: int, height: int) -> list[Row]:
-        """The rows from the top, each at most `width` cells wide; missing rows stay blank."""
-        raise NotImplementedError
+        """The rows from the top, each at most `width` cells wide; missing rows stay blank. Those of its page, unless a
+        subclass draws its own."""
+        return self._page(self, width, height) if self._page is not None else []
 
-    def reads(self, timeline: Timeline) -> tuple[object, ...] | None:
-        """The values that the rows depend on, beside size and colours: while they are equal, `show` draws nothing.
+    def paint(self, page: Page) -> None:
+        """Show a page.
 
-        Returns:
-            Values that are compared; None to draw always.
+        Args:
+            page: Draws it, also when the size or the colours change.
         """
-        return None
+        self._page = page
+        self.redraw()
 
     def show(self, timeline: Timeline) -> None:
         """Show the timeline's present state."""
-        same, self.timeline = timeline is self.timeline, timeline
-        read = self.reads(timeline)
-        drawn = same and self._drawn_size is not None and self._mixed_inks is not None
-        if not (drawn and read is not None and read == self._read):
-            self.redraw()
-            self._read = read
+        self.timeline = timeline
+        self.redraw()
 
     def redraw(self) -> None:
         """Draw again, and repaint the rows that came out differently."""
@@ -175,8 +172,9 @@ class Canvas(Inked):
             if old is not new and old != new:
                 self.refresh(Region(0, y, self.size.width, 1))
 
-    def title(self, title: Content | None = None, subtitle: Content | None = None) -> None:
-        """Set the texts in the frame, where they differ."""
+    def title(self, title: str | Content | None = None, subtitle: str | Content | None = None) -> None:
+        """Set the texts in the frame, which are printable, where they differ."""
+        title, subtitle = (Content(each) if isinstance(each, str) else each for each in (title, subtitle))
         before, self._titles = self._titles, (title, subtitle)
         if not looks_same(before[0], title):
             self.border_title = title
@@ -233,11 +231,10 @@ class Canvas(Inked):
         # where there is room for the frame alone, it has its texts from a row that isn't seen
         width, height = self.size.width, max(1, self.size.height)
         base, timeline = self.ink("base"), self.timeline
-        self._read = None  # of another size, say: what it is drawn of may have moved on, and waits for `show`
         if timeline is not None and timeline.conceals(self.id or "", *self.CONCEALED_BY):
             why = timeline.concealed_as
             title = f"{self.NAME} · {why}" if self.NAME else why
-            self.title(Content(title))
+            self.title(title)
             rows = centred([(title if self.frameless else "?", self.ink("muted"))], width, height)
         else:
             rows = self.draw(width, height)[:height]
@@ -324,8 +321,6 @@ class PanelCanvas(Canvas):
 class DrawnPanel(PanelCanvas):
     """Shows as much of a page as there is room for."""
 
-    _page: Page | None = None
-
     def put(self, title: str | Content, page: Page, subtitle: str = "") -> None:
         """Show a page.
 
@@ -334,14 +329,8 @@ class DrawnPanel(PanelCanvas):
             page: Draws it, also when the size or the colours change.
             subtitle: In the lower line of the frame; printable, empty for none.
         """
-        self._page = page
-        self.title(
-            Content(title) if isinstance(title, str) else title, Content(subtitle) if subtitle else None
-        )
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return self._page(self, width, height) if self._page is not None else []
+        self.title(title, subtitle or None)
+        self.paint(page)
 
 
 class PageView(DrawnPanel, can_focus=True):
@@ -373,5 +362,5 @@ class PageView(DrawnPanel, can_focus=True):
         more = "↑" if self._top else ""
         if (below := len(rows) - height - self._top) > 0:
             more = f"{below} {'line' if below == 1 else 'lines'} more ↓"
-        self.title(self._titles[0], Content(more) if more else None)
+        self.title(self._titles[0], more or None)
         return rows[self._top :]

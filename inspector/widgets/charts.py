@@ -313,11 +313,13 @@ def ruler(distribution: Distribution, width: int, inks: Mapping[str, Style]) -> 
     for each in sorted(distribution.candidates, key=attrgetter("sampler_prob"), reverse=True):
         if each.sampler_prob <= 0:
             break
-        label, end = token_label(each.text, each.raw), start + each.sampler_prob
-        if each.id == distribution.picked:
-            parts.append((label, distribution.draw_from or 0.0, distribution.draw_to or 0.0, True))
-        else:
-            parts.append((label, start, end, False))
+        label, end, picked = (
+            token_label(each.text, each.raw),
+            start + each.sampler_prob,
+            each.id == distribution.picked,
+        )
+        place = (distribution.draw_from or 0.0, distribution.draw_to or 0.0) if picked else (start, end)
+        parts.append((label, *place, picked))
         start = end
     return [
         [Segment(" " * before), Segment(pointer, inks["accent"])],

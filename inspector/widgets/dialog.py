@@ -17,7 +17,6 @@ from textual.await_complete import AwaitComplete
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.messages import Prune
 from textual.screen import ModalScreen
@@ -26,6 +25,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.widgets.button import ButtonVariant
 
+from inspector.display import visible
 from inspector.keys import PRINTABLE, key_for, names_of, shown
 from inspector.widgets.actions import Action, ActionTable, KeyedScreen, KeyLine, dialog_table, note
 
@@ -40,20 +40,6 @@ def read_styles(app: App[Any]) -> None:
     """Have the application know the style sheet of dialogs."""
     if not app.stylesheet.has_source(STYLES):
         app.stylesheet.read(STYLES)
-
-
-def size_classes(app: App[Any], room: Size) -> dict[str, bool]:
-    """The classes of a size, by the breakpoints of the application.
-
-    Args:
-        room: Cells of the screen, or of the view, that has the classes.
-    """
-    classes: dict[str, bool] = {}
-    sides = (app.HORIZONTAL_BREAKPOINTS or [], app.VERTICAL_BREAKPOINTS or [])
-    for cells, breakpoints in zip(room, sides, strict=True):
-        _, held = max(each for each in breakpoints if each[0] <= cells)
-        classes |= {name: name == held for _, name in breakpoints}
-    return classes
 
 
 class Entered(Message):
@@ -74,16 +60,13 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     """Buttons between the one that applies and the one that leaves: the action of each, its label, and its id."""
     KEPT: ClassVar[tuple[str, ...]] = ()
     """Names of the attributes that an opening sets; none if each opening builds new widgets."""
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012 (as Textual declares them)
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = []  # noqa: RUF012
-    """None: Textual sets these classes after the first layout, which would be a second one."""
+    FIRST: ClassVar[str] = ""
+    """Selector of the widget that has the focus first; empty for the first that can have it."""
+    REMARK: ClassVar[str] = ".remark"
+    """Selector of the remark that `say` sets."""
     _begun: bool = False
     """True if its widgets were filled since it was opened."""
     _dismissed: bool = False
-    takes_keys: bool = False
-    """True if its widgets are there and the first one has the focus: keys that come before that wait."""
-    _styled: str = ""
-    """The theme that its widgets were styled in."""
     _held: tuple[Result | None] | None = None
     """The result of a dismissal that waits until what lies over this one has gone."""
 
@@ -91,13 +74,11 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         super().__init__(name, id, classes)
         read_styles(self.app)
         self._bindings.key_to_bindings.update(_UNUSED)
-        self.bind(self.ACTIONS.actions, self.ACTIONS.priority)
-        self.update_classes(size_classes(self.app, self.app.size), update=False)
-
-    @on(events.Resize)
-    def _resized(self) -> None:
-        """Another size has other classes."""
-        self.update_classes(size_classes(self.app, self.app.size), animate=False)
+        for action in self.ACTIONS.actions:  # instead of what was bound to their keys before
+            for name in names_of(action.id, action.keys) if action.id else ():
+                own = Binding(name, f"press('{name}')", priority=self.ACTIONS.priority or action.priority)
+                self._bindings.key_to_bindings[name] = [own]
+        self.fit(self.app.size, update=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog") as box:
@@ -119,6 +100,12 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
     def begin(self) -> None:
         """Fill the widgets with what an opening set, and begin at the top: called once with each opening."""
         self.query_one("#dialog-body").scroll_home(animate=False)
+        if self.FIRST:
+            self.set_focus(self.query_one(self.FIRST))
+
+    def say(self, text: str, wrong: bool = False) -> None:
+        """Show a remark: help while all is well, what is wrong otherwise."""
+        self.query_one(self.REMARK, Remark).say(visible(text), wrong)
 
     def leave(self) -> None:
         """Leave without a change."""
@@ -163,22 +150,9 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
             self._begun = True
             self.begin()
 
-    def after_paint(self, callback: Callable[..., object], *args: Any, **kwargs: Any) -> bool:
-        """Call something after the next paint, unless the screen was left by then: its widgets may have gone."""
-        return self.call_after_refresh(lambda: None if self.left else callback(*args, **kwargs))
-
-    def set_timer(
-        self,
-        delay: float,
-        callback: Callable[[], object] | None = None,
-        *,
-        name: str | None = None,
-        pause: bool = False,
-    ) -> Timer:
+    def set_timer(self, delay: float, callback: Callable[[], object] | None = None, **options: Any) -> Timer:
         """Call something later, unless the screen was left by then: its answer would be too late."""
-        return super().set_timer(
-            delay, callback and (lambda: None if self.left else callback()), name=name, pause=pause
-        )
+        return super().set_timer(delay, callback and (lambda: None if self.left else callback()), **options)
 
     @property
     def left(self) -> bool:
@@ -205,8 +179,7 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         return super().dismiss(result)
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Begin, or leave if that was asked for under another screen. Textual would style everything again."""
-        event.refresh_styles, self._styled = self._styled not in ("", self.app.theme), self.app.theme
+        """Begin, or leave if that was asked for under another screen."""
         if not (self._begun or self.left):
             self._begun = True
             self.begin()
@@ -215,18 +188,11 @@ class Dialog(ModalScreen[Result], KeyedScreen[Result]):
         if self._held is not None:
             self.dismiss(self._held[0])
 
-    def from_thread(self, callback: Callable[..., object], *args: object) -> None:
-        """Have the screen's thread call something, unless this is left by then; called in another thread."""
-        self.app.call_from_thread(lambda: None if self.left else callback(*args))
-
     async def on_prune(self, event: Prune) -> None:
         """The widgets go next: nothing may work for them any more. Let go, where nothing was dismissed."""
         self.workers.cancel_node(self)
         if not self._dismissed:
             self.let_go()
-
-    def let_go(self) -> None:
-        """Wait for nothing any more: called once, when this is left."""
 
     # ---- keys -------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
@@ -71,9 +72,7 @@ class SafeInput(Input, Inked, inherit_css=False):
     def __init__(self, value: str = "", placeholder: str = "", id: str | None = None) -> None:
         super().__init__(value, placeholder, _Editable(), id=id, max_length=MOST_IN_LINE)
 
-    def get_component_rich_style(
-        self, *names: str, partial: bool = False, default: Style | None = None
-    ) -> Style:
+    def get_component_rich_style(self, *names: str, **options: object) -> Style:
         """An ink, not Textual's component style: a dialog of twenty lines opens in two thirds of the time."""
         return self.ink(_INKS[names[0]])
 
@@ -86,6 +85,11 @@ class SafeTextArea(TextArea):
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", show=False),
         Binding("ctrl+a", "select_all", "Select all", show=False),
     ]
+
+    def put(self, text: str) -> None:
+        """Edit another text, from its end on."""
+        self.load_text(text)
+        self.move_cursor(self.document.end)
 
     def action_submit(self) -> None:
         """Be done; Textual's editor would begin a new line."""
@@ -100,15 +104,9 @@ class SafeTextArea(TextArea):
         if len(self.document.text) + len(event.text) > MOST_TYPED:
             event.prevent_default()
             event.stop()
-            self.app.notify(
-                (
-                    f"That is more than {MOST_TYPED:,} characters. Put it into a file: {key_for('prompt')}, "
-                    f"{key_for('prompt.read_file')} read one."
-                ),
-                title="Not pasted",
-                severity="warning",
-                markup=False,
-            )
+            keys = f"{key_for('prompt')}, {key_for('prompt.read_file')}"
+            text = f"That is more than {MOST_TYPED:,} characters. Put it into a file: {keys} read one."
+            self.app.notify(text, title="Not pasted", severity="warning", markup=False)
 
     def get_line(self, line_index: int) -> Text:
         """One line of the document, as it may be drawn."""
@@ -122,11 +120,7 @@ def escaped(text: str) -> str:
 
 def unescaped(text: str) -> str:
     """A text that was typed on one line, with \\n as a newline; other backslashes stay."""
-    out, chars = [], iter(text)
-    for char in chars:
-        follower = next(chars, "") if char == "\\" else ""
-        out.append(_UNESCAPES.get(follower, char + follower) if follower else char)
-    return "".join(out)
+    return re.sub(r"(?s)\\(.)", lambda typed: _UNESCAPES.get(typed[1], typed[0]), text)
 
 
 # ---- a choice -----------------------------------------------------------------------------------

@@ -221,9 +221,8 @@ class SettingsForm(Widget, can_focus=True):
         height = len(self._lines(width))
         top = self._places[self.highlighted.setting.name][1]
         styles, cells = self.field.styles, self._cells(self.highlighted, width)
-        styles.set_rule(
-            "margin", Spacing(top, 0, 0, LABEL)
-        )  # set as a property it would ask for another layout
+        # set as a property it would ask for another layout
+        styles.set_rule("margin", Spacing(top, 0, 0, LABEL))
         styles.set_rule("width", Scalar.from_number(cells))
         return height
 
@@ -312,6 +311,8 @@ class SettingsDialog(Dialog[Result]):
     def __init__(self, groups: Iterable[tuple[str, Sequence[FormRow]]], settings: Result, first: str) -> None:
         super().__init__()
         self.form, self.settings, self.first = SettingsForm(groups, self.EXPLAINS, first), settings, first
+        self.faults: dict[str, str] = {}
+        """What is wrong with the values that were read last, by the names of the rows; printable."""
 
     @property
     def _names(self) -> list[str]:
@@ -352,7 +353,7 @@ class SettingsDialog(Dialog[Result]):
             The result, None while any row is wrong.
         """
         values: dict[str, Any] = {}
-        faults: dict[str, str] = {}
+        faults = self.faults = {}
         for name in self._names:
             try:
                 values[name] = self.form.rows[name].read()
@@ -395,6 +396,8 @@ class SettingsDialog(Dialog[Result]):
             box.border_subtitle = Content(about)
 
     def apply(self) -> None:
-        """Apply the values, if all of them are right."""
+        """Apply the values; or go to the first one that is wrong, which says why."""
         if (result := self.read()) is not None:
             self.dismiss(result)
+        else:
+            self.form.highlight(next(iter(self.faults)))

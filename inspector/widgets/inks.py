@@ -6,7 +6,7 @@ widget, at every start and change of a class. That was most of the styling's tim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from rich.style import Style
@@ -81,7 +81,12 @@ def readable(variables: Mapping[str, str]) -> dict[str, str]:
     field, row = (given["foreground"].with_alpha(share) for share in (FIELD, ROW))
     grounds = [*(given[name] for name in _GROUNDS), given["surface"] + field]
     rows = [given[name] + row for name in ("background", "surface")]
-    made = {name: _away(Color.parse(variables[name]), [*grounds, *rows]) for name in _COLOURS}
+    goal = grounds[0].get_contrast_text(1.0)
+
+    def stands_out(colour: Color) -> bool:
+        return all(contrast(colour, ground) >= LEAST for ground in (*grounds, *rows))
+
+    made = {name: _away(Color.parse(variables[name]), goal, stands_out).hex for name in _COLOURS}
     faint = max(_share(variables[_FAINT]), _least_share((ground, ground) for ground in grounds))
     in_row = _least_share((given[name], given[name] + row) for name in ("background", "surface"))
     muted = max(_share(variables[_MUTED]), faint + _APART, in_row)
@@ -97,25 +102,17 @@ def contrast(one: Color, other: Color) -> float:
     return scales.contrast(one.rgb, other.rgb)
 
 
-def _away(colour: Color, grounds: list[Color]) -> str:
-    """A colour moved towards black or white until it can be read on every ground."""
-    goal = grounds[0].get_contrast_text(1.0)
-    for step in range(21):
-        moved = colour.blend(goal, step / 20, 1.0)
-        if min(contrast(moved, ground) for ground in grounds) >= LEAST:
-            break
-    return moved.hex
+def _away(colour: Color, goal: Color, can_be_read: Callable[[Color], bool]) -> Color:
+    """A colour moved towards black or white, the goal, until it can be read, or is that."""
+    moved = (colour.blend(goal, step / 20, 1.0) for step in range(21))
+    return next(filter(can_be_read, moved), goal)
 
 
 def _block_cursor(variables: Mapping[str, str]) -> dict[str, str]:
     """Ground and text of what is highlighted in a list, and of the button that applies."""
     ground = Color.parse(variables["block-cursor-background"])
     text = ground.get_contrast_text(1.0)
-    away = text.inverse
-    for step in range(21):
-        moved = ground.blend(away, step / 20, 1.0)
-        if contrast(moved + text.with_alpha(_TEXT), moved) >= LEAST:
-            break
+    moved = _away(ground, text.inverse, lambda each: contrast(each + text.with_alpha(_TEXT), each) >= LEAST)
     return {"block-cursor-background": moved.hex, "block-cursor-foreground": f"auto {_TEXT:.0%}"}
 
 

@@ -17,6 +17,7 @@ from textual.widgets.option_list import Option
 from inspector.widgets.actions import ActionTable, dialog_table, picking, taking
 from inspector.widgets.canvas import Canvas, Row, grounded
 from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.fields import SafeInput
 
 Result = TypeVar("Result")
 
@@ -84,13 +85,11 @@ class PickList(Canvas):
             self.post_message(self.RowPicked())
         self.move(place - self.highlighted)
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+    @on(events.MouseScrollDown)
+    @on(events.MouseScrollUp)
+    def _scrolled(self, event: events.MouseEvent) -> None:
         event.stop()
-        self.move(1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        event.stop()
-        self.move(-1)
+        self.move(1 if isinstance(event, events.MouseScrollDown) else -1)
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -133,6 +132,11 @@ class PickDialog(Dialog[Result]):
         """Take the highlighted choice."""
         if (picked := self.picked) is not None:
             self.dismiss(picked)
+
+    @property
+    def typed(self) -> str:
+        """The text in its field."""
+        return self.query_one(SafeInput).value
 
     @property
     def picks(self) -> PickList:

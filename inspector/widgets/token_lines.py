@@ -243,8 +243,7 @@ class TokenStyles:
 
     def __init__(self, inks: Mapping[str, Style], metric: scales.Metric, dark: bool, colourful: bool) -> None:
         self.inks, self.metric = inks, metric
-        steps = range(-scales.STEPS * metric.signed, scales.STEPS + 1)
-        self._heat = {step: heat_style(step, dark, colourful, metric.signed) for step in steps}
+        self._scale = dark, colourful, metric.signed
 
     def segments(
         self,
@@ -291,7 +290,7 @@ class TokenStyles:
         if selected:
             calm = hot
         elif step := self.metric.step(self.metric.value(item)):
-            hot += self._heat[step]
+            hot += heat_style(step, *self._scale)
         if bordered:
             return self._bordered(piece, item, selected, calm, hot)
         core = piece.text.lstrip(" ")

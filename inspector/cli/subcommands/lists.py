@@ -29,6 +29,7 @@ from inspector.cli.writers.json_lines import json_line
 from inspector.config import own_keys
 from inspector.config.presets import Presets
 from inspector.recordings import sessions
+from inspector.scales import size
 
 if TYPE_CHECKING:
     from inspector.widgets.actions import Action
@@ -141,7 +142,7 @@ def run_sessions(args: Namespace) -> int:
         return _listed(values, [f"No session is saved in {sessions.folder()}."], args.jsonl)
     rows = (
         (each.name, f"{datetime.fromtimestamp(each.changed):%Y-%m-%d %H:%M}", f"{each.tokens:,}",
-         f"{each.size / 1024:,.0f} K", _about(each))
+         size(each.size), _about(each))
         for each in found
     )  # fmt: skip
     return write(table(("name", "last written", "> tokens", ">     size", "prompt"), rows))

@@ -69,8 +69,8 @@ def show_parser() -> flags.Parser:
                            "one instead", {"type": _units, "default": ()}),
         "--scope": ("where parts are switched off or steered: in that token's forward alone, or in the whole "
                     "context", {"choices": ("token", "context"), "default": "token"}),
-        "--from N": ("with --scope context: change the model from this token on, counted from 0",
-                     {"dest": "begin", "default": 0}),
+        "--from STEP": ("with --scope context: change the model from this token on, given as in --at (default: p1)",
+                        {"dest": "begin", "type": _place}),
         "--steer | --pairs": {
             f"--steer {flags.STEER}": "steer by a direction from a file (view: steering); with a STRENGTH also show "
                                       "the candidates that come of it",
@@ -88,9 +88,10 @@ def show_parser() -> flags.Parser:
         "scores: why a head looks there:": "",
         "--head HEAD": ("the head, such as L6 h1 (default: the one that looks most at a single token)",
                         {"type": _head}),
-        "--key N": "the token that the head looks at, counted from 0 with the prompt; negative counts from the end "
-                   "(default: the one with the most weight)",
-        "--versus N": "compare with the scores of this token, counted as in --key (default: the mean over all keys)",
+        "--key STEP": ("the token that the head looks at, given as in --at (default: the one with the most weight)",
+                       {"type": _place}),
+        "--versus STEP": ("compare with the scores of this token, given as in --at (default: the mean over all keys)",
+                          {"type": _place}),
         "gradients:": "",
         "--method": ("take gradient x input, or integrated gradients",
                      {"choices": ("input", "integrated"), "default": "integrated"}),
@@ -107,8 +108,8 @@ def show_parser() -> flags.Parser:
                               '"token" and "other"',
         "--part": ("patch whole layers, or the outputs of their attention or MLP",
                    {"choices": ("layer", "attention", "mlp"), "default": "layer"}),
-        "--facing PLACE:PLACE,...": ("which tokens of the two texts correspond, counted from 0, such as "
-                                     "0-4:0-4,5:7,6-8:8-10 (default: the blocks that both have)",
+        "--facing PLACE:PLACE,...": ("which tokens of the two texts correspond, counted from 1, such as "
+                                     "1-5:1-5,6:8,7-9:9-11 (default: the blocks that both have)",
                                      {"type": facing_from}),
         **flags.PROMPT,
         "sampling of --steps:": "",
@@ -145,7 +146,7 @@ MOST_FACING = 1_000_000
 
 
 def facing_from(text: str) -> Facing:
-    """An alignment as it is typed, places counted from 0: `0-4:0-4, 5:7, 6-8:8-10`.
+    """An alignment as it is typed, places counted from 1: `1-5:1-5, 6:8, 7-9:9-11`.
 
     Raises:
         ArgumentTypeError: A part is no place or stretch of each path, or the stretches differ in length.
@@ -154,13 +155,15 @@ def facing_from(text: str) -> Facing:
     for part in text.split(","):
         named = _STRETCH.fullmatch(part.strip())
         if named is None:
-            raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 5:7 or 6-8:8-10")
+            raise argparse.ArgumentTypeError(f"{part.strip()!r} names no partner: write 6:8 or 7-9:9-11")
         one, last, other, end = named.groups()
         first, partner = int(one), int(other)
         length = int(last or one) - first
+        if not first or not partner:
+            raise argparse.ArgumentTypeError("tokens are counted from 1")
         if length < 0 or length != int(end or other) - partner or length > MOST_FACING:
             raise argparse.ArgumentTypeError(f"{part.strip()!r}: both stretches must have the same length")
-        pairs += [(first + at, partner + at) for at in range(length + 1)]
+        pairs += [(first + at - 1, partner + at - 1) for at in range(length + 1)]
     return tuple(pairs)
 
 
@@ -173,7 +176,8 @@ def _views(text: str) -> tuple[str, ...]:
     if unknown and unknown[0] in MEASURED:
         raise argparse.ArgumentTypeError(f"{unknown[0]} comes first, and alone: inspector show {unknown[0]}")
     if unknown:
-        raise argparse.ArgumentTypeError(f"there is no view {unknown[0]!r}: choose from {', '.join(VIEWS)}")
+        known = ", ".join(VIEWS + MEASURED)
+        raise argparse.ArgumentTypeError(f"there is no view {unknown[0]!r}: choose from {known}")
     return named
 
 
@@ -218,9 +222,11 @@ def run_show(args: Namespace) -> int:
     views, pairs = _shown(args), _pairs(args)
     request = request_from(args)
     known = Known()
+    known.changed = bool(args.off) or args.steer is not None
 
     def after(summary: Summary) -> Iterator[Command]:
         node = known.before(args.at)
+        args.begin = known.index("--from", args.begin) if args.begin else 0
         makers = questions(args, known, request, pairs)
         for view in sorted(views, key=lambda each: each == "patching"):  # it reads another prompt
             yield from makers[view](node)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from heapq import nlargest
 from typing import Literal
 
 from msgspec import Struct
@@ -258,8 +259,9 @@ def report(reading: DiffReading) -> Iterator[Fact]:
         if made.by_ids:
             yield SECTION.format("Token probability statistics"), ""
             yield from _tokens(made)
-        yield SECTION.format("Where they differ most"), ""
-        yield from _worst(made)
+        if worst_places(made):
+            yield SECTION.format("Where they differ most"), ""
+            yield from _worst(made)
     if judged := reading.judged:
         yield SECTION.format("Gate"), ""
         yield from map(_judged, judged)
@@ -320,7 +322,8 @@ def _tokens(made: Divergences) -> Iterator[Fact]:
 
 
 def worst_places(made: Divergences) -> list[int]:
-    """The places with the largest divergence; without one, with the largest change of logprob a byte."""
+    """The places with the largest divergence, as far as they differ; without one, with the largest change of logprob a
+    byte."""
     spans = made.spans
 
     def apart(place: int) -> float:
@@ -329,7 +332,7 @@ def worst_places(made: Divergences) -> list[int]:
             return span.kl_bits
         return abs(span.logprob_change or 0.0) / max(1, len(span.raw)) if not made.kl else 0.0
 
-    return sorted(range(len(spans)), key=apart, reverse=True)[:WORST]
+    return nlargest(WORST, filter(apart, range(len(spans))), key=apart)
 
 
 def _worst(made: Divergences) -> Iterator[Fact]:

@@ -30,7 +30,7 @@ ERASE = "\r\x1b[2K"
 
 
 class Report:
-    """What a subcommand writes of the records of a run: here the progress, the name of the model, and in JSON every
+    """The output of a subcommand about a run: here the progress, the name of the model, and in JSON every
     record."""
 
     streams = False
@@ -58,7 +58,7 @@ class Report:
         return "warning", record.warning if isinstance(record, protocol.Loading) else ""
 
     def progress(self, record: Record) -> str | None:
-        """How far the work is, on one line; empty once it is done, None if a record doesn't say it."""
+        """The progress of the work, on one line; empty once it is done, None if a record doesn't say it."""
         match record:
             case protocol.Loading():
                 share = f"{100 * record.done // record.total} % " if record.total else ""
@@ -230,7 +230,7 @@ def figures(summary: Summary, request: CliRequest) -> Iterator[Fact]:
     if (tpot := summary.tpot) is not None:
         spread = f"p50 {milliseconds(tpot.p50)}, p95 {milliseconds(tpot.p95)}"
         overlap = ", pipelined" if summary.pipelined else ""
-        without = f"; without the first, {first}" if first else ""
+        without = f"; not counted: the first, {first}" if first else ""
         yield "each token", f"{milliseconds(tpot.mean)} ({spread}), {rate(tpot.tps)}{overlap}{without}"
     elif first:
         yield "each token", first

@@ -48,6 +48,10 @@ LACKED: Mapping[str, type[Record]] = {
 """Record of the answer to each command that a model may have no answer to."""
 
 
+OF_CHANGES = protocol.Intervened | protocol.HeadsSwept | protocol.DirectionMade | protocol.StrengthsSwept
+"""The views of what a change does."""
+
+
 class Known(Report):
     """A table for each view; the answers so far, for the commands that depend on them."""
 
@@ -66,6 +70,8 @@ class Known(Report):
         """The direction that was made last."""
         self.failed: list[str] = []
         """The views that are not shown, because one of their checks failed."""
+        self.changed = False
+        """True if parts are switched off, or a direction is added: most views are of the model without that."""
 
     def take(self, record: Record) -> None:
         """Add one record."""
@@ -93,18 +99,30 @@ class Known(Report):
         """
         if place is None:
             return self.nodes[-1]
-        in_prompt, number = place
-        prompt = len(self.nodes) - self.steps
-        count = prompt if in_prompt else self.steps
-        index = (0 if in_prompt else prompt) + (number - 1 if number > 0 else count + number)
-        if not 0 < abs(number) <= count or not index:
-            what, first = ("prompt token", "p2") if in_prompt else ("step", "1")
-            given = f"--at {'p' * in_prompt}{number}"
-            last = f"{'p' * in_prompt}{count}"
-            there = f"Give one from {first} to {last}, or leave --at out for the next token."
-            none = "There are no steps: add --steps, or name a prompt token, such as p2."
-            raise PromptError(f"{given} is no {what} that has a token before it.", there if count else none)
+        if not (index := self.index("--at", place)):
+            hint = "Give a later one, or leave --at out for the next token."
+            raise PromptError("--at: there is no token before the first one.", hint)
         return self.nodes[index - 1]
+
+    def index(self, flag: str, place: tuple[bool, int]) -> int:
+        """The index of a token in the path.
+
+        Args:
+            flag: That it was given with.
+            place: See `before`.
+
+        Raises:
+            PromptError: There is no such token.
+        """
+        in_prompt, number = place
+        begin, count, what, p = 0, len(self.nodes) - self.steps, "prompt token", "p"
+        if not in_prompt:
+            begin, count, what, p = count, self.steps, "step", ""
+        if not 0 < abs(number) <= count:
+            hint = f"Give one from {p}1 to {p}{count}."
+            hint = hint if count else "Add --steps, or name a prompt token, such as p2."
+            raise PromptError(f"{flag} {p}{number}: there is no {what} {number}.", hint)
+        return begin + (number - 1 if number > 0 else count + number)
 
     def lines(self, record: Record) -> Iterable[str]:
         """The table of a view."""
@@ -117,6 +135,8 @@ class Known(Report):
                 shown: Iterable[Block] = [sentence(said)]
             case _ if type(record) in TABLES:
                 title, document = TABLES[type(record)]
+                if self.changed and not isinstance(record, OF_CHANGES):
+                    title = f"{title}: of the unchanged model"
                 shown = document(record, self) if checks_hold(record) else ()
             case _:
                 return
@@ -127,23 +147,6 @@ class Known(Report):
         """The path's tokens up to a node; empty if its prompt wasn't opened."""
         tree = self.timeline.tree
         return tree.path(node) if node in tree.nodes else ()
-
-
-def place_of(flag: str, place: int, tokens: int) -> int:
-    """The place of a token in a path, counted from 0.
-
-    Args:
-        flag: That it was given with.
-        place: Negative counts from the end.
-        tokens: Length of the path.
-
-    Raises:
-        PromptError: The path has no such token.
-    """
-    if not -tokens <= place < tokens:
-        hint = f"Give one from {-tokens} to {tokens - 1}."
-        raise PromptError(f"{flag} {place} is not a token of the path, which has {tokens}.", hint)
-    return place % tokens
 
 
 def checks_hold(record: Record) -> bool:
@@ -193,8 +196,10 @@ def _score(args: Namespace, known: Known, node: int) -> Command:
     Raises:
         PromptError: The path up to the node has no such token.
     """
-    tokens, given = known.nodes.index(node) + 1, {"--key": args.key, "--versus": args.versus}
-    key, versus = (None if at is None else place_of(flag, at, tokens) for flag, at in given.items())
+    given = {"--key": args.key, "--versus": args.versus}
+    key, versus = (None if at is None else known.index(flag, at) for flag, at in given.items())
+    if max(key or 0, versus or 0) > known.nodes.index(node):
+        raise PromptError("A head looks at no later token.", "Give --key and --versus earlier ones.")
     known.compared = key, versus
     layer, head = (args.head.layer, args.head.head) if args.head is not None else (None, None)
     return protocol.ReadScore(node, layer, head, tuple(place for place in (key, versus) if place is not None))

@@ -84,7 +84,7 @@ class RaceReport(Report):
 
 
 class TrainingLooks(Report):
-    """What is trained, a few lines at each evaluation, and where the checkpoints are."""
+    """The model and its settings, a few lines at each evaluation, and the folder of the checkpoints."""
 
     _begun: TrainingBegun | None = None
     _saved: protocol.CheckpointSaved | None = None
@@ -105,7 +105,7 @@ class TrainingLooks(Report):
         return f"step {record.step}/{steps}  loss {record.loss:.3f}  {milliseconds(record.ms)}{left}"
 
     def lines(self, record: Record) -> Iterable[str]:
-        """What is trained, and an evaluation."""
+        """The model and its settings, and an evaluation."""
         if isinstance(record, TrainingBegun):
             return opening_lines(record)
         if not isinstance(record, TrainedStep) or record.look is None or self._begun is None:
@@ -114,7 +114,7 @@ class TrainingLooks(Report):
         return step_line(record, record.look, self._begun), f"  {sample}"
 
     def costs(self, summary: Summary, request: CliRequest) -> list[Fact]:
-        """What continues the training."""
+        """The command that continues the training."""
         begun, lines = self._begun, []
         if begun is not None and begun.step >= begun.settings.steps:
             lines = [("over", f"all {count(begun.settings.steps)} steps were made; --steps N gives it more")]

@@ -269,7 +269,7 @@ def counts(cut: Tokenized) -> TokenCounts:
 
 
 def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = None) -> str:
-    """One token as a line of the table; counted from 0, as in the JSON lines.
+    """One token as a line of the table, counted from 1.
 
     Args:
         pieces: All tokens.
@@ -280,7 +280,7 @@ def token_row(pieces: tuple[Piece, ...], index: int, kind: SegmentKind | None = 
     mark = "special" if piece.special else ""
     label, shown = token_label(piece.text, piece.raw), shown_bytes(pieces, index, _BYTES)
     whose = None if kind is None else "" if kind == MARKUP else kind
-    return token_line(str(index), str(piece.id), label, mark, shown, whose)
+    return token_line(str(index + 1), str(piece.id), label, mark, shown, whose)
 
 
 def token_line(index: str, id: str, label: str, special: str, shown: str, whose: str | None = None) -> str:

@@ -15,6 +15,7 @@ from engine.errors import Cancelled, EngineError
 from inspector.display import visible
 from inspector.documents.disk_models import far
 from inspector.keys import key_for
+from inspector.main.tool import Host
 from inspector.widgets.actions import (
     NEW_LINE,
     Action,
@@ -29,7 +30,6 @@ from inspector.widgets.actions import (
 
 if TYPE_CHECKING:
     from engine.model.download import DownloadProgress
-    from inspector.main.screen import MainScreen
 
 PROMPT_KEYS = dialog_table(
     "While a prompt is typed",
@@ -72,7 +72,7 @@ class Downloads:
         host: Has it done in a thread, and tells its end.
     """
 
-    def __init__(self, host: MainScreen) -> None:
+    def __init__(self, host: Host) -> None:
         self._host, self._stop = host, Event()
         self.spec = ""
         """The model that is being downloaded; empty for none."""

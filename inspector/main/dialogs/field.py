@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from textual import on
 from textual.widget import Widget
@@ -12,12 +12,9 @@ from textual.widgets import Button, Input
 
 from engine.errors import PathError
 from engine.files import free, here, typed
-from inspector.display import visible
 from inspector.widgets.actions import ActionTable, dialog_table
-from inspector.widgets.dialog import Dialog, Remark
+from inspector.widgets.dialog import Dialog, Remark, Result
 from inspector.widgets.fields import SafeInput
-
-Result = TypeVar("Result")
 
 
 class FieldDialog(Dialog[Result]):
@@ -31,36 +28,33 @@ class FieldDialog(Dialog[Result]):
 
     FIELD: ClassVar[str] = ""
     """Id of the field, and before `-remark` of the remark."""
+    FIRST: ClassVar[str] = "SafeInput"
 
     def __init__(self, value: str, placeholder: str, help: str) -> None:
         super().__init__()
         self.help = help
         self.field = SafeInput(value, placeholder, self.FIELD)
-        self._remark = Remark(visible(help), f"{self.FIELD}-remark")
 
     def body(self) -> Iterable[Widget]:
         yield self.field
-        yield self._remark
+        yield Remark(id=f"{self.FIELD}-remark")
 
-    def on_mount(self) -> None:
-        """Begin in the field."""
-        self.field.focus()
+    def begin(self) -> None:
+        """Begin with the remark on the initial text."""
+        super().begin()
+        self.changed()
 
     @property
     def typed(self) -> str:
         """The text in the field, without blanks around it."""
         return self.field.value.strip()
 
-    def say(self, text: str, wrong: bool = False) -> None:
-        """Set the remark."""
-        self._remark.say(visible(text), wrong)
-
     @on(Input.Changed)
     def _changed(self) -> None:
         self.changed()
 
     def changed(self) -> None:
-        """Another text was typed."""
+        """The text is another, or the initial one."""
         self.say(self.help)
 
 
@@ -80,10 +74,6 @@ class JumpDialog(FieldDialog[int]):
     def __init__(self, first: int, last: int) -> None:
         super().__init__("", f"{first} to {last}", f"A whole number from {first} to {last}.")
         self.steps = range(first, last + 1)
-
-    def on_mount(self) -> None:
-        """Nothing can be applied yet."""
-        self.query_one("#apply", Button).disabled = True
 
     @property
     def step(self) -> int | None:
@@ -108,36 +98,26 @@ class JumpDialog(FieldDialog[int]):
 # ---- a file that is written ---------------------------------------------------------------------
 
 
-class Destination:
-    """The file that is typed in one dialog: checked, and replaced on the second request alone.
+class PathDialog(FieldDialog[Result]):
+    """Asks for the path of a file to write; one that is there is replaced on the second request alone."""
 
-    Args:
-        verb: What asks again: `Save` or `Export`.
-    """
+    _warned: str = ""
+    """The path whose file exists already, as the user was warned."""
 
-    def __init__(self, verb: str) -> None:
-        self._again = f"{verb} again to replace it, or give another name."
-        self._warned = ""
-        """The text whose file exists already, as the user was warned."""
-
-    def check(self, text: str) -> tuple[Path, bool]:
-        """Check that a file can be written.
-
-        Args:
-            text: As it was typed.
-
-        Returns:
-            Its path, and whether a file that is there may be replaced.
-
-        Raises:
-            PathError: No file was named, none can be, or one is there and the user was not warned.
-        """
-        if not text:
-            raise PathError("No file was named.", "Give a name.")
-        path, known = typed(text), text == self._warned
-        if not known and path.is_file():
-            self._warned = text
-        return free(path, known, self._again), known
+    def destination(self) -> tuple[Path, bool] | None:
+        """The path, and whether a file that is there may be replaced; None if nothing can be written, which this
+        says."""
+        text = self.typed
+        try:
+            if not text:
+                raise PathError("No file was named.", "Give a name.")
+            path, known = typed(text), text == self._warned
+            if not known and path.is_file():
+                self._warned = text
+            return free(path, known, f"{self.APPLY} again to replace it, or give another name."), known
+        except PathError as error:
+            self.say(str(error), wrong=True)
+            return None
 
 
 def directory_hint() -> str:

@@ -51,6 +51,7 @@ class FinderDialog(PickDialog[Findable]):
     KEPT: ClassVar[tuple[str, ...]] = ("_index", "_first", "_on_disk", "_possible", "_begins")
     HEADING: ClassVar[str] = "Find anything"
     APPLY: ClassVar[str] = "Do it"
+    FIRST: ClassVar[str] = "#finder-query"
 
     def __init__(
         self,
@@ -77,10 +78,8 @@ class FinderDialog(PickDialog[Findable]):
         """Begin in the field."""
         super().begin()
         self._stop = None
-        field = self.query_one("#finder-query", SafeInput)
-        self.set_focus(field)
         with self.prevent(Input.Changed):
-            field.value = self._begins
+            self.query_one("#finder-query", SafeInput).value = self._begins
         self._look()
 
     def let_go(self) -> None:
@@ -89,11 +88,6 @@ class FinderDialog(PickDialog[Findable]):
             self._stop.set()
 
     # ---- finding ----------------------------------------------------------------------------
-
-    @property
-    def typed(self) -> str:
-        """The text in the field."""
-        return self.query_one("#finder-query", SafeInput).value
 
     @on(Input.Changed, "#finder-query")
     def _typed(self) -> None:

@@ -122,15 +122,13 @@ def _inline(text: str) -> Content:
 # ---- the pages in Markdown ----------------------------------------------------------------------
 
 
-class MarkdownPage(Markdown):
+def markdown_page(name: str) -> Markdown:
     """One page of the help.
 
     Args:
         name: Its place in `help`, without the ending.
     """
-
-    def __init__(self, name: str) -> None:
-        super().__init__(page(name), open_links=False)
+    return Markdown(page(name), open_links=False)
 
 
 class TopicPages(Vertical):
@@ -173,10 +171,10 @@ class TopicPages(Vertical):
         if not name:
             return
         place = self.query_one("#topic", VerticalScroll)
-        if shown := place.query(MarkdownPage):
+        if shown := place.query(Markdown):
             shown.first().update(page(name))
         else:
-            place.mount(MarkdownPage(name))
+            place.mount(markdown_page(name))
         place.scroll_home(animate=False)
         back = Content.assemble((f"{BACK}  ", ""), (TITLES[name], "bold $text-primary"))
         self.query_one("#topic-list", Button).label = back
@@ -280,7 +278,7 @@ class HelpDialog(Dialog[None]):
                 self._topics = TopicPages(self._topic)
                 message.pane.mount(self._topics)
         elif not (place := self.query_one(f"#page-{name}", VerticalScroll)).children:
-            place.mount(KeysPage(self._keys) if name == "keys" else MarkdownPage(name))
+            place.mount(KeysPage(self._keys) if name == "keys" else markdown_page(name))
 
     @on(Input.Changed, "#help-filter")
     def _filter(self, message: Input.Changed) -> None:

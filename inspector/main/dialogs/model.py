@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from threading import Event
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from msgspec import Struct
 from rich.cells import cell_len
@@ -17,17 +17,16 @@ from textual import on, work
 from textual.widget import Widget
 from textual.widgets import Input
 
-from engine.errors import PathError
-from engine.files import typed
+from engine.errors import EngineError
 from engine.memory import Room, memory_for_models, memory_of
-from engine.models_on_disk.models import DiskModel
+from engine.models_on_disk.models import DiskModel, check_typed
 from engine.settings import LoadSettings, for_model
 from inspector.display import pad, quoted, truncate, visible
 from inspector.documents.disk_models import cells, facts, matches
 from inspector.main.dialogs import MODEL_KEYS, Downloads
 from inspector.scales import FREE, size
 from inspector.widgets.actions import ActionTable
-from inspector.widgets.canvas import Canvas, Row, fact_rows
+from inspector.widgets.canvas import Canvas, Row
 from inspector.widgets.dialog import Remark
 from inspector.widgets.fields import SafeInput
 from inspector.widgets.lists import PickDialog, PickList
@@ -58,8 +57,8 @@ class Offer(Struct, frozen=True):
     """Bits in which it is quantized while it is loaded; None for those of its files."""
 
 
-class ModelDialog(PickDialog[LoadSettings]):
-    """Asks for a model; everything else that is fixed at loading stays as it was.
+class ModelDialog(PickDialog[Any]):
+    """Asks for a model, and returns how to load it; everything else that is fixed at loading stays as it was.
 
     Args:
         load: How the present model was loaded.
@@ -73,6 +72,7 @@ class ModelDialog(PickDialog[LoadSettings]):
     ACTIONS: ClassVar[ActionTable] = MODEL_KEYS
     HEADING: ClassVar[str] = "Open a model"
     APPLY: ClassVar[str] = "Open"
+    FIRST: ClassVar[str] = "#model-name"
     WAYS: ClassVar[str] = "Type to filter by name, family or bits, or a directory or a hub id."
 
     def __init__(
@@ -90,8 +90,8 @@ class ModelDialog(PickDialog[LoadSettings]):
         self._ended = downloads.ended
         """Number of downloads that had ended when the list was read."""
         self._models: list[DiskModel] = []
-        self.rows: Sequence[DiskModel | Offer | str] = ()
-        """The rows of the list; a text among them is what was typed, if that may name a model that isn't listed."""
+        self.choices: Sequence[DiskModel | Offer | str] = ()
+        """Models, offers and, if that may name a model that isn't listed, the text that was typed."""
         self._room = room or Room(memory_for_models(), memory_of())
         self._stop = Event()
         self._read = False
@@ -102,12 +102,11 @@ class ModelDialog(PickDialog[LoadSettings]):
         yield Remark(self.WAYS, id="model-remark")
         yield Remark(id="model-download")
         yield PickList(id="model-list")
-        yield ChosenModel(id="model-chosen")
+        yield Canvas(id="model-chosen")
 
     def begin(self) -> None:
         """Begin in the field, and read the list."""
         super().begin()
-        self.set_focus(self.query_one("#model-name", SafeInput))
         self._show()
         self._follow()
         self.set_interval(_LOOK, self._follow)
@@ -165,7 +164,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         Args:
             stay: Whether the same row stays highlighted, where it is still there.
         """
-        name, chosen, highlighted = self.typed, self.chosen, self.picks.highlighted
+        name, chosen, highlighted = self.typed, self.picked, self.picks.highlighted
         words = name.casefold().split()
         offers = [each for each in self.besides() if all(word in each.name.casefold() for word in words)]
         models = [model for model in self._models if matches(model, name)]
@@ -176,35 +175,26 @@ class ModelDialog(PickDialog[LoadSettings]):
             rows.insert(len(offers) if _PLACE.fullmatch(name) else len(rows), name)
         if stay and chosen in rows and (highlighted or not name):
             at = rows.index(chosen)
-        self.rows = rows
-        self.picks.lay(len(rows), at)
+        self.put(rows, at)
         count = len(self._models)
         many = f"{len(models):,} of {count:,}" if name else f"{count:,}"
         memory = f", {size(free)} {FREE[self._room.of]}" if (free := self._room.free) else ""
         rest = f"{memory}." if self._read else ", reading on …"
         self.say(f"{many} {'model' if count == 1 else 'models'}{rest} {self.WAYS}")
 
-    @property
-    def chosen(self) -> DiskModel | Offer | str | None:
-        """The highlighted row; None if there are none."""
-        return self.rows[self.picks.highlighted] if self.rows else None
-
     @on(PickList.RowHighlighted)
     def _tell(self) -> None:
         """The facts of what is highlighted."""
-        match self.chosen:
+        match self.picked:
             case str() as name:
-                about: Iterable[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
+                about: Sequence[tuple[str, str]] = (("opens", f"{quoted(name)}, {TYPED}"),)
             case Offer() as offer:
                 about = offer.facts
             case None:
                 about = ()
             case model:
-                about = facts(model, self._room)
-        self.query_one("#model-chosen", ChosenModel).tell(about)
-
-    def say(self, text: str, wrong: bool = False) -> None:
-        self.query_one("#model-remark", Remark).say(text, wrong)
+                about = tuple(facts(model, self._room))
+        self.query_one("#model-chosen", Canvas).paint(lambda on, width, height: on.facts(about, width))
 
     # ---- downloading --------------------------------------------------------------------------
 
@@ -240,7 +230,7 @@ class ModelDialog(PickDialog[LoadSettings]):
 
     def apply(self) -> None:
         """Open what is highlighted, or have it downloaded."""
-        chosen = self.chosen
+        chosen: DiskModel | Offer | str | None = self.picked
         if chosen is None:
             self.say(NOTHING, wrong=True)
         elif isinstance(chosen, Offer):
@@ -255,10 +245,10 @@ class ModelDialog(PickDialog[LoadSettings]):
             self.say(visible(chosen.problem), wrong=True)
 
     def _open(self, name: str) -> None:
-        """Open what was typed."""
+        """Open what was typed, unless it is a directory that can't be loaded."""
         try:
-            typed(name)
-        except PathError as error:
+            check_typed(name)
+        except EngineError as error:
             self.say(visible(str(error)), wrong=True)
         else:
             self.dismiss(for_model(self.load, name))
@@ -271,7 +261,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         return [Segment(" " + name + _line({each: each for each in columns}), self.picks.ink("muted"))]
 
     def row(self, place: int, width: int) -> Row:
-        model = self.rows[place]
+        model = self.choices[place]
         columns = columns_that_fit(WIDTHS, GIVES_WAY, width - 2 - NAME)
         picks = self.picks
         if isinstance(model, str):
@@ -292,7 +282,7 @@ class ModelDialog(PickDialog[LoadSettings]):
         return [Segment(mark, picks.ink("accent")), Segment(line, ink)]
 
 
-# ---- the list, and the facts of what is highlighted ------------------------------------------
+# ---- the list ------------------------------------------
 
 WIDTHS = {"family": 14, "params": 8, "bits": 9, "size": 10, "context": 9, "KV/token": 10, "fits": 13}
 """Cells of the columns after the name, their left gap included."""
@@ -309,17 +299,3 @@ def _line(columns: Mapping[str, str]) -> str:
         "  " + pad(text, WIDTHS[name] - 2, right=name not in ("family", "fits"))
         for name, text in columns.items()
     )
-
-
-class ChosenModel(Canvas):
-    """The facts about a model before it is loaded, or the reason that it can't be."""
-
-    about: Sequence[tuple[str, str]] = ()
-
-    def tell(self, about: Iterable[tuple[str, str]]) -> None:
-        """Show the facts of what is highlighted."""
-        self.about = tuple(about)
-        self.redraw()
-
-    def draw(self, width: int, height: int) -> list[Row]:
-        return fact_rows(self.about, width, self.ink("muted"), self.rich_style)[:height]

@@ -6,12 +6,11 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from msgspec.structs import replace
 from textual import on, work
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.suggester import Suggester
 from textual.timer import Timer
 from textual.widget import Widget
@@ -27,7 +26,7 @@ from inspector.main.dialogs import PROMPT_KEYS
 from inspector.main.dialogs.field import FieldDialog
 from inspector.session.client import Request
 from inspector.session.prompts import Draft, PromptHistory, edited, is_conversation, system_of, transcript
-from inspector.session.requests import Latest
+from inspector.session.requests import Latest, failure_words
 from inspector.texts import decoded, read_text_file
 from inspector.widgets.actions import ActionTable, dialog_table, note
 from inspector.widgets.dialog import Dialog, Remark
@@ -51,38 +50,21 @@ class PromptEditor(SafeTextArea):
     """Several lines to type in."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("alt+up", "ask(-1)", "Earlier prompt", show=False),
-        Binding("alt+down", "ask(1)", "Later prompt", show=False),
+        Binding("alt+up", "screen.other_prompt(-1)", "Earlier prompt", show=False),
+        Binding("alt+down", "screen.other_prompt(1)", "Later prompt", show=False),
     ]
-
-    class Asked(Message):
-        """Another prompt was asked for."""
-
-        def __init__(self, by: int) -> None:
-            self.by = by
-            """-1 for the one before, 1 for the next."""
-            super().__init__()
-
-    def put(self, text: str) -> None:
-        """Edit another text, from its end on."""
-        self.load_text(text)
-        self.move_cursor(self.document.end)
-
-    def action_ask(self, by: int) -> None:
-        """Ask for another prompt."""
-        self.post_message(self.Asked(by))
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Move up a line; on the first one ask for the prompt before."""
         if not select and self.navigator.is_first_wrapped_line(self.cursor_location):
-            self.action_ask(-1)
+            cast(PromptDialog, self.screen).action_other_prompt(-1)
         else:
             super().action_cursor_up(select)
 
     def action_cursor_down(self, select: bool = False) -> None:
         """Move down a line; on the last one ask for the next prompt."""
         if not select and self.navigator.is_last_wrapped_line(self.cursor_location):
-            self.action_ask(1)
+            cast(PromptDialog, self.screen).action_other_prompt(1)
         else:
             super().action_cursor_down(select)
 
@@ -102,6 +84,7 @@ class PromptDialog(Dialog[Draft]):
     HEADING: ClassVar[str] = "Prompt"
     APPLY: ClassVar[str] = "Start"
     EXTRA = (("prompt.read_file", "From a file", "prompt-read"),)
+    FIRST: ClassVar[str] = "#prompt-text"
 
     def __init__(
         self,
@@ -159,7 +142,6 @@ class PromptDialog(Dialog[Draft]):
     def begin(self) -> None:
         """Begin in the text, at its end."""
         super().begin()
-        self.set_focus(self.query_one("#prompt-text", PromptEditor))
         self.query_one("#prompt-echo", Choice).chosen = self._echo
         self._asked = None
         self._show(CUTTING)
@@ -196,9 +178,9 @@ class PromptDialog(Dialog[Draft]):
             return prompt
         return replace(prompt, messages=edited(self._conversation, text, system), options=self._options)
 
-    @on(PromptEditor.Asked)
-    def _history_asked(self, message: PromptEditor.Asked) -> None:
-        if (prompt := self.history.go(message.by, self.typed())) is not None:
+    def action_other_prompt(self, by: int) -> None:
+        """Edit the prompt before, or the next one."""
+        if (prompt := self.history.go(by, self.typed())) is not None:
             self._put(prompt)
 
     def read_file(self) -> None:
@@ -252,14 +234,14 @@ class PromptDialog(Dialog[Draft]):
 
     def _answered(self, request: Request[PreviewPrompt]) -> None:
         if (failure := request.failure) is not None:
-            self._show(visible(f"{failure.message} {failure.hint}".rstrip()), wrong=True)
+            self._show(failure_words(failure), wrong=True)
         elif (answer := request.reply(PromptPreview)) is not None:
             facts = self.facts()
             window = facts.context_window if facts is not None else None
             self._show(counted(answer, window), window is not None and answer.tokens > window, answer)
 
     def _show(self, text: str, wrong: bool = False, answer: PromptPreview | None = None) -> None:
-        self.query_one("#prompt-remark", Remark).say(text, wrong)
+        self.say(text, wrong)
         first, last, tokens = (answer.first, answer.last, answer.tokens) if answer else ((), (), 0)
         pieces = self.query_one("#prompt-pieces", PieceList)
         pieces.put_ends(first, last, tokens - len(first) - len(last))
@@ -324,9 +306,6 @@ _NAMES = 10_000
 class PathSuggester(Suggester):
     """Completes the path of a file; what is proposed is taken with `→`."""
 
-    def __init__(self) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-
     async def get_suggestion(self, value: str) -> str | None:
         """The first name in the alphabet that continues with what was typed; a directory ends with a slash."""
         return await asyncio.to_thread(completed, value)
@@ -366,7 +345,7 @@ class PromptFileDialog(FieldDialog[str]):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "prompt.txt", FILE_HELP)
-        self.field.suggester = PathSuggester()
+        self.field.suggester = PathSuggester(use_cache=False, case_sensitive=True)
 
     def apply(self) -> None:
         """Read the file, unless none was named."""

@@ -53,9 +53,6 @@ class FilterDialog(FieldDialog[TreeFilter]):
         yield Choice(("all branches", "only bookmarked"), int(self._bookmarked), id="filter-marks")
         yield remark
 
-    def on_mount(self) -> None:
-        self.changed()
-
     @property
     def wanted(self) -> TreeFilter:
         """The filter in the fields."""
@@ -104,8 +101,7 @@ class NamingDialog(Dialog[Marked]):
     ) -> None:
         super().__init__()
         self.mark, self.what, self._begins = mark, what, begins
-        self.stages = [id for id, _ in stages]
-        self._titles = [title for _, title in stages]
+        self.stages = dict(stages)
         self._here = mark.tool if mark.tool in self.stages else here
 
     def body(self) -> Iterable[Widget]:
@@ -114,12 +110,12 @@ class NamingDialog(Dialog[Marked]):
             yield Label(label, classes="field-label", markup=False)
             yield SafeInput(getattr(self.mark, name), example, id=f"naming-{name}")
         yield Label("panel the caption refers to", classes="field-label", markup=False)
-        yield Choice(self._titles, self.stages.index(self._here), id="naming-tool")
+        yield Choice([*self.stages.values()], [*self.stages].index(self._here), id="naming-tool")
 
     def on_mount(self) -> None:
         self.query_one(f"#naming-{self._begins}", SafeInput).focus()
 
     def apply(self) -> None:
         texts = {name: self.query_one(f"#naming-{name}", SafeInput).value.strip() for name, *_ in FIELDS}
-        tool = self.stages[self.query_one("#naming-tool", Choice).chosen] if texts["caption"] else ""
+        tool = [*self.stages][self.query_one("#naming-tool", Choice).chosen] if texts["caption"] else ""
         self.dismiss(replace(self.mark, **texts, tool=tool))

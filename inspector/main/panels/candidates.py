@@ -12,7 +12,6 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from textual import events, on
-from textual.content import Content
 from textual.message import Message
 
 from engine.protocol import MADE_UP, AheadLine, Candidate, Distribution, PromptToken, Step
@@ -240,8 +239,6 @@ def _scale(
 
 DIM = Style(bold=False)
 """The style of a line of look-ahead, in a highlighted row too."""
-_CONCEALS = ("picked", "probabilities")
-"""Parts that the stages of the sampler would give away while they are to be predicted."""
 _BY_HAND = {"chosen": ", chosen by hand", "inserted": ", inserted", "intervened": ", under interventions"}
 """Why the token there is not the one that the sampler picked."""
 
@@ -347,7 +344,7 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline, self._places = self.timeline, ()
         if timeline is None or not self._rows:
-            self.title(Content(self.NAME))
+            self.title(self.NAME)
             return self.centred(why_no_candidates(timeline), width, height)
         # lines of look-ahead are drawn under the candidates, or behind their tokens instead of bar, rank and id
         ahead = self.ahead if self.ahead is not None and self.ahead.on else None
@@ -371,7 +368,8 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
             inks = {name: self.ink(name) for name in ("muted", "accent", "strong", "faint")}
             inks["data"] = self.data()
             rows.append(draw_line(timeline, distribution, width, inks))
-        if len(rows) < height and distribution is not None and not timeline.conceals(*_CONCEALS):
+        known = distribution is not None and not timeline.conceals("picked", "probabilities")
+        if len(rows) < height and distribution is not None and known:
             rows.append(self._stages(distribution))
         return rows
 
@@ -534,31 +532,29 @@ class CandidatesPanel(PanelCanvas, can_focus=True):
 
     def _entitle(self, timeline: Timeline, distribution: Distribution | None) -> None:
         """Name the token of the candidates, and how much choice there is."""
-        item, name = timeline.selected, self.NAME
-        note = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
-        if distribution is None:
-            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
-            extra = f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits" if entropy is not None else ""
-            name = f"{numbered(item).capitalize()}{extra}" if item is not None else name
-            self.title(Content(name), Content(note) if note else None)
-            return
-        if isinstance(item, Step):
-            name = f"{numbered(item).capitalize()}{_BY_HAND.get(item.origin, '')}"
-        if timeline.conceals("probabilities"):
-            self.title(Content(name), Content(timeline.concealed_as))
-            return
+        item, entropy = timeline.selected, None
+        name = self.NAME if item is None else numbered(item).capitalize()
+        note = under = visible(self.ahead.note(timeline.before)) if self.ahead and self.ahead.on else ""
         more = len(self._rows) - len(set(self._places))
         hidden = f"{scales.counted(more, 'more row')} ↑↓" if more > 0 else ""
-        if distribution.listed:
-            self.title(Content(f"{name} · as the server lists it"), Content(hidden))
-            return
-        tried = "tried: " if timeline.tried is not None else ""
-        sampler = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)}"
-        left = note or f"{tried}{sampler} bits"
-        if timeline.following and timeline.conceals("picked"):
-            left = timeline.concealed_as
-        under = f"{left} · {hidden}" if hidden else left
-        if cell_len(under) > self.size.width:
-            under = note or hidden or left
-        expected = scales.bits(distribution.entropy_bits)
-        self.title(Content(f"{name} · {scales.MODEL_ENTROPY} {expected} bits"), Content(under))
+        if isinstance(item, Step):
+            name += _BY_HAND.get(item.origin, "")
+        if distribution is None:
+            entropy = item.entropy_bits if isinstance(item, PromptToken) else None
+        elif timeline.conceals("probabilities"):
+            under = timeline.concealed_as
+        elif distribution.listed:
+            name, under = f"{name} · as the server lists it", hidden
+        else:
+            entropy = distribution.entropy_bits
+            tried = "tried: " if timeline.tried is not None else ""
+            sampler = f"{scales.SAMPLER_ENTROPY} {scales.bits(distribution.sampler_entropy_bits)}"
+            left = note or f"{tried}{sampler} bits"
+            if timeline.following and timeline.conceals("picked"):
+                left = timeline.concealed_as
+            under = f"{left} · {hidden}" if hidden else left
+            if cell_len(under) > self.size.width:
+                under = note or hidden or left
+        if entropy is not None:
+            name += f" · {scales.MODEL_ENTROPY} {scales.bits(entropy)} bits"
+        self.title(name, under)

@@ -339,7 +339,7 @@ def question_rows(on: Inked, width: int) -> list[Row]:
     key, name = (KEY, NAME) if width >= KEY + NAME + SENTENCE else (4, 10)
     rows: list[Row] = []
     for digit, tab in TABS.items():
-        link = Style.from_meta(dict(pressing(names_of(f"tab_{digit}")[0]).meta))
+        link = pressing(names_of(f"tab_{digit}")[0]).rich_style
         base, question = on.ink("base"), truncate(QUESTIONS[digit], max(0, width - key - name))
         row = [Segment(f" {digit}".ljust(key), base + Style(bold=True) + link)]
         row += [Segment(tab.ljust(name), base + link), Segment(question, on.ink("muted") + link)]

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
-from textual.content import Content
 
 from engine.protocol import KVGroup, KVReading, ModelFacts, Moved, Prefilled, Step
 from inspector.display import first_fitting, visible
@@ -143,23 +142,23 @@ def projected(kv: KVReading, tokens: int) -> int:
     return total
 
 
-_MOST_CHART = 6
+MOST_CHART = 6
 """Lines that the chart of the growth takes at most."""
-_DEEP = (56, 15)
+DEEP = (56, 15)
 """Cells and lines from which on the panel shows all that it knows."""
-_LEAST_CHART = 3
+LEAST_CHART = 3
 _LEAST_DEEP = 5
 """Lines of the chart beside the facts: those that would leave it fewer are left out."""
 _LEAST_MARKED = 3
 """Lines of a chart from which on one of them is what is allocated."""
-_LEAST_SIDE = 8
-"""Cells of a chart at the end of a row at least."""
+LEAST_SIDE = 8
+"""Columns of a chart at the end of a row at least."""
 _GROUP_BARS = (72, 12, 4)
 """Cells of a panel from which on the bar of a kind is long, and cells of a long and of a short one."""
 _TALLEST = 20
 """Lines of a large chart at most."""
-_WIDEST = 4
-"""Columns that a token takes at most in a large chart."""
+WIDEST = 4
+"""Columns that a token, or a step, takes at most in a large chart."""
 
 
 class KVPanel(PanelCanvas, can_focus=True):
@@ -176,12 +175,12 @@ class KVPanel(PanelCanvas, can_focus=True):
         loaded = timeline.of(Measured).loaded
         ranks = f"over {len(loaded.ranks)} ranks" if loaded is not None and len(loaded.ranks) > 1 else ""
         of_window = f" of {count(window)}" if window else ""
-        self.title(Content(f"{self.NAME} · {count(kv.offset)}{of_window} tokens"), Content(ranks))
-        if width >= _DEEP[0] and height >= _DEEP[1]:
+        self.title(f"{self.NAME} · {count(kv.offset)}{of_window} tokens", ranks)
+        if width >= DEEP[0] and height >= DEEP[1]:
             return self._deep(timeline, kv, width, height)
         below = self._below(timeline, kv, width, height)
-        chart = max(0, min(_MOST_CHART, height - 1 - len(below)))
-        with_axis = chart > _LEAST_CHART  # which has the bytes of a token, too
+        chart = max(0, min(MOST_CHART, height - 1 - len(below)))
+        with_axis = chart > LEAST_CHART  # which has the bytes of a token, too
         drawn = self._chart(timeline, width, chart, with_axis)
         if self.frameless:
             return [self._line(timeline, kv, width, alone=height == 1), *drawn, *below]
@@ -189,7 +188,7 @@ class KVPanel(PanelCanvas, can_focus=True):
 
     def _empty(self, timeline: Timeline | None, kv: KVReading | None, width: int, height: int) -> list[Row]:
         """The reason that there is no KV cache, or none yet."""
-        self.title(Content(self.NAME))
+        self.title(self.NAME)
         if timeline is not None and timeline.facts is not None and not timeline.facts.ran:
             brief = "not known of a server's reply"
             reason = "A server's reply says nothing of its KV cache."
@@ -243,9 +242,9 @@ class KVPanel(PanelCanvas, can_focus=True):
         row = next((form for form in forms if Segment.get_line_length(form) <= width), sizes)
         more = [[Segment(count(kv.offset), strong), Segment(" tokens", muted)]]
         more += [[Segment(_full(kv), muted)]] * bool(kv.allocated_bytes)
-        row = side_by_side([row, *more], width - alone * (_LEAST_SIDE + 2))
+        row = side_by_side([row, *more], width - alone * (LEAST_SIDE + 2))
         left = width - Segment.get_line_length(row) - 2
-        if not alone or left < _LEAST_SIDE:
+        if not alone or left < LEAST_SIDE:
             return row
         return [*row, Segment("  "), *self._chart(timeline, left, 1)[0]]
 
@@ -299,7 +298,7 @@ class KVPanel(PanelCanvas, can_focus=True):
             with_axis: Whether the last line is an axis: the tokens, and how steep it is at the one that is looked at.
         """
         held = min(len(timeline.items), timeline.kv.offset if timeline.kv else 0)
-        wide = max(1, min(_WIDEST, width // max(1, held)))
+        wide = max(1, min(WIDEST, width // max(1, held)))
         prompt, decoded, muted = self.data(0.0), self.data(0.5), self.ink("muted")
         slots: list[int] = []
         used: list[int] = []
@@ -343,7 +342,7 @@ class KVPanel(PanelCanvas, can_focus=True):
         if len(kv.groups) > room:
             sizes = (f"{group.kind} {size(len(group.layers) * group.used_bytes)}" for group in kv.groups)
             groups = [[Segment(" · ".join(sizes), self.ink("muted"))]] if room else []
-        elif not plain or height - 2 - len(bill) >= _MOST_CHART:
+        elif not plain or height - 2 - len(bill) >= MOST_CHART:
             groups = [self._group(group, width) for group in kv.groups]
         kept = [self._kept(kv, width)] if kv.kept_bytes and len(groups) < room else []
         return [*groups, *kept, *bill]

@@ -14,7 +14,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.cache import LRUCache
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -46,14 +45,6 @@ from inspector.widgets.rows import columns_that_fit
 from inspector.widgets.token_lines import heat_style
 
 _LABEL = 12
-
-
-class StepClicked(Message):
-    """A step was clicked, in the table or in the strip under it."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        super().__init__()
 
 
 class StepStrip(Canvas):
@@ -97,9 +88,9 @@ class StepStrip(Canvas):
         return rows
 
     def on_click(self, event: events.Click) -> None:
-        at = event.get_content_offset(self)
-        if at is not None and 0 <= (place := at.x - _LABEL) < len(self._seen):
-            self.post_message(StepClicked(self._seen[place]))
+        at, timeline = event.get_content_offset(self), self.timeline
+        if at is not None and timeline is not None and 0 <= (place := at.x - _LABEL) < len(self._seen):
+            self.post_message(SlotSelected(timeline.step_slots[self._seen[place]]))
 
 
 MOST = 3
@@ -274,9 +265,11 @@ class StepsTable(ScrollView, Inked, can_focus=False):
         self.tooltip = Content("\n".join(lines)) if lines else None
 
     def on_click(self, event: events.Click) -> None:
-        at = event.get_content_offset(self)
-        if at is not None and at.y >= 1 and (row := self.scroll_offset.y + at.y - 1) < self._count:
-            self.post_message(StepClicked(row))
+        at, timeline = event.get_content_offset(self), self._timeline
+        if at is None or timeline is None or at.y < 1:
+            return
+        if (row := self.scroll_offset.y + at.y - 1) < self._count:
+            self.post_message(SlotSelected(timeline.step_slots[row]))
 
     # ---- drawing ----------------------------------------------------------------------------
 
@@ -394,10 +387,8 @@ class StepsPanel(Widget, can_focus=True):
 
     def __init__(self, *, name: str | None = None, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(name=name, id=id, classes=classes)
-        self._timeline: Timeline | None = None
         self._table, self._strip = StepsTable(), StepStrip()
         self._figures = StepFigures()
-        self._said = ""
 
     def compose(self) -> ComposeResult:
         yield self._table
@@ -409,7 +400,6 @@ class StepsPanel(Widget, can_focus=True):
         Args:
             timeline: Whose path it is.
         """
-        self._timeline = timeline
         self._table.show(timeline)
         self._strip.show(timeline)
         concealed = timeline.conceals("steps", "probabilities")
@@ -422,8 +412,8 @@ class StepsPanel(Widget, can_focus=True):
         if self._figures.known and not concealed:
             mean = self._figures.bits / self._figures.known
             text = f"{scales.bits(mean)} bits/token · perplexity {2 ** min(mean, 60.0):.2f}"
-        if text != self._said:
-            self._said, self.border_subtitle = text, Content(text)
+        if self.border_subtitle != text:
+            self.border_subtitle = Content(text)
 
     def watch_metric(self, metric: str) -> None:
         """Strip and heat of another metric."""
@@ -445,9 +435,3 @@ class StepsPanel(Widget, can_focus=True):
         """A low panel gives its lines to the table."""
         self.set_class(self.size.height < 8, "-short")
         self.set_class(self.size.height < 4 or not scales.METRIC[self.metric].steps, "-plain")
-
-    @on(StepClicked)
-    def _step_clicked(self, message: StepClicked) -> None:
-        message.stop()
-        if self._timeline is not None:
-            self.post_message(SlotSelected(self._timeline.step_slots[message.index]))

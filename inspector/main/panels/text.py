@@ -47,20 +47,16 @@ from inspector.state.speculation import Speculation
 from inspector.state.timeline import Phase, Timeline, other
 from inspector.widgets.canvas import (
     Row,
-    centred,
     looks_same,
     reveal,
     scroll_at_once,
     set_line_count,
     strip_of,
-    why_empty,
 )
 from inspector.widgets.inks import Inked, panel_css
 from inspector.widgets.token_lines import NEWLINE, TokenStyles, Wrap, WrappedLine, legend, link_of
 
 OFF, BORDERS, IDS, BYTES = VIEWS
-TWO_ROWS = (IDS, BYTES)
-"""The views with a row under each line of the text."""
 _BYTES = 12
 """Bytes that are shown under a token at most."""
 
@@ -105,7 +101,7 @@ class TextLines:
 
     def __init__(self, width: int, view: str = OFF) -> None:
         self.width, self.view = width, view
-        self.height = 2 if view in TWO_ROWS else 1
+        self.height = 2 if view in (IDS, BYTES) else 1
         """Rows of a line: the lower one has what stands under the tokens."""
         bordered = view != OFF
         self._wrap = Wrap(width - GUTTER - 1 - bordered, bordered)
@@ -245,8 +241,8 @@ def _copied(line: WrappedLine, start: int, end: int | None) -> str:
     return text.removesuffix(NEWLINE) + "\n" if line.hard and text.endswith(NEWLINE) else text
 
 
-INKS = ("muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
-"""The named inks that the text is drawn with; `base` is the panel's own style."""
+INKS = ("base", "muted", "faint", "special", "cursor", "accent", "warn", "row", "primary", "good")
+"""The named inks that the text is drawn with."""
 
 
 _SEGMENT_INKS: Mapping[SegmentKind, tuple[str, Style]] = {
@@ -264,7 +260,7 @@ class TextRows:
     """Draws single rows, for one metric and one theme.
 
     Args:
-        inks: `base` and those of `INKS`.
+        inks: Those of `INKS`.
         metric: The heat.
         dark: Whether the theme is dark.
         colourful: Whether the terminal has colours for a scale.
@@ -277,15 +273,6 @@ class TextRows:
         """Styles by kind, if that is what tokens are coloured by."""
         if metric.name == scales.SEGMENT:
             self._kinds = {kind: inks[ink] + style for kind, (ink, style) in _SEGMENT_INKS.items()}
-
-    def notice(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
-        """All rows where there is no text: why, and what to do."""
-        failure = timeline.load_failure if timeline else None
-        texts = list(why_empty(timeline, "The text appears here, token by token."))
-        if failure is not None:
-            texts = [visible(failure.message), visible(failure.hint)]
-        inks = self._inks["base"], self._inks["muted"]
-        return centred(list(zip(texts, inks, strict=True)), width, height)
 
     def row(self, y: int, lines: TextLines, timeline: Timeline) -> Row:
         """One row of the text.
@@ -379,9 +366,8 @@ def marked(row: Row, span: tuple[int, int] | None, style: Style) -> Row:
     for segment in row:
         text, own = segment.text, segment.style or Style()
         low, high = max(0, start - at), max(0, end - at)
-        for part, chosen in ((text[:low], False), (text[low:high], True), (text[max(low, high) :], False)):
-            if part:
-                marked.append(Segment(part, own + style if chosen else own))
+        parts = (text[:low], own), (text[low:high], own + style), (text[max(low, high) :], own)
+        marked += [Segment(part, ink) for part, ink in parts if part]
         at += len(text)
     return marked
 
@@ -584,21 +570,17 @@ class TextPanel(ScrollView, Inked, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         at, timeline = y + self.scroll_offset.y, self._timeline
         if (strip := self._strips.get(at)) is None:
-            rows = self._rows = self._rows or self._new_rows()
+            if self._rows is None:
+                inks = {name: self.ink(name) for name in INKS}
+                self._rows = TextRows(inks, self._coloured_by, self.dark, self.colorful)
             row: Row = []
-            if timeline is None or not timeline.items:
-                notice = rows.notice(timeline, self.scrollable_size.width - 1, self.size.height)
-                row = notice[y] if y < len(notice) else []
-            elif not self._concealed[0]:
-                row = rows.row(at, self._lines, timeline)
+            # while there is no text, another panel is shown instead of this one
+            if timeline is not None and timeline.items and not self._concealed[0]:
+                row = self._rows.row(at, self._lines, timeline)
                 if self.text_selection is not None:
                     row = marked(row, self.text_selection.get_span(at), self.ink("marked"))
             strip = self._strips[at] = strip_of(row, self.size.width, self.ink("base"))
         return strip.apply_offsets(0, at)
-
-    def _new_rows(self) -> TextRows:
-        inks = {name: self.ink(name) for name in INKS} | {"base": self.ink("base")}
-        return TextRows(inks, self._coloured_by, self.dark, self.colorful)
 
     @property
     def _coloured_by(self) -> scales.Metric:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import fields
 from rich.segment import Segment
-from textual.content import Content
 
-from engine.protocol import Memory, Prefilled, Step
+from engine.protocol import Memory, Step
 from inspector import scales
 from inspector.display import first_fitting
 from inspector.keys import key_for
+from inspector.main.panels.kv import DEEP, LEAST_CHART, LEAST_SIDE, MOST_CHART, WIDEST, Fact
 from inspector.main.panels.steps import MOST, StepFigures, step_shown
 from inspector.scales import COLD, count, milliseconds, size
 from inspector.state.timeline import Timeline
@@ -25,9 +25,6 @@ TIMES = 2.0
 """Times the median: a step that takes longer is an outlier."""
 SHARE = 0.3
 """Share of the time beyond the median: a part that took so much of it is named as the cause."""
-
-
-Fact = tuple[str, str]
 
 
 def slow_steps(timeline: Timeline, figures: StepFigures, median: float, most: int = MOST) -> Iterator[Fact]:
@@ -129,18 +126,10 @@ def _sizes(value: object, skip: str = "") -> int:
 
 PARTS = (("forward", "━", 0.45), ("sample", "╍", 0.95), ("inspect", "┅", 0.0), ("other", "┄", 0.7))
 """The parts of a step: name, line and heat of its colour."""
-_MOST_CHART = 6
-_DEEP = (56, 15)
-"""Cells and lines from which on the panel shows all that it knows."""
-_LEAST_CHART = 3
 _TALLEST = 16
 """Lines of a large chart at most."""
-_WIDEST = 4
-"""Columns that a step takes at most in a large chart."""
 _LABEL = 9
 """Cells next to the chart for the time of its highest column."""
-_LEAST_SIDE = 8
-"""Steps that are drawn at the end of a row at least."""
 SLOW = "▲"
 GAP = 2
 """Cells behind a number."""
@@ -160,7 +149,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def draw(self, width: int, height: int) -> list[Row]:
         timeline = self.timeline
         if timeline is None or (timeline.facts is not None and not timeline.facts.ran):
-            self.title(Content(self.NAME))
+            self.title(self.NAME)
             return self._empty(timeline, width, height)
         step, prompts = timeline.step, timeline.prompts
         memory = step.memory if step else timeline.memory
@@ -168,11 +157,11 @@ class TimingPanel(PanelCanvas, can_focus=True):
         extra = f" · prompt probabilities took {milliseconds(prompts.readings_ms)} extra"
         title = first_fitting(width, self.NAME + extra * bool(prompts.readings_ms), self.NAME)
         taken = f"memory {size(memory.active_bytes)} · peak {size(memory.peak_bytes)}" if memory else ""
-        self.title(Content(title), Content(taken))
+        self.title(title, taken)
         if not (prompts.chunks or prompts.prefilled):
             return self._empty(timeline, width, height)
         self._figures.update(timeline)
-        if width >= _DEEP[0] and height >= _DEEP[1]:
+        if width >= DEEP[0] and height >= DEEP[1]:
             return self._deep(timeline, step, width, height)
         if self.frameless or height == 1:
             above = [self._line(timeline, step, width, alone=height == 1)]
@@ -181,7 +170,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         below = self._split(step, width) if step and height > 1 else []
         if 1 < height < 5:
             above, below = above[: height - 1], below[1:]
-        chart = max(0, min(_MOST_CHART, height - len(above) - len(below)))
+        chart = max(0, min(MOST_CHART, height - len(above) - len(below)))
         return [*above, *self._chart(timeline, width, chart), *below]
 
     def _empty(self, timeline: Timeline | None, width: int, height: int) -> list[Row]:
@@ -205,10 +194,10 @@ class TimingPanel(PanelCanvas, can_focus=True):
         room = height - 2 - slow - len(above) - len(parts) - len(below)
         for most in range(MOST, -1, -1):  # fewer slow steps if not all of it has room
             facts = self.facts(slow_steps(timeline, self._figures, median, most), width)
-            if len(facts) <= room - _LEAST_CHART:
+            if len(facts) <= room - LEAST_CHART:
                 break
-        chart = max(_LEAST_CHART, min(_TALLEST, room - len(facts)))
-        marked = self._chart(timeline, width, chart, _WIDEST, TIMES * median if slow else math.inf)
+        chart = max(LEAST_CHART, min(_TALLEST, room - len(facts)))
+        marked = self._chart(timeline, width, chart, WIDEST, TIMES * median if slow else math.inf)
         return [*above, *marked, *parts, *facts, *below][:height]
 
     def _line(self, timeline: Timeline, step: Step | None, width: int, alone: bool) -> Row:
@@ -234,7 +223,7 @@ class TimingPanel(PanelCanvas, can_focus=True):
         first, *rest = pieces
         row = side_by_side([self.named(first) if self.frameless else first, *rest], width)
         left = width - Segment.get_line_length(row) - GAP
-        if not alone or left < _LABEL + _LEAST_SIDE or not self._figures.ms:
+        if not alone or left < _LABEL + LEAST_SIDE or not self._figures.ms:
             return row
         return [*row, Segment(" " * GAP), *self._chart(timeline, left, 1)[0]]
 
@@ -255,10 +244,14 @@ class TimingPanel(PanelCanvas, can_focus=True):
         if prefilled is None:
             return [self._prefilling(timeline), *self._prompt_rate(timeline.prompts.tps)]
         prompt = self._prompt_rate(prefilled.prompt_tps)
-        if tpot is None:
-            return [self._cold_times(prefilled, width), *prompt]
         ttft = "first token", milliseconds(prefilled.ttft_ms)
         first = self._pairs(ttft, mark=f"({COLD})" if prefilled.cold else "")
+        if tpot is None:  # a step with warm-up, if that is the only one
+            cold = [("then", milliseconds(ms)) for ms in self._figures.ms[:1]]
+            row = [*first, *self._pairs(*cold, mark=f"({COLD})" if cold else "")]
+            if cold and prefilled.cold and Segment.get_line_length(row) > width + GAP:
+                row = self._pairs(ttft, *cold, mark=f"(both {COLD})")
+            return [row, *prompt]
         slow = scales.ms(tpot.p95)
         then = {"each token": milliseconds(tpot.mean), "p50": scales.ms(tpot.p50), "p95": slow}
         if deep:
@@ -275,18 +268,6 @@ class TimingPanel(PanelCanvas, can_focus=True):
     def _prompt_rate(self, tokens_a_second: float) -> list[Row]:
         """The throughput of the prefill; none if all of it was warm-up."""
         return [self._pair("prompt", scales.prompt_rate(tokens_a_second))] if tokens_a_second else []
-
-    def _cold_times(self, prefilled: Prefilled, width: int) -> Row:
-        """Time to the first token, and of a step with warm-up, if that is the only one."""
-        first = "first token", milliseconds(prefilled.ttft_ms)
-        row = self._pairs(first, mark=f"({COLD})" if prefilled.cold else "")
-        if not self._figures.ms:
-            return row
-        then = "then", milliseconds(self._figures.ms[0])
-        row += self._pairs(then, mark=f"({COLD})")
-        if prefilled.cold and Segment.get_line_length(row) > width + GAP:
-            return self._pairs(first, then, mark=f"(both {COLD})")
-        return row
 
     def _pairs(self, *pairs: tuple[str, str], mark: str = "") -> Row:
         """Names in grey and numbers in bold, side by side, and perhaps a mark after them."""

@@ -143,3 +143,9 @@ def test_foreign_text_stays_text_on_a_page() -> None:
     assert page.count('class="minus"') == 1
     assert '<tr class="taken"><td>= sum</td>' in page
     assert [*elements([sentence("alone")])] == []
+
+
+def test_what_stands_under_a_table_of_a_page_is_sentences() -> None:
+    table = Table((Column("token"),), [TableRow(("x",))])
+    (made,) = elements([table, sentence("“x” 3 %, rank 1"), sentence("Direct effects only.")])
+    assert "“x” 3 %, rank 1. Direct effects only.</p>" in written(made)

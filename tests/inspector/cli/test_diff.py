@@ -139,6 +139,16 @@ def test_flags_make_the_second_model() -> None:
     )
 
 
+def test_equal_models_differ_nowhere(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "pocket", "pocket", "-p", TEXT]) == 0
+    out = capsys.readouterr().out
+    assert "Same top p" in out
+    assert "differ most" not in out
+    assert cli.main(["diff", "pocket", "--bits", "4", "-p", TEXT]) == 0
+    (_, listed) = capsys.readouterr().out.split("Where they differ most")
+    assert all("KLD" in line for line in listed.splitlines() if "▕" in line)
+
+
 def test_a_model_against_itself_and_four_bits(events: Events) -> None:
     found = events("pocket", "pocket", "-p", TEXT)
     assert "".join(span.text for span in spans(found)) == TEXT

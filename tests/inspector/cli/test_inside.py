@@ -163,6 +163,16 @@ def test_the_tables_name_layers_and_heads_as_a_person_counts_them(capsys: pytest
     assert out.count("Verified, largest error ") == 3
     assert "L8 attention" in out
     assert "sums to" in out
+    assert re.search(r"\(p\d\)", out), "a token has the number that --at and --key take"
+    assert "switch it off. " in " ".join(out.split()), "a terminal has no keys"
+
+
+def test_a_view_beside_a_change_says_that_it_is_of_the_unchanged_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main(["show", *PROMPT, "lens", "--off", "L8 h4"]) == 0
+    titles = [line for line in capsys.readouterr().out.splitlines() if line[:1].isalpha()]
+    assert titles == ["Lens: of the unchanged model", "Changed"]
 
 
 def test_a_view_whose_check_failed_is_not_shown() -> None:
@@ -240,7 +250,7 @@ def test_the_shares_of_a_score_sum_to_it(one: Asked) -> None:
 def test_a_table_says_why_a_head_looks_at_a_token_rather_than_at_another(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "3", "--versus", "-2"]
+    argv = ["show", *PROMPT, "scores", "--head", "L5 h2", "--key", "p4", "--versus", "p-2"]
     assert cli.main(argv) == 0
     out = capsys.readouterr().out
     assert "Why a head looks there" in out
@@ -335,7 +345,7 @@ def test_another_text_is_put_in_with_tokens_and_an_alignment_of_ones_own(one: As
     assert found.share(found.layers[-1], last.position) == pytest.approx(1.0, abs=1e-3)
     chosen = one(ActivationsPatched, *flags, "--token", str(found.other), "--against", str(found.token))
     assert (chosen.token, chosen.other) == (found.other, found.token)
-    own = one(ActivationsPatched, *flags, "--facing", f"0:0,{last.position}:{last.source_position}")
+    own = one(ActivationsPatched, *flags, "--facing", f"1:1,{last.position + 1}:{last.source_position + 1}")
     assert own.aligned
     assert own.columns[-1].position == last.position
     assert len(own.columns) <= 2

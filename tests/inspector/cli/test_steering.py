@@ -59,7 +59,7 @@ def test_a_direction_of_pairs_has_its_curve_with_the_band(
     assert (swept.steered, swept.random) == (14, 32)
     assert made.facts.failed is swept.facts.failed is None
     assert read_direction(own).digest == read_direction(saved).digest == made.direction.digest
-    tried = as_record(inside("--steer", f"{saved}:2", "--scope", "context", "--from", "8")[-1], Intervened)
+    tried = as_record(inside("--steer", f"{saved}:2", "--scope", "context", "--from", "p9")[-1], Intervened)
     assert (tried.begin, tried.interventions[0].scale) == (8, 2.0)
     assert tried.kl_bits == pytest.approx(5.20, abs=0.02)
 

@@ -90,6 +90,11 @@ def test_a_file_is_pointed_at_the_flag_that_reads_it(
     monkeypatch.chdir(tmp_path)
     Path("a story.txt").write_text("x")
     assert "--prompt-file: inspector --prompt-file 'a story.txt'" in complaint("a story.txt")
+    batch = "inspector batch --prompt-file 'a story.txt', and --lines if each line of it is a prompt"
+    assert batch in complaint("batch", "a story.txt")
+    assert "with --text: inspector diff --text 'a story.txt'" in complaint(
+        "diff", "pocket", "pocket", "a story.txt"
+    )
 
 
 def test_what_took_a_subcommands_place_is_there() -> None:

@@ -90,11 +90,11 @@ def test_a_terminal_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_table_has_a_line_a_token_and_sums_up() -> None:
     assert written(asked()).splitlines() == [
         "     #       id  token                              bytes",
-        "     0        1  <s>                       special  3C 73 3E",
-        "     1        7  ␣5                                 20 35",
-        "     2        8  ‹E2 82›                            E2 82",
-        "     3        9  €                                  ‹E2 82› AC",
-        "     4       10  ␣[/x]␛↵                            20 5B 2F 78 5D 1B 0A",
+        "     1        1  <s>                       special  3C 73 3E",
+        "     2        7  ␣5                                 20 35",
+        "     3        8  ‹E2 82›                            E2 82",
+        "     4        9  €                                  ‹E2 82› AC",
+        "     5       10  ␣[/x]␛↵                            20 5B 2F 78 5D 1B 0A",
         "",
         "5 tokens, 1 of them special; the others have 12 bytes and 10 characters, 3.00 bytes a token",
     ]
@@ -136,8 +136,8 @@ def test_a_conversation_has_whose_each_token_is(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(f"{__name__}.CUT", replace(CUT, segments=segments))
     lines = written(asked()).splitlines()
     assert lines[0].split() == ["#", "id", "token", "whose", "bytes"]
-    assert lines[1].split() == ["0", "1", "<s>", "special", "3C", "73", "3E"]
-    assert lines[2].split() == ["1", "7", "␣5", "tool", "result", "20", "35"]
+    assert lines[1].split() == ["1", "1", "<s>", "special", "3C", "73", "3E"]
+    assert lines[2].split() == ["2", "7", "␣5", "tool", "result", "20", "35"]
     assert lines[-2:] == [
         "Segments: markup 2, tool result 3",
         "The template left out thinking of message 2",

@@ -80,7 +80,7 @@ def test_a_cold_start_is_marked_and_in_no_rate() -> None:
     assert re.search(r"^prompt +5 tokens$", told, re.MULTILINE)
     assert re.search(r"^first token .*, with warm-up$", told, re.MULTILINE)
     assert re.search(
-        r"^each token  \d\.\d ms .* tok/s; without the first, 900 ms, with warm-up$", told, re.MULTILINE
+        r"^each token  \d\.\d ms .* tok/s; not counted: the first, 900 ms, with warm-up$", told, re.MULTILINE
     )
     answers = {kind: cold_start(told) for kind, told in script(steps=1).items()}
     run = Run(answers, jsonl=False)

@@ -135,9 +135,9 @@ async def test_a_prompt_over_tokens_that_were_decoded_before_has_no_steps_yet(le
 async def test_borders_that_a_lesson_draws_are_not_remembered(learner: LearnerKeys) -> None:
     text = learner.app.main.panel(TextPanel)
     await learner.until(lambda: text.view == BORDERS)
-    assert learner.app.main.left.view == OFF
+    assert learner.app.main.preferences.view == OFF
     await learner.press("e")
-    assert learner.app.main.left.view == text.view != OFF
+    assert learner.app.main.preferences.view == text.view != OFF
 
 
 async def test_a_lesson_waits_for_its_own_model(learner: LearnerKeys) -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from inspector.main.ahead import QUIET, ImportsAhead, modules_of
+from inspector.main.ahead import QUIET, IdleWork, imports, modules_of
 from inspector.views import TOOLS
+from inspector.widgets.dialog import STYLES
 from tests.inspector.rig import Rig, run
 
 
@@ -41,9 +42,13 @@ class Clock:
 
 def test_one_module_at_a_time_and_only_after_a_while_without_work(package: str) -> None:
     clock, called = Clock(), []
-    ahead = ImportsAhead(
-        modules_in(package), [lambda: called.append("a"), lambda: called.append("b")], clock=clock
-    )
+
+    def work() -> Iterator[object]:
+        yield from imports(modules_in(package))
+        yield called.append("a")
+        yield called.append("b")
+
+    ahead = IdleWork(work(), clock)
 
     def come() -> set[str]:
         return {name for name in sys.modules if name.startswith(f"{package}.")}
@@ -66,8 +71,9 @@ def test_one_module_at_a_time_and_only_after_a_while_without_work(package: str) 
     tick(True, 0.0)
     assert (called, ahead.done) == (["a"], False)
     tick(True, 0.0)
-    assert (called, ahead.done) == (["a", "b"], True)
+    assert called == ["a", "b"]
     tick(True, 9.0)
+    assert ahead.done
     assert called == ["a", "b"]
 
 
@@ -76,7 +82,7 @@ def test_what_cannot_be_imported_now_is_left(package: str, error: str) -> None:
     folder = next(Path(each, package) for each in sys.path if Path(each, package).is_dir())
     (folder / "first.py").write_text(f"raise {error}")
     clock = Clock()
-    ahead = ImportsAhead(modules_in(package), clock=clock)
+    ahead = IdleWork(imports(modules_in(package)), clock)
     while not ahead.done:
         clock.now += QUIET
         ahead.tick(True)
@@ -127,15 +133,6 @@ def test_the_application_is_imported_without_what_the_first_screen_does_not_show
     assert LATER.isdisjoint(every)
 
 
-def test_what_is_first_comes_before_the_imports(package: str) -> None:
-    called: list[str] = []
-    clock = Clock()
-    ahead = ImportsAhead(
-        modules_in(package), [lambda: called.append("last")], [lambda: called.append("first")], clock
-    )
-    while not ahead.done:
-        ahead.tick(True)
-        clock.now += 1
-        if not called:
-            assert not any(name.startswith(package) for name in sys.modules)
-    assert called == ["first", "last"]
+async def test_the_styles_of_dialogs_come_before_the_imports(rig: Rig) -> None:
+    next(rig.app._work_ahead(TOOLS))
+    assert rig.app.stylesheet.has_source(STYLES)

@@ -236,9 +236,9 @@ async def test_another_model_is_opened_with_the_same_load_settings(rig: Rig) -> 
         rig.app.top.query_one("#model-name", SafeInput).value = name
         await rig.press("enter")
         assert remark(rig, "model-remark")[1]
-    rig.app.top.query_one("#model-name", SafeInput).value = "./models/other"
+    rig.app.top.query_one("#model-name", SafeInput).value = "other-model"
     await rig.press("enter")
-    load = LoadSettings("./models/other", kv_bits=4)
+    load = LoadSettings("other-model", kv_bits=4)
     assert rig.engine.sent == [protocol.Load(load)]
 
 

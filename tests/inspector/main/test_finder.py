@@ -9,9 +9,10 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from textual.widgets import Markdown
 
 from inspector.main.dialogs.finder import FinderDialog
-from inspector.main.dialogs.help import HelpDialog, MarkdownPage, TopicPages
+from inspector.main.dialogs.help import HelpDialog, TopicPages
 from inspector.main.dialogs.model import ModelDialog
 from inspector.main.everything import FIRST, Everything
 from inspector.main.finder import Findable, Index, matched, one_off, words_of
@@ -348,7 +349,7 @@ async def test_a_page_of_the_help_opens_at_once_and_again(rig: Rig) -> None:
         await rig.until(lambda: isinstance(rig.app.top, HelpDialog))
         await rig.until(lambda: rig.app.screen.query(TopicPages))
         await rig.until(lambda title=f"# {label}": [
-            each for each in rig.app.top.query_one("#topic").query(MarkdownPage) if each.source.startswith(title)
+            each for each in rig.app.top.query_one("#topic").query(Markdown) if each.source.startswith(title)
         ])  # fmt: skip
         await rig.press("escape")
     await rig.press("question_mark")

@@ -16,7 +16,8 @@ from engine.model import download as downloading
 from engine.model.download import DownloadProgress
 from engine.models_on_disk import models as places
 from engine.models_on_disk.models import DiskModel
-from inspector.main.dialogs.model import ChosenModel, ModelDialog
+from inspector.main.dialogs.model import ModelDialog
+from inspector.widgets.canvas import Canvas
 from inspector.widgets.fields import SafeInput
 from tests.engine.models_on_disk import made_up
 from tests.inspector.rig import Rig, run
@@ -50,7 +51,7 @@ async def listed(rig: Rig) -> ModelDialog:
 
 
 def names(dialog: ModelDialog) -> list[str]:
-    return [each if isinstance(each, str) else each.name for each in dialog.rows]
+    return [each if isinstance(each, str) else each.name for each in dialog.choices]
 
 
 def loaded(rig: Rig) -> str:
@@ -94,10 +95,28 @@ async def test_it_filters_by_name_family_and_bits(rig: Rig, hub: Path) -> None:
 
 
 @pytest.mark.wide(2)
-@pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c", "pocke?"])
+@pytest.mark.parametrize("text", ["/no/where", "./here", "~/models", "a/b/c"])
+async def test_a_path_that_cannot_be_opened_stays_with_the_reason(rig: Rig, hub: Path, text: str) -> None:
+    await opened(rig)
+    field = rig.app.top.query_one("#model-name", SafeInput)
+    field.value = text
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert rig.engine.sent == []
+    assert field.value == text
+    assert remark(rig) == f"No such directory: {text}. Check the path's spelling."
+    field.value = str(hub)
+    await rig.pilot.pause()
+    await rig.press("enter")
+    assert "has no config.json" in remark(rig)
+
+
+@pytest.mark.wide(2)
+@pytest.mark.parametrize("text", ["{}/models--some--tiny/snapshots/0123abcd", "pocke?"])
 async def test_a_path_is_opened_as_it_was_typed_also_where_a_model_begins_so(
     rig: Rig, hub: Path, text: str
 ) -> None:
+    text = text.format(hub)
     await opened(rig)
     rig.app.top.query_one("#model-name", SafeInput).value = text
     await rig.pilot.pause()
@@ -189,7 +208,7 @@ async def test_an_id_that_is_not_on_the_disk_is_downloaded_while_the_session_goe
     fake.go_on.set()
     await rig.until(lambda: "some/new" in names(rig.app.top))
     dialog = rig.app.top
-    await rig.until(lambda: isinstance(dialog.chosen, DiskModel) and dialog.chosen.name == "some/new")
+    await rig.until(lambda: isinstance(dialog.picked, DiskModel) and dialog.picked.name == "some/new")
     assert download_line(rig) == "some/new is on the disk now: ⏎ opens it"
     await rig.press("enter")
     assert loaded(rig) == str(hub / "models--some--new" / "snapshots" / "0123abcd")
@@ -261,8 +280,9 @@ async def test_what_a_model_can_take_is_told_by_whose_memory_it_is(
     await listed(rig)
     assert f"1 KiB {free}. Type" in remark(rig)
     await rig.press("down", "down")
-    chosen = dict(rig.app.top.query_one(ChosenModel).about)
-    assert chosen["memory"] == f"its weights don't fit in the 1 KiB that are {free}: {fate}"
+    rows = rig.app.top.query_one("#model-chosen", Canvas).draw(width=200, height=20)
+    chosen = ["".join(segment.text for segment in row) for row in rows]
+    assert f"memory       its weights don't fit in the 1 KiB that are {free}: {fate}" in chosen
 
 
 async def test_leaving_ends_the_reading(rig: Rig, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 from textual.app import App, ComposeResult
-from textual.events import Key
+from textual.events import Click, Key
 
 from engine import protocol
 from engine.grammar_settings import Grammar
@@ -270,9 +271,13 @@ async def test_a_click_on_a_branch_that_went_meanwhile_is_nobodys(rig: Rig) -> N
     await branched(rig)
     await rig.do("tree")
     panel = rig.app.main.query_one(TreePanel)
-    panel.click(99, False, knot=True)
-    panel.click(99, True, knot=False)
+    row = panel.view.row
+    for chain, meta in ((1, {"row": 99, "knot": True}), (2, {"row": 99})):
+        panel.on_click(
+            Click(panel, 4, 4, 0, 0, 1, False, False, False, style=Style.from_meta(meta), chain=chain)
+        )
     await rig.pilot.pause()
+    assert panel.view.row == row
 
 
 @pytest.mark.screen(size=(120, 40))

@@ -355,7 +355,7 @@ async def test_a_finish_is_told_and_can_be_passed(rig: Rig) -> None:
 async def test_failures_are_notices_and_the_screen_lives_on(rig: Rig) -> None:
     await rig.ready()
     await rig.push([Failure("Prefill", "The prompt has 900 [/] tokens.\x1b", "The window holds 512.")])
-    assert told(rig) == "Prefill failed: The prompt has 900 [/] tokens.␛\nThe window holds 512."
+    assert told(rig) == "Reading the prompt failed: The prompt has 900 [/] tokens.␛\nThe window holds 512."
     await rig.press("space")
     assert rig.engine.names == ["TakeStep"]
 

@@ -48,7 +48,7 @@ def test_every_tab_has_an_answer_and_every_panel_and_screen_is_one() -> None:
     assert all(TABLE.views[tab] and not TABLE.views[tab][0].view.endswith("…") for tab in TABS)
     for tool in TOOLS:
         pages = {TABLE.on_row(each.id) for each in tool.actions if each.opens}
-        if (tool.panel is not None or tool.screen) and tool.id not in OF_THE_TEXT:
+        if (tool.panel is not None or tool.opening) and tool.id not in OF_THE_TEXT:
             assert {tool.opener, *pages} - {""} <= views, tool.id
             assert tool.opener or pages, tool.id
 
@@ -75,7 +75,7 @@ def test_a_letter_of_a_tab_or_of_all_means_the_same_in_every_view() -> None:
     taken = set()
     for tool in TOOLS:
         for opener in (each for each in tool.actions if each.opens):
-            for tab in TABLE.tabs[opener.id]:
+            for tab in opener.tabs:
                 held = {
                     key: each.id
                     for each in TABLE.actions

@@ -52,10 +52,11 @@ def test_an_alignment_is_read_as_it_is_written(facing: tuple[tuple[int, int], ..
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "5:", "a:b", "5-3:1-0", "1-2:3", "1-2:3-5", "1:2,,3:4", "0-9999999:0-9999999"]
+    "text",
+    ["", "5", "5:", "0:1", "1:0", "a:b", "5-3:1-0", "1-2:3", "1-2:3-5", "1:2,,3:4", "0-9999999:0-9999999"],
 )
 def test_what_is_no_alignment_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"write|same length"):
+    with pytest.raises(ArgumentTypeError, match=r"write|same length|from 1"):
         facing_from(text)
 
 

@@ -14,7 +14,7 @@ OPENERS = [
     action.id
     for tool in TOOLS
     for action in tool.actions
-    if tool.screen
+    if tool.opening
     and action.id in {"scores", "positions", "experts", "patching", "compare_kv", tool.actions[0].id}
 ]
 

@@ -93,7 +93,6 @@ class Small(App[None]):
 
     def on_mount(self) -> None:
         self.query_one(Vanishing).focus()
-        self.set_interval(1 / 30, self.keys.look)
 
     async def on_event(self, event: Event) -> None:
         if isinstance(event, Key) and not event.is_forwarded:

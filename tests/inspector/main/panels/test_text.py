@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 from textual.geometry import Offset
 from textual.selection import Selection
 
-from inspector.main.panels.text import TextPanel, TextRows
+from engine.protocol import Prefill
+from engine.settings import LoadSettings
+from inspector.main.panels.text import OpeningPanel, TextPanel, TextRows
 from inspector.main.tool import SlotSelected
 from inspector.scales import METRICS
+from inspector.session.setup import Setup
 from tests.inspector.fakes import HOSTILE, PROMPT, TORN, Session, long_timeline, next_step, session
 from tests.inspector.painting import painting
 from tests.inspector.panels_app import find, heard, lines, on_screen, screen, shown, style_at
@@ -186,7 +192,7 @@ async def test_why_the_text_ended() -> None:
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
-        (lambda made: None, ("loading",)),
+        (lambda made: None, ("Loading some/model", "No prompt was given")),
         (lambda made: made.load(), ("no prompt yet", "Press p")),
         (
             lambda made: made.fail("There is no directory [x].", "Give a path."),
@@ -195,11 +201,12 @@ async def test_why_the_text_ended() -> None:
     ],
 )
 @on_screen
-async def test_an_empty_panel_says_why_and_what_to_press(prepare, words) -> None:  # type: ignore[no-untyped-def]
+async def test_without_a_text_a_panel_says_why_and_what_to_press(prepare, words) -> None:  # type: ignore[no-untyped-def]
     made = Session()
     prepare(made)
-    async with shown(TextPanel()) as (panel, pilot):
-        panel.show(made.timeline())
+    setup = cast(Setup, SimpleNamespace(load=LoadSettings(model="some/model"), prompt=Prefill("", False)))
+    async with shown(OpeningPanel()) as (panel, pilot):
+        panel.show(made.timeline(), setup)
         await pilot.pause()
         assert all(word in screen(pilot) for word in words)
 

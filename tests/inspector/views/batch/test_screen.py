@@ -11,6 +11,7 @@ from engine.protocol import (
     CompareBatch,
     Failure,
     LanesAdded,
+    LanesJoined,
     Prefill,
     RemoveLane,
     StartBatch,
@@ -65,6 +66,20 @@ async def test_an_empty_batch_offers_an_example(rig: Rig, key: str, asked: list[
     assert [prompt.text for prompt in command.prompts[1:]] == [*EXAMPLES]
 
 
+async def test_the_number_of_much_padding_is_not_read_as_the_prompt(rig: Rig) -> None:
+    await began(rig)
+    await rig.push([OPENED, LanesJoined((0, 1), (0, 14)), *BEGINNING[2:]])
+    assert f"14 {'░' * 12} The" in rig.screen_text()
+
+
+async def test_what_is_typed_replaces_the_examples(rig: Rig) -> None:
+    await opened(rig)
+    await rig.press("n", *"Hi", "enter")
+    command = rig.engine.last(StartBatch)
+    assert isinstance(command, StartBatch)
+    assert [prompt.text for prompt in command.prompts] == ["Hi"]
+
+
 async def test_a_line_gives_its_lane_settings_which_are_shown(rig: Rig) -> None:
     await opened(rig)
     await rig.press("n")
@@ -100,7 +115,7 @@ async def test_lanes_step_together(rig: Rig, size: tuple[int, int]) -> None:
     await rig.end("AdvanceBatch")
     text = rig.screen_text()
     assert "Once [b]upon" in text
-    assert "░The dog" in text
+    assert "░ The dog" in text
     if size[1] > 12:
         assert "36" not in text
         assert "next token: “␣time”, draw 0.250, 1.25 bits" in text or size[0] < 100

@@ -69,13 +69,13 @@ def test_the_lead_says_what_was_made_differently_and_where_it_shows_most() -> No
     most = max(pairs, key=lambda pair: abs(pair[1].prob - pair[0].prob))
     said = lead(comparison, tree)
     assert said.startswith(
-        "Right: L3 h2 off. Same 5 tokens, but their probabilities differ: largest at step "
+        "The other: L3 h2 off. Same 5 tokens, but their probabilities differ: largest at step "
         f"{most[0].index + 1}, {written(most[0])}: {percent(most[0].prob)} → {percent(most[1].prob)} (KL at least "
     )
     assert said.endswith("g goes there.")
     assert summary(comparison) == "the same 5 tokens"
     rules = [line.words for line in lines(comparison) if hasattr(line, "words")]
-    assert rules == ["two branches of the same 5 tokens from here on, after 8 shared tokens"]
+    assert rules == ["the same 5 tokens in two branches, after 8 shared tokens"]
 
 
 @pytest.mark.parametrize("own", [1, 2])
@@ -85,19 +85,17 @@ def test_one_or_two_tokens_are_the_same_too(own: int) -> None:
     assert comparison.same == own
     said = lead(comparison, tree)
     if own == 1:  # its own distribution is the one before it, which both have in common
-        assert said == ("Right: L3 h2 off. Same 1 token; their probabilities are the same, too.")
+        assert said == ("The other: L3 h2 off. Same token; their probabilities are the same, too.")
 
 
 def test_where_one_goes_on_or_they_diverge_the_lead_says_so() -> None:
     tree, own, other = twins(more=3)
     comparison = compare(tree.path(own), tree.path(other))
-    assert "Same 5 tokens, then the right one continues, but" in lead(comparison, tree)
-    assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == [
-        "the left one ends here"
-    ]
+    assert "Same 5 tokens, then the other continues, but" in lead(comparison, tree)
+    assert [line.words for line in lines(comparison) if hasattr(line, "words")][1:] == ["this path ends here"]
     swapped = compare(tree.path(other), tree.path(own))
     said = lead(swapped, tree)
-    assert said.startswith("Left: L3 h2 off. Same 5 tokens, then the left one continues")
+    assert said.startswith("This path: L3 h2 off. Same 5 tokens, then this path continues")
 
 
 def test_where_all_is_the_same_it_says_exactly_that() -> None:
@@ -192,7 +190,7 @@ async def test_every_size_leads_with_what_changed_and_marks_the_largest(
     screen = rig.app.top
     assert isinstance(screen, CompareView)
     said = " ".join(str(screen.lead.render()).split())
-    assert said.startswith("Left: L3 h2 off. Same 21 tokens, but their probabilities")
+    assert said.startswith("This path: L3 h2 off. Same 21 tokens, but their probabilities")
     assert screen.lead.size.height < 5
     most = screen.comparison.largest[0]
     if size[0] < 100 or size[1] < 38:  # texts come first where both have no room
@@ -258,7 +256,7 @@ async def test_a_head_off_in_the_real_engine_leads_with_that() -> None:
         worst = max(range(10), key=lambda n: abs(own[2:][n].prob - mine[n].prob))
         assert mine[worst].prob != own[2:][worst].prob
         said = str(screen.lead.render())
-        assert "Left: L5 attention off. Same 10 tokens, but" in " ".join(said.split())
+        assert "This path: L5 attention off. Same 10 tokens, but" in " ".join(said.split())
         assert f"{percent(mine[worst].prob)} → {percent(own[2:][worst].prob)}" in said
         await pilot.press("g")
         assert screen.table.pair is not None

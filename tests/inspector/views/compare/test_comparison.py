@@ -276,7 +276,7 @@ def retold(shift: int, tail: int = 5) -> Comparison:
 def test_the_lines_say_where_they_diverge_and_match_again() -> None:
     assert words(retold(2)) == [
         "they diverge here, after 8 shared tokens",
-        "they match again: the same 5 tokens, 2 later on the right",
+        "they match again: the same 5 tokens, 2 later in the other",
     ]
     assert words(retold(0))[1] == "they match again: the same 5 tokens"
     one, other = paths(4, 4)
@@ -284,7 +284,7 @@ def test_the_lines_say_where_they_diverge_and_match_again() -> None:
     if not parted.matches:
         assert summary(parted) == "no further run of 3 shared tokens"
     assert summary(retold(1)) == "1 match, 5 tokens"
-    assert words(compare(one, one[:8])) == ["the right one ends here, after 8 shared tokens"]
+    assert words(compare(one, one[:8])) == ["the other ends here, after 8 shared tokens"]
     assert words(compare(one, one)) == ["nothing differs: it is the same path"]
 
 
@@ -354,6 +354,15 @@ def test_figures_never_touch(width: int, left: float, right: float) -> None:
         texts = [figure.format(figure.value(side)) for side in both]
         assert "".join(line).removeprefix(figure.name).split()[:2] == texts
         assert len("".join(line).split()) == len(figure.name.split()) + 3
+
+
+@given(st.floats(0.01, 90), st.floats(0.01, 90))
+def test_the_gap_is_that_of_the_numbers_on_both_sides(left: float, right: float) -> None:
+    both = (Totals(3, 0, -value, -value, value, value, value) for value in (left, right))
+    for _, sides, gap in list(figure_lines(COMPARED, *both, 54))[1:]:
+        one, other, differs = (float(text.replace("−", "-")) for text in (*sides.split(), gap))
+        assert differs == pytest.approx(one - other, abs=0.06 * ("." in gap))
+        assert len(gap.partition(".")[2]) == min(len(text.partition(".")[2]) for text in sides.split())
 
 
 def test_a_run_that_overlaps_the_one_before_begins_behind_it() -> None:

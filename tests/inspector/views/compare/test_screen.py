@@ -68,7 +68,7 @@ async def test_it_opens_at_the_divergence_with_both_sides_told(rig: Rig) -> None
     assert "the other · 13 tokens" in text
     assert "they diverge here, after 8 shared tokens" in text
     assert "Logprob gap" in text
-    assert "Since they diverged" in text
+    assert "Since they branched" in text
     assert (screen.table.side, screen.table.pair.left, screen.table.pair.right) == (RIGHT, 8, 8)
     assert status(screen).endswith("step 4 of this branch")
     await rig.press("escape")
@@ -218,6 +218,15 @@ async def test_both_texts_are_read_as_texts_with_the_difference_marked(
         assert marked
     await rig.press("right", "down")
     assert (screen.table.side, screen.table.cursor) == (RIGHT, 9)
+
+
+@pytest.mark.screen(size=(60, 20))
+async def test_both_texts_begin_with_the_same_token_where_they_diverge(rig: Rig) -> None:
+    await forked(rig, steps=90, fork=30, more=2)
+    screen = await compared(rig)
+    one, other = (screen.query_one(id, DrawnPanel) for id in ("#compare-left", "#compare-right"))
+    assert one.render_line(0).text == other.render_line(0).text
+    assert "Once upon" not in one.render_line(0).text
 
 
 @pytest.mark.screen(session=Session(story=HOSTILE))

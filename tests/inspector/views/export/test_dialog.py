@@ -45,7 +45,7 @@ def path(dialog: ExportDialog) -> SafeInput:
 
 
 def remark(dialog: ExportDialog) -> str:
-    return str(dialog.query_one("#export-remark", Static).content)
+    return str(dialog.query_one("#export-path-remark", Static).content)
 
 
 async def test_a_page_is_written_under_a_name_from_the_text(rig: Rig, tmp_path: Path) -> None:

@@ -347,8 +347,10 @@ def test_a_cold_start_is_marked_in_every_format_and_in_no_rate() -> None:
     assert known["prompt"] == "5 tokens"
     assert known["first token"] == "45.5 ms, with warm-up"
     assert known["each token"].startswith(f"{mean:.1f} ms (p50 ")
-    assert known["each token"].endswith(f"{1000 / mean:.0f} tok/s; without the first, 900 ms, with warm-up")
-    assert "without the first, 900 ms, with warm-up" in FORMATS["md"].make(recording)
+    assert known["each token"].endswith(
+        f"{1000 / mean:.0f} tok/s; not counted: the first, 900 ms, with warm-up"
+    )
+    assert "not counted: the first, 900 ms, with warm-up" in FORMATS["md"].make(recording)
     assert [row["cold"] for row in table(recording)[-9:]] == ["1", *["0"] * 8]
     found = page_data(recording)["tokens"]
     assert isinstance(found, dict)

@@ -118,6 +118,8 @@ def test_every_document_names_it(name, change, tmp_path):
     assert words in plainly(document)
     if name != "csv":  # which has it in the row of each token
         assert f"Made with {condition}: {words} (steps 3 to 4)" in plainly(document)
+    if name == "md" and change is grammar:
+        assert document.count("| grammar |") == 1
 
 
 @pytest.mark.parametrize("change", CASES, ids=lambda change: change.__name__)

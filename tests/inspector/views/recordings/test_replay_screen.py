@@ -439,9 +439,9 @@ async def test_a_model_that_isnt_there_leaves_the_recording_and_another_place_ca
     assert replay.timeline.steps[2].text.strip() in replay.screen_text()
     assert "● RECORDED" in replay.screen_text()
     await replay.do("open")
-    replay.app.top.query_one("#model-name").value = "/elsewhere"
+    replay.app.top.query_one("#model-name").value = "elsewhere"
     await replay.press("enter")
-    assert replay.engine.sent[-1] == protocol.Load(LoadSettings("/elsewhere"))
+    assert replay.engine.sent[-1] == protocol.Load(LoadSettings("elsewhere"))
 
 
 async def test_going_live_can_be_stopped(replay: Rig) -> None:

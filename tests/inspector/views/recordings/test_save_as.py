@@ -6,6 +6,7 @@ import csv
 import gc
 import json
 import os
+import re
 import signal
 import stat
 import sys
@@ -265,6 +266,7 @@ def test_the_command_lists_sessions(state, capsys):
     out = capsys.readouterr().out
     assert "20260102-000000-old" in out
     assert "Once upon a time," in out
+    assert re.search(r"\d (B|KiB)  Once upon", out)
     assert "not a recording" in out
     assert "\x1b" not in out
     assert cli.main(["sessions", "--jsonl"]) == 0

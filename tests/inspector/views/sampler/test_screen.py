@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,7 @@ from inspector.session.client import EngineClient
 from inspector.session.controller import Controller
 from inspector.session.replay_backend import REFUSED
 from inspector.session.setup import PATIENCE, SamplerQueries
-from inspector.views.sampler import NO_ROW, TRIED, trial_summary
+from inspector.views.sampler import NO_ROW, TRIED, SamplerPanel, trial_summary
 from inspector.views.sampling_dialog import SamplingDialog
 from tests.engine.logits.recording import Recording
 from tests.inspector.explanations import answered, explained
@@ -101,6 +102,21 @@ async def test_settings_that_are_discarded_leave_the_panels_as_they_were(rig: Ri
     await rig.press("s", "escape")
     assert on_screen(rig) == before
     assert rig.app.main.arrangement.current == "text"
+
+
+@pytest.mark.screen(size=(50, 40))
+async def test_no_key_is_named_that_the_form_takes_as_a_letter(rig: Rig) -> None:
+    await rig.ready()
+    await rig.press("2")
+    panel = rig.app.main.panel(SamplerPanel)
+
+    def head() -> str:
+        lines = (panel.render_line(y).text for y in range(panel.size.height))
+        return next(line for line in lines if "stage" in line)
+
+    assert re.search(r"\+\d stages?: f", head())
+    await rig.press("s")
+    assert re.search(r"\+\d stages? ", head())
 
 
 async def test_text_and_steps_keep_the_sampler_and_another_answer_puts_it_away(rig: Rig) -> None:
@@ -339,6 +355,13 @@ async def test_what_is_typed_wrong_is_not_tried(rig: Rig) -> None:
     rig.engine.asked.clear()
     await rig.type_in("top_p", "7")
     assert {command.settings for command in rig.engine.asked} <= {USED}
+    assert rig.status.startswith("top-p must be")
+    assert rig.status.endswith("The preview shows the last valid values")
+    await rig.press("down", "ctrl+s")
+    assert isinstance(rig.app.top, SamplingDialog)
+    assert rig.app.top.form.highlighted.setting.name == "top_p"
+    await rig.type_in("top_p", "0.7")
+    assert rig.status == "Preview: ⏎ applies from here on, esc discards"
 
 
 async def test_while_an_answer_is_awaited_the_next_settings_wait_and_the_latest_wins(rig: Rig) -> None:

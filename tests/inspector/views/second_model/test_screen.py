@@ -183,9 +183,9 @@ async def test_the_first_line_names_it_and_one_key_closes_it(rig: Rig, within: b
 
 
 async def test_a_failure_is_said_in_the_screen_with_what_to_do(rig: Rig, models: Path) -> None:
-    await chosen(rig, "/no/such/place")
+    await chosen(rig, "no-such-model")
     await rig.press("enter")
-    assert rig.engine.sent == [OpenLockstep(replace(rig.app.controller.setup.load, model="/no/such/place"))]
+    assert rig.engine.sent == [OpenLockstep(replace(rig.app.controller.setup.load, model="no-such-model"))]
     await rig.push([Failure("OpenLockstep", "No [b]model.", "Give a directory.")])
     await rig.end("OpenLockstep")
     text = rig.screen_text()
@@ -201,7 +201,7 @@ async def test_an_adapter_is_told_by_its_directory(rig: Rig, models: Path, tmp_p
     assert "Type the adapter's directory" in rig.screen_text()
     dialog.query_one("#model-name", SafeInput).value = str(tmp_path)
     await rig.pilot.pause()
-    assert isinstance(dialog.chosen, Offer)
+    assert isinstance(dialog.picked, Offer)
     await rig.press("enter")
     load = rig.app.controller.setup.load
     assert rig.engine.sent == [OpenLockstep(replace(load, adapter_path=str(tmp_path)))]
@@ -367,7 +367,7 @@ async def test_a_step_with_either_and_both_diverging(rig: Rig) -> None:
     text = rig.screen_text()
     assert "of [b]sun" in text
     assert "at sea" in text
-    assert "They diverge after 2 tokens; no match after that within 3" in text
+    assert "They diverge after 2 tokens; no 3 words in a row match after that, within 3 tokens" in text
     await rig.press("w")
     assert "␣cat" in rig.screen_text()
     await rig.press("w", "escape")  # a step back
@@ -552,7 +552,8 @@ def test_figures_in_words() -> None:
     assert span_words(span(1, 0, None)) == "There is nothing before the first token."
     ways = WaysParted(1, 40, (1,), (1,), (), None, 0, 1.0)
     assert ways_words(ways) == "Both continue in the same way for 1 token"
-    assert "at the first token; 2 matches after that" in ways_words(replace(ways, parted=0, meetings=2))
+    again = ways_words(replace(ways, parted=0, meetings=2))
+    assert "at the first token; 2 matches of 3 words or more after that" in again
 
 
 async def test_the_legend_follows_the_theme(rig: Rig) -> None:
