@@ -326,6 +326,8 @@ class Timeline(Struct):
     concealed: frozenset[str] = frozenset()
     """Things that are hidden for now, since they must be predicted: ids of panels; `picked`, the token that the sampler
     picked; `probabilities`, what the model expected; `captions`."""
+    narrated: bool = False
+    """True while a card under the panels says what to do."""
     concealed_as: str = TO_PREDICT
     """The reason, for the frames of the panels."""
 
@@ -358,7 +360,7 @@ class Timeline(Struct):
         """All that panels of records show, and the settings that are tried: while it is equal, none of them changes."""
         return (
             self.changes, self.generation, self.slot, self.tip, self.phase, self.running, self.concealed,
-            self.concealed_as, self.load_failure, self.tree.marks.version, self.trials,
+            self.concealed_as, self.narrated, self.load_failure, self.tree.marks.version, self.trials,
             self.tried if self.trial is not None else None,
         )  # fmt: skip
 

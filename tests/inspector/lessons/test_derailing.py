@@ -132,6 +132,7 @@ async def test_the_space_at_the_end_of_a_prompt_can_be_seen(learner: LearnerKeys
 async def test_a_card_names_a_layer_as_the_bars_do(learner: LearnerKeys) -> None:
     """And it says to predict, though there is no prompt."""
     assert learner.app.main.status.left.startswith("Predict: press 1-3")
+    assert "Press p" not in learner.text()
     await learner.press("2", "h")
     await learner.phase(LessonPhase.REVEALED)
     assert learner.play.right == {3: True}
